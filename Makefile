@@ -1,0 +1,35 @@
+# `make demo` and `make test` need python3 and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint clean
+
+demo: .venv/installed
+	$(BIN)/predbn demo
+
+test: .venv/installed-dev lint
+	$(BIN)/python -m pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/bin/pip:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+# torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that
+# would replace the CPU torch; tests/conftest.py says how the tests get along with it.
+.venv/installed-dev: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
+	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub safetensors pillow
+	touch $@
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,1 @@
+"""predbn: prediction-time batch normalisation for any PyTorch model."""
