@@ -1,0 +1,94 @@
+"""Adapt a model, restore it, or adapt it for the length of a block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import nn
+
+from .collect import collect_population
+from .errors import AdaptationError
+from .kinds import check_model, named_layers
+from .layer import Adaptation, Slot, fit, slot_of
+from .select import Layers, select
+from .strategies import Population, Strategy, find
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def adapt(
+    model: M,
+    strategy: str | Strategy = "batch",
+    *,
+    layers: Layers = "all",
+    eps: float | None = None,
+    sync: bool = False,
+    process_group: Any = None,
+    loader: Iterable[Any] | None = None,
+    **arguments: Any,
+) -> M:
+    """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
+
+    The model is changed in place and returned. Parameters, buffers, state dict, hooks, training mode
+    stay as they are, and `restore` gives back the very same model. Adapting an adapted model replaces
+    the strategy.
+
+    strategy   "train", "batch", "frozen", "ema", "population" or "prior", with its arguments beside it
+               (``adapt(model, "prior", N=16)``), or a `Strategy` object
+    layers     "all", "first", "last", name patterns ("layer4.*"), or a predicate of name and layer;
+               the others keep the source statistics
+    eps        in place of the layers' own, at prediction only
+    sync       take the statistics of the batch over all processes of `process_group`
+    loader     for "population": the unlabelled data, batches or (batch, label) pairs
+    """
+    check_model(model)
+    chosen = find(strategy, **arguments)
+    if eps is not None and not (isinstance(eps, int | float) and 0 <= eps < math.inf):
+        raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be 0 or more")
+    if loader is not None and not isinstance(chosen, Population):
+        raise AdaptationError(f"strategy '{chosen.name}' takes no loader; only 'population' does")
+    selected = select(model, layers)
+    before = _slots(model)
+    adaptation = Adaptation(chosen, eps, sync, process_group)
+    for _, layer in named_layers(model):
+        fit(layer, None)
+    for name, layer in selected:
+        old = before.get(id(layer), (layer, None))[1]
+        fit(layer, Slot(name, adaptation, calibration=old.calibration if old else None))
+    if loader is not None:
+        assert isinstance(chosen, Population)
+        try:
+            collect_population(model, adaptation, loader, exact=chosen.exact)
+        except BaseException:
+            _put_back(model, before)
+            raise
+    return model
+
+
+def restore(model: M) -> M:
+    """Give back the source model: every layer as it was before it was ever adapted."""
+    for _, layer in named_layers(model):
+        fit(layer, None)
+    return model
+
+
+@contextmanager
+def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Iterator[M]:
+    """`adapt` for the length of a block; then the model is as it was, adapted or not, whatever happened."""
+    before = _slots(model)
+    try:
+        yield adapt(model, strategy, **options)
+    finally:
+        _put_back(model, before)
+
+
+def _slots(model: nn.Module) -> dict[int, tuple[nn.Module, Slot | None]]:
+    return {id(layer): (layer, slot_of(layer)) for _, layer in named_layers(model)}
+
+
+def _put_back(model: nn.Module, slots: dict[int, tuple[nn.Module, Slot | None]]) -> None:
+    for layer, slot in slots.values():
+        fit(layer, slot)

@@ -1,0 +1,35 @@
+"""Learn from unlabelled source data what each layer looks like when nothing has shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from .adapt import adapt
+from .collect import collect_calibration
+from .kinds import named_layers
+from .layer import slot_of
+from .streams import adaptations
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def calibrate(model: M, loader: Iterable[Any]) -> M:
+    """One pass over unlabelled source data, before or after `adapt`; a few thousand examples will do.
+
+    Leaves a `Calibration` with every layer for the strategies that use one; it stays when the strategy
+    is changed and goes with `restore`. An unadapted model becomes one adapted with "train", which
+    predicts exactly as before.
+    """
+    if all(slot_of(layer) is None for _, layer in named_layers(model)):
+        adapt(model, "train")
+    for adaptation in adaptations(model):
+        collected = collect_calibration(model, adaptation, loader)
+        for _, layer in named_layers(model):
+            slot = slot_of(layer)
+            if slot is not None and slot.adaptation is adaptation and slot.name in collected:
+                slot.calibration = collected[slot.name].result(torch.float32)
+    return model

@@ -1,0 +1,64 @@
+"""What one pass over unlabelled source data tells about each layer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Calibration(NamedTuple):
+    """The moments of single examples over source data, per channel, with the layers above normalising
+    as in training.
+
+    An example i has, in each channel, a mean m_i and a mean square q_i. A batch of n source examples
+    has mean Σm_i/n, whose sampling variance is `mean_var`/n; and so for the mean square. That is what
+    a strategy needs to tell a shift from chance, and the source data's own offset from the stored
+    statistics.
+    """
+
+    size: int
+    mean: Tensor
+    """E[m_i]: with maps of one size, the mean of all values."""
+    square: Tensor
+    """E[q_i]: with maps of one size, the mean square of all values."""
+    mean_var: Tensor
+    """Var[m_i] over examples."""
+    square_var: Tensor
+    """Var[q_i] over examples."""
+    covariance: Tensor
+    """Cov[m_i, q_i] over examples."""
+
+
+class CalibrationAccumulator:
+    """Collects a `Calibration` batch by batch, exactly whatever the batches are (Chan et al.), in
+    double precision."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._mean = torch.zeros(())
+        self._scatter = torch.zeros(())
+
+    def update(self, mean: Tensor, square: Tensor) -> None:
+        """`mean` and `square`: [N, C], the moments of each example."""
+        pairs = torch.stack([mean, square]).double()
+        n = pairs.shape[1]
+        if n == 0:
+            return
+        batch_mean = pairs.mean(1)
+        centred = pairs - batch_mean[:, None]
+        scatter = torch.stack([*(centred**2).sum(1), (centred[0] * centred[1]).sum(0)])
+        if self.size == 0:
+            self._mean, self._scatter = batch_mean, scatter
+        else:
+            delta = batch_mean - self._mean
+            between = torch.stack([*(delta**2), delta[0] * delta[1]])
+            self._scatter = self._scatter + scatter + between * (self.size * n / (self.size + n))
+            self._mean = self._mean + delta * (n / (self.size + n))
+        self.size += n
+
+    def result(self, dtype: torch.dtype) -> Calibration:
+        mean_var, square_var, covariance = (self._scatter / self.size).to(dtype)
+        mean, square = self._mean.to(dtype)
+        return Calibration(self.size, mean, square, mean_var, square_var, covariance)

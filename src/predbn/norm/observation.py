@@ -1,0 +1,96 @@
+"""What a strategy may look at when it decides on a layer's statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import kernels
+from .calibration import Calibration
+from .distributed import pool_over_processes
+from .errors import AdaptationError
+from .statistics import Moments, Statistics
+from .stream import LayerState, Stream
+
+
+class Observation:
+    """One call of one layer, seen by a strategy. Nothing is computed before it is asked for.
+
+    `layer`        the layer's name
+    `source`       the statistics stored in training; None for a layer that never tracked any
+    `calibration`  what `calibrate` left for the layer; None without it
+    `state`        a dictionary that lives as long as the stream, the strategy's to fill
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        *,
+        layer: str,
+        eps: float,
+        source: Statistics | None,
+        calibration: Calibration | None,
+        stream: Stream,
+        process_group: Any = None,
+        sync: bool = False,
+    ) -> None:
+        self.layer = layer
+        self.source = source
+        self.calibration = calibration
+        self.size = x.shape[0]
+        self._x = x
+        self._eps = eps
+        self._stream = stream
+        self._sync = sync and dist.is_available() and dist.is_initialized()
+        self._process_group = process_group
+        self._moments: Moments | None = None
+
+    @property
+    def state(self) -> LayerState:
+        return self._stream.state(self.layer)
+
+    @property
+    def passes(self) -> int:
+        """How many passes of this stream through the model have begun, this one included. Asking
+        counts, so a strategy asks once a call or not at all."""
+        return self._stream.count_pass(self.layer)
+
+    def moments(self, *, defined: bool = True) -> Moments:
+        """The batch's moments, over all processes where the adaptation is synchronised. With `defined`,
+        a batch of one value a channel, which has no variance, is an error."""
+        if self._moments is None:
+            self._moments = self._compute()
+        if defined and self._x.numel() <= self._x.shape[1] and self._moments.count <= 1:
+            raise undefined_variance(self.layer, self._x)
+        return self._moments
+
+    def _compute(self) -> Moments:
+        x = self._x
+        count = x.numel() // x.shape[1]
+        if x.shape[0] == 0:
+            zeros = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
+            mean, var = zeros[0], zeros[1]
+        else:
+            mean, var = kernels.moments(x, self._eps)
+        moments = Moments(mean, var, count, x.shape[0])
+        return pool_over_processes(moments, self._process_group) if self._sync else moments
+
+    def example_moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
+        return kernels.example_moments(self._x)
+
+    @property
+    def batch_seen(self) -> Statistics | None:
+        """The batch's statistics if the strategy has asked for them."""
+        return None if self._moments is None else self._moments.statistics
+
+
+def undefined_variance(layer: str, x: Tensor) -> AdaptationError:
+    return AdaptationError(
+        f"layer '{layer}' got a batch of shape {tuple(x.shape)}: one value per channel has no variance, so the "
+        "batch's own statistics are undefined. Predict more examples at once, or use strategy 'prior' "
+        "(mixes in the source statistics) or 'ema' (averages over the stream)."
+    )

@@ -1,0 +1,11 @@
+"""The strategies: where a layer's statistics come from. One class a file; a new one needs no more."""
+
+from .base import Strategy, find, names
+from .batch import Batch
+from .ema import Ema
+from .frozen import Frozen
+from .population import Population
+from .prior import Prior
+from .train import Train
+
+__all__ = ["Batch", "Ema", "Frozen", "Population", "Prior", "Strategy", "Train", "find", "names"]

@@ -1,0 +1,25 @@
+"""`batch`: prediction-time batch normalisation as in the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..observation import Observation
+from ..statistics import Statistics
+from .base import Strategy
+
+
+@dataclass(frozen=True)
+class Batch(Strategy):
+    """μ = (1/m) Σ x_i,  σ² = (1/m) Σ (x_i − μ)²  over the m values a channel of the batch being
+    predicted (Nado et al. 2020). The variance is the biased one, as in training."""
+
+    name: ClassVar[str] = "batch"
+
+    @property
+    def uses_batch_alone(self) -> bool:
+        return True
+
+    def statistics(self, observation: Observation) -> Statistics:
+        return observation.moments().statistics

@@ -1,0 +1,47 @@
+"""`prior`: the batch, steadied by the source."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import AdaptationError
+from ..observation import Observation
+from ..statistics import Statistics
+from .base import Strategy
+
+
+@dataclass(frozen=True)
+class Prior(Strategy):
+    """μ = n/(n+N)·μ_b + N/(n+N)·μ_s, and so for σ² (Schneider et al. 2020).
+
+    The source statistics count as N examples beside the n of the batch, so a small batch is not
+    trusted blindly: N = 0 is `batch`, N = ∞ is `train`. A layer that never tracked statistics has no
+    prior and uses its batch.
+    """
+
+    name: ClassVar[str] = "prior"
+    N: float = 16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.N, int | float) or math.isnan(self.N) or self.N < 0:
+            raise AdaptationError(
+                f"strategy 'prior' got N={self.N!r}; N is how many examples the source counts for, 0 or more"
+            )
+
+    @property
+    def uses_batch_alone(self) -> bool:
+        return self.N == 0
+
+    def statistics(self, observation: Observation) -> Statistics:
+        source = observation.source
+        if source is None or self.N == 0:
+            return observation.moments().statistics
+        if math.isinf(self.N):
+            return source
+        batch = observation.moments(defined=False)
+        w = batch.size / (batch.size + self.N)
+        return Statistics(
+            source.mean + w * (batch.mean - source.mean), source.var + w * (batch.var - source.var)
+        )
