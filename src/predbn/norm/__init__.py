@@ -8,6 +8,7 @@ from .calibrate import calibrate
 from .calibration import Calibration
 from .describe import Description, LayerDescription, describe
 from .errors import AdaptationError
+from .fold import fold
 from .observation import Observation
 from .statistics import Moments, Statistics
 from .strategies import Batch, Ema, Frozen, Population, Prior, Strategy, Train
@@ -33,6 +34,7 @@ __all__ = [
     "adapted",
     "calibrate",
     "describe",
+    "fold",
     "load_state_dict",
     "reset",
     "restore",
