@@ -73,11 +73,12 @@ def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """
     n, c = x.shape[:2]
     positions = x[0, 0].numel()
+    if positions == 1:
+        return _native_moments(x)
     if positions <= n:
-        mean, var = _native_moments(x.view(n, c * positions))
-        mean, var = mean.view(c, positions), var.view(c, positions)
-        between, mean = torch.var_mean(mean, 1, correction=0)
-        return mean, var.mean(1) + between
+        means, variances = (t.view(c, positions) for t in _native_moments(x.view(n, c * positions)))
+        mean = means.mean(1)
+        return mean, variances.add_(means.sub_(mean[:, None]).square_()).mean(1)
     example_mean, example_square = example_moments(x)
     wide_mean = example_mean.mean(0, dtype=torch.float64)
     wide_var = (example_square.mean(0, dtype=torch.float64) - wide_mean * wide_mean).clamp_(min=0)

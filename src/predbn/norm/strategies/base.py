@@ -79,8 +79,8 @@ def find(strategy: str | Strategy, **arguments: Any) -> Strategy:
     name, written = _parse(strategy)
     if name not in Strategy._by_name:
         near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        raise AdaptationError(f"unknown strategy '{name}'{hint} Known: {', '.join(names())}")
+        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        raise AdaptationError(f"unknown strategy '{name}'{hint}; known are {', '.join(names())}")
     cls = Strategy._by_name[name]
     known = [f.name for f in fields(cls)]
     given = {**written, **arguments}

@@ -1,0 +1,208 @@
+"""What prediction-time batch normalisation costs, relative to the plain model.
+
+    python benchmarks/inference.py                # CPU, one thread: a few minutes
+    python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager and compiled
+
+Every round runs every variant once, in a new random order; the figure is the median over the rounds of
+(variant / plain in the same round), so that a machine that is busy for a while disturbs all alike. Two
+rows are not ours: `train mode` sets the batch norm layers to `.train()`, `naive` is torch.var_mean and
+F.batch_norm as one would write it. Prints a table and writes results/inference-<device>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import predbn
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+TARGETS = {
+    "cpu": {
+        "batch": (1.10, 1.25), "prior(N=16)": (1.15, 1.30), "ema": (1.15, 1.30),
+        "frozen, folded": (1.02, 1.02), "ema, folded": (1.02, 1.02), "population, folded": (1.02, 1.02),
+    },
+    "cuda": {"batch": (1.20, 1.06)},
+}  # fmt: skip
+
+
+def build(name: str, **options: object) -> nn.Module:
+    import timm
+
+    torch.manual_seed(0)
+    return timm.create_model(name, **options).eval()
+
+
+def batch_norms(model: nn.Module) -> list[nn.BatchNorm2d]:
+    return [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+
+
+def train_mode(model: nn.Module) -> nn.Module:
+    for layer in batch_norms(model):
+        layer.train()
+    return model
+
+
+def naive(model: nn.Module) -> nn.Module:
+    class Naive(nn.Module):
+        def __init__(self, layer: nn.BatchNorm2d) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x: Tensor) -> Tensor:
+            var, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+            return F.batch_norm(x, mean, var, self.layer.weight, self.layer.bias, False, 0.0, self.layer.eps)
+
+    for module in list(model.modules()):
+        for key, child in module.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(module, key, Naive(child))
+    return model
+
+
+def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
+    def strategy(name: str, **options: object) -> nn.Module:
+        model = predbn.adapt(copy.deepcopy(plain), name, **options)
+        model(x)
+        return model
+
+    found = {
+        "plain": plain,
+        "train mode": train_mode(copy.deepcopy(plain)),
+        "naive": naive(copy.deepcopy(plain)),
+        "train": strategy("train"),
+        "batch": strategy("batch"),
+        "prior(N=16)": strategy("prior", N=16),
+        "ema": strategy("ema"),
+        "frozen": strategy("frozen"),
+        "population": strategy("population", loader=[x], exact=False),
+    }
+    for name in ("frozen", "ema", "population"):
+        found[f"{name}, folded"] = predbn.fold(found[name])
+    return found
+
+
+def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
+    def on_cpu(model: nn.Module, x: Tensor) -> float:
+        begin = time.perf_counter()
+        model(x)
+        return time.perf_counter() - begin
+
+    def on_gpu(model: nn.Module, x: Tensor) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        model(x)
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    return on_cpu if device == "cpu" else on_gpu
+
+
+def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -> dict[str, dict[str, float]]:
+    run, times = clock(device), {name: [] for name in models}
+    for model in models.values():
+        for _ in range(2):
+            run(model, x)
+    order = list(models)
+    shuffle = random.Random(0).shuffle
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            times[name].append(run(models[name], x))
+    return {
+        name: {
+            "ms": 1e3 * statistics.median(own),
+            "ratio": statistics.median(a / b for a, b in zip(own, times["plain"], strict=True)),
+        }
+        for name, own in times.items()
+    }
+
+
+def peak_memory(models: dict[str, nn.Module], x: Tensor) -> dict[str, float]:
+    """Peak GPU memory of a forward pass above what was held before it, in MiB."""
+    peaks = {}
+    for name, model in models.items():
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        model(x)
+        peaks[name] = (torch.cuda.max_memory_allocated() - held) / 2**20
+    return peaks
+
+
+def cpu_cases(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    cases = {}
+    for model, size, batch in (("resnet18", 32, 64), ("resnet50", 224, 4)):
+        plain, x = build(model), torch.randn(batch, 3, size, size)
+        cases[f"{model} {size} px, batch {batch}"] = measure(variants(plain, x), x, rounds, "cpu")
+    return cases
+
+
+def gpu_cases(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    cases: dict[str, dict[str, dict[str, float]]] = {}
+    for compiled in (False, True):
+        for batch in (100, 500):
+            plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
+            x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half)
+            x = x.contiguous(memory_format=torch.channels_last)
+            models = variants(plain, x)
+            if compiled:
+                wanted = ("plain", "train mode", "batch", "prior(N=16)", "ema", "frozen, folded")
+                torch._dynamo.reset()
+                models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in wanted}
+            case = f"resnet50 224 px fp16, batch {batch}, {'compiled' if compiled else 'eager'}"
+            cases[case] = measure(models, x, rounds, "cuda")
+            for name, peak in peak_memory(models, x).items():
+                cases[case][name]["peak_mib"] = peak
+            show({case: cases[case]}, {})
+    return cases
+
+
+def show(cases: dict[str, dict[str, dict[str, float]]], targets: dict[str, tuple[float, ...]]) -> None:
+    for number, (case, rows) in enumerate(cases.items()):
+        print(f"\n{case}: plain {rows['plain']['ms']:.2f} ms", flush=True)
+        for name, row in rows.items():
+            target = targets.get(name, ())
+            wanted = f"   (target {target[number]:.2f})" if number < len(target) else ""
+            memory = f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else ""
+            print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    with torch.inference_mode():
+        cases = (cpu_cases if options.device == "cpu" else gpu_cases)(options.rounds)
+    show(cases, TARGETS[options.device])
+    card = {
+        "command": f"python benchmarks/inference.py --device {options.device} --rounds {options.rounds}",
+        "torch": torch.__version__,
+        "hardware": torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
+        "threads": options.threads,
+        "rounds": options.rounds,
+    }
+    out = options.out or RESULTS / f"inference-{options.device}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"card": card, "cases": cases}, indent=1) + "\n")
+    print(f"\nwritten to {out}")
+
+
+if __name__ == "__main__":
+    main()

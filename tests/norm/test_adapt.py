@@ -1,0 +1,248 @@
+"""Adapting changes what `.eval()` means and nothing else; restoring undoes it bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import predbn
+
+from .models import images, net
+
+STRATEGIES = ["train", "batch", "prior", "ema", "frozen"]
+
+
+def fingerprint(model: nn.Module) -> dict:
+    """Everything a user could look at."""
+    return {
+        name: (
+            type(m),
+            m.training,
+            sorted(m.__dict__),
+            [(k, None if p is None else (p.data_ptr(), p._version, p.clone())) for k, p in m._parameters.items()],
+            [(k, None if b is None else (b.data_ptr(), b._version, b.clone())) for k, b in m._buffers.items()],
+            list(m._forward_hooks.items()),
+            list(m._forward_pre_hooks.items()),
+        )
+        for name, m in model.named_modules()
+    }
+
+
+def assert_same(a: dict, b: dict) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name][:3] == b[name][:3], name
+        assert a[name][5:] == b[name][5:], name
+        for left, right in zip(a[name][3] + a[name][4], b[name][3] + b[name][4], strict=True):
+            assert left[0] == right[0]
+            if left[1] is not None:
+                assert left[1][:2] == right[1][:2]
+                assert torch.equal(left[1][2], right[1][2])
+
+
+def use_in_every_mode(model: nn.Module) -> None:
+    x = images()
+    model(x)
+    model(x).sum().backward()
+    model.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        model(x)
+    with torch.inference_mode():
+        model(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(x)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_restore_gives_back_the_very_same_model(strategy):
+    model = net()
+    model.bn1.register_forward_hook(lambda *_: None)
+    x = images()
+    before, predicted = fingerprint(model), model(x)
+    assert predbn.adapt(model, strategy) is model
+    use_in_every_mode(model)
+    assert predbn.restore(model) is model
+    assert_same(before, fingerprint(model))
+    assert torch.equal(model(x), predicted)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_training_is_that_of_the_unadapted_model(strategy):
+    model, twin = net(), net()
+    predbn.adapt(model, strategy)
+    for m in (model, twin):
+        m.train()
+        torch.manual_seed(1)
+        optimiser = torch.optim.SGD(m.parameters(), lr=0.1)
+        for seed in range(3):
+            optimiser.zero_grad()
+            m(images(seed=seed)).square().mean().backward()
+            optimiser.step()
+        m.eval()
+    predbn.restore(model)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+
+
+def test_also_after_an_exception():
+    model = net()
+    before = fingerprint(model)
+    with pytest.raises(RuntimeError, match="on purpose"), predbn.adapted(model, "ema") as same:
+        assert same is model
+        use_in_every_mode(model)
+        raise RuntimeError("on purpose")
+    assert_same(before, fingerprint(model))
+
+
+def test_a_failed_adaptation_changes_nothing():
+    model = predbn.adapt(net(), "ema", momentum=0.5)
+    x = images()
+    model(x)
+    with pytest.raises(predbn.AdaptationError):
+        predbn.adapt(model, "batch", layers="nowhere*")
+    with pytest.raises(ZeroDivisionError):
+        predbn.adapt(model, "population", loader=(1 / 0 for _ in range(3)))
+    assert {row.strategy for row in predbn.describe(model)} == {"ema(momentum=0.5, start='source')"}
+    assert "mean" in predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+
+
+def test_the_block_returns_to_what_was_before_it():
+    model = predbn.adapt(net(), "frozen")
+    x = images()
+    with torch.no_grad():
+        wanted = model(x)
+        with predbn.adapted(model, "batch", layers="last"):
+            assert {row.strategy for row in predbn.describe(model)} == {"train", "batch"}
+            model(images(shift=3.0))
+        assert torch.equal(model(x), wanted)
+
+
+def test_adapting_twice_replaces_the_strategy():
+    model = net()
+    x = images()
+    wanted = predbn.adapt(net(), "batch", layers="last")(x)
+    predbn.adapt(model, "prior", N=3)
+    predbn.adapt(model, "batch", layers="last")
+    assert torch.equal(model(x), wanted)
+    predbn.restore(model)
+    assert torch.equal(model(x), net()(x))
+
+
+def test_eval_and_train_switch_without_forgetting():
+    model = predbn.adapt(net())
+    x = images()
+    wanted = model(x)
+    model.train()
+    model.eval()
+    assert torch.equal(model(x), wanted)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_copies_and_pickles_are_adapted_and_independent(strategy):
+    model = predbn.adapt(net(), strategy)
+    x, later = images(), images(seed=5, shift=1.0)
+    with torch.no_grad():
+        model(x)
+        buffer = io.BytesIO()
+        torch.save(model, buffer)
+        buffer.seek(0)
+        others = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(buffer, weights_only=False)]
+        wanted = model(later)
+        predbn.restore(model)
+        for other in others:
+            assert torch.equal(other(later), wanted)
+            assert torch.equal(predbn.restore(other)(x), model(x))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_state_dict_is_that_of_the_unadapted_model(strategy):
+    model = predbn.adapt(net(), strategy)
+    model(images())
+    plain = net()
+    assert list(model.state_dict()) == list(plain.state_dict())
+    fresh = type(plain)().eval()
+    fresh.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(fresh(images()), plain(images()))
+    model.load_state_dict(plain.state_dict(), strict=True)
+
+
+def test_moving_a_model_moves_what_it_has_learned_and_keeps_its_precision():
+    model = predbn.adapt(net(), "frozen")
+    x = images()
+    model(x)
+    model.to(torch.bfloat16)
+    state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+    assert state["mean"].dtype == torch.float32
+    assert model(x.bfloat16()).dtype == torch.bfloat16
+    model.to("meta")
+    assert predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]["mean"].device.type == "meta"
+
+
+def test_state_from_inference_mode_serves_gradients():
+    model = predbn.adapt(net(), "ema")
+    with torch.inference_mode():
+        model(images())
+    x = images().requires_grad_()
+    model(x).sum().backward()
+    assert x.grad.isfinite().all()
+    for value in predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"].values():
+        assert not value.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen"),
+    [
+        ("all", ["bn1", "bn2", "bn3"]),
+        ("first", ["bn1"]),
+        ("last", ["bn3"]),
+        ("bn[12]", ["bn1", "bn2"]),
+        (["bn1", "*3"], ["bn1", "bn3"]),
+        (lambda name, layer: isinstance(layer, nn.BatchNorm1d), ["bn3"]),
+    ],
+)
+def test_choosing_layers(layers, chosen):
+    model = predbn.adapt(net(), layers=layers)
+    assert [row.name for row in predbn.describe(model) if row.strategy == "batch"] == chosen
+
+
+def test_last_layer_only_equals_that_layer_in_train_mode():
+    model = net()
+    x = images()
+    predbn.adapt(model, layers="last")
+    twin = net()
+    twin.bn3.train()
+    torch.testing.assert_close(model(x), twin(x), rtol=1e-5, atol=1e-6)
+
+
+def test_describe_shows_every_layer_and_the_distance():
+    model = net()
+    assert [row.distance for row in predbn.describe(model)] == [None] * 3
+    predbn.adapt(model, eps=0.1)
+    model(images())
+    near = predbn.describe(model)
+    model(images(shift=20.0))
+    far = predbn.describe(model)
+    assert far[0].distance > near[0].distance > 0
+    assert [row.channels for row in far] == [8, 8, 8]
+    assert [row.kind for row in far] == ["BatchNorm2d", "BatchNorm2d", "BatchNorm1d"]
+    assert {row.eps for row in far} == {0.1}
+    table = str(far).splitlines()
+    assert len(table) == 5
+    assert table[0].split() == ["layer", "kind", "channels", "strategy", "eps", "distance"]
+
+
+def test_distance_is_the_normalised_wasserstein_distance():
+    layer = nn.BatchNorm1d(1, eps=0.0).eval()
+    layer.running_mean.fill_(1.0)
+    layer.running_var.fill_(4.0)
+    predbn.adapt(layer)
+    layer(torch.tensor([[0.0], [8.0]]))  # mean 4, deviation 4
+    assert predbn.describe(layer)[0].distance == pytest.approx(((3.0**2 + 2.0**2) / 4.0) ** 0.5)
+
+
+def test_repr_names_the_strategy():
+    assert "strategy=prior(N=8)" in repr(predbn.adapt(net(), "prior", N=8))

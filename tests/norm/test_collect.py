@@ -1,0 +1,131 @@
+"""Population statistics and calibration, against the data as one batch and against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import predbn
+
+from .models import images, net
+
+DATA = torch.cat([images(30, seed=1, shift=2.0), images(11, seed=2, shift=-1.0)])
+BATCHINGS = [[41], [40, 1], [7, 13, 1, 20], [1] * 41, [21, 20]]
+
+
+def split(sizes):
+    return list(DATA.split(sizes))
+
+
+@pytest.mark.parametrize("sizes", BATCHINGS)
+@torch.no_grad()
+def test_population_is_the_whole_data_as_one_batch(sizes):
+    model = net()
+    predbn.adapt(model, "population", loader=split(sizes))
+    inputs = {}
+    hooks = [
+        layer.register_forward_pre_hook(lambda m, x, name=name: inputs.__setitem__(name, x[0]))
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    ]
+    predbn_output = model(DATA)
+    state = predbn.state_dict(model)["streams"]["default"]["layers"]
+    for name, x in inputs.items():
+        var, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
+        torch.testing.assert_close(state[name]["mean"], mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(state[name]["var"], var, rtol=1e-5, atol=1e-5)
+    for hook in hooks:
+        hook.remove()
+    torch.testing.assert_close(predbn_output, predbn.adapt(net())(DATA), rtol=1e-5, atol=1e-5)
+    one = predbn.adapt(model, "population", loader=split(sizes))(DATA[:1])
+    torch.testing.assert_close(one, predbn_output[:1], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_dropout_stays_off_and_training_flags_come_back():
+    class Watch(nn.Dropout):
+        seen: list[bool]
+
+        def forward(self, x):
+            self.seen.append(self.training)
+            return super().forward(x)
+
+    model = net()
+    model.drop = Watch(0.5)
+    model.drop.seen = []
+    model.train()
+    model.bn2.eval()
+    predbn.adapt(model, "population", loader=split([20, 21]))
+    predbn.calibrate(model, split([20, 21]))
+    assert model.drop.seen
+    assert not any(model.drop.seen)
+    assert [model.training, model.bn2.training, model.drop.training] == [True, False, True]
+
+
+@torch.no_grad()
+def test_one_pass_pools_what_each_batch_showed():
+    seen = []
+
+    def count(batches):
+        for batch in batches:
+            seen.append(len(batch))
+            yield batch
+
+    model = predbn.adapt(net(), "population", loader=count(split([20, 21])), exact=False)
+    assert seen == [20, 21]
+    state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+    x = model.conv1(DATA)
+    torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_loaders_of_every_sort():
+    wanted = predbn.adapt(net(), "population", loader=[DATA])(DATA)
+    labels = torch.zeros(len(DATA))
+    loaders = [
+        DataLoader(TensorDataset(DATA, labels), batch_size=9),
+        (batch for batch in split([20, 21])),
+        [(DATA[:5], 0), (DATA[5:], 1)],
+    ]
+    for loader in loaders:
+        model = predbn.adapt(net(), "population", loader=loader)
+        torch.testing.assert_close(model(DATA), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_population_without_data():
+    model = predbn.adapt(net(), "population")
+    with pytest.raises(predbn.AdaptationError, match=r"'bn1' has no population statistics yet"):
+        model(images())
+    with pytest.raises(predbn.AdaptationError, match="gave no batch"):
+        predbn.adapt(net(), "population", loader=[])
+    with pytest.raises(predbn.AdaptationError, match="gave a dict"):
+        predbn.adapt(net(), "population", loader=[{"x": DATA}])
+
+
+@pytest.mark.parametrize("sizes", BATCHINGS)
+@torch.no_grad()
+def test_calibration_is_the_moments_of_every_example(sizes):
+    model = net()
+    wanted_output = model(DATA)
+    assert predbn.calibrate(model, split(sizes)) is model
+    assert torch.equal(model(DATA), wanted_output)
+    calibration = predbn.state_dict(model)["calibration"]["bn1"]
+    x = model.conv1(DATA).double().numpy().reshape(41, 8, -1)
+    m, q = x.mean(2), (x**2).mean(2)
+    assert calibration["size"] == 41
+    for key, value in {
+        "mean": m.mean(0),
+        "square": q.mean(0),
+        "mean_var": m.var(0),
+        "square_var": q.var(0),
+        "covariance": ((m - m.mean(0)) * (q - q.mean(0))).mean(0),
+    }.items():
+        np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
+    predbn.adapt(model, "prior")
+    assert "bn1" in predbn.state_dict(model)["calibration"]
+    predbn.restore(model)
+    predbn.adapt(model)
+    assert predbn.state_dict(model)["calibration"] == {}

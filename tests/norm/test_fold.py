@@ -1,0 +1,123 @@
+"""A folded model predicts what the adapted one does, with the statistics that stand."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import predbn
+
+from .models import images, net, randomise
+
+FIXED = ["train", "frozen", "ema(momentum=0.3, start='source')", "population"]
+
+
+def settle(model, strategy, x):
+    """Adapt, let the statistics settle, and give what the model predicts with them standing still."""
+    if strategy == "population":
+        return predbn.adapt(model, strategy, loader=[x])(x)
+    predbn.adapt(model, strategy)
+    if strategy.startswith("ema"):
+        model(x)
+        state = predbn.state_dict(model)
+        still = predbn.adapt(copy.deepcopy(model), predbn.Ema(momentum=0.0))
+        state["strategies"] = {k: "ema(momentum=0.0, start='source')" for k in state["strategies"]}
+        return predbn.load_state_dict(still, state)(x)
+    model(x)
+    return model(x)
+
+
+@pytest.mark.parametrize("strategy", FIXED)
+@pytest.mark.parametrize("eps", [None, 0.1])
+@torch.no_grad()
+def test_folded_equals_adapted(strategy, eps):
+    model, x = net(), images(shift=1.0)
+    wanted = settle(model, strategy, x)
+    if eps is not None:
+        for layer in (model.bn1, model.bn2, model.bn3):
+            layer._predbn.adaptation.eps = eps
+        wanted = model(x) if not strategy.startswith("ema") else None
+    before = copy.deepcopy(model.state_dict())
+    folded = predbn.fold(model)
+    assert not [m for m in folded.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if wanted is not None:
+        torch.testing.assert_close(folded(x), wanted, rtol=1e-5, atol=1e-5)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert not folded.training
+
+
+@torch.no_grad()
+def test_a_stream_of_its_own():
+    model = predbn.adapt(net(), "frozen")
+    a, b = images(), images(seed=9, shift=3.0)
+    model(a)
+    with predbn.stream(model, "b"):
+        model(b)
+        wanted = model(a)
+    torch.testing.assert_close(predbn.fold(model, stream="b")(a), wanted, rtol=1e-5, atol=1e-5)
+
+
+class Awkward(nn.Module):
+    """Everything that must not be merged: a value with two readers, a layer used twice, a batch norm
+    that comes first, a convolution with a hook; and what can be: transposed and grouped convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.BatchNorm2d(3)
+        self.two_readers, self.bn_a = nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)
+        self.used_twice, self.bn_b, self.bn_c = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        self.hooked, self.bn_d = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)
+        self.transposed, self.bn_e = nn.ConvTranspose2d(4, 6, 2), nn.BatchNorm2d(6, affine=False)
+        self.grouped, self.bn_f = nn.Conv2d(6, 6, 3, groups=3, padding=1), nn.BatchNorm2d(6)
+        self.grouped_t, self.bn_g = nn.ConvTranspose2d(6, 6, 2, groups=2), nn.BatchNorm2d(6)
+
+    def forward(self, x):
+        x = self.two_readers(self.first(x))
+        x = x + self.bn_a(x)
+        x = self.bn_c(self.used_twice(torch.relu(self.bn_b(self.used_twice(x)))))
+        x = self.bn_d(self.hooked(x))
+        x = self.bn_f(self.grouped(torch.relu(self.bn_e(self.transposed(x)))))
+        return self.bn_g(self.grouped_t(x))
+
+
+class Untraceable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self.bn(self.conv(x)) if x.sum() > 0 else self.bn(self.conv(-x))
+
+
+@pytest.mark.parametrize(("make", "left"), [(Awkward, 6), (Untraceable, 1)])
+@torch.no_grad()
+def test_what_cannot_be_merged_keeps_its_place(make, left):
+    torch.manual_seed(0)
+    model = randomise(make()).eval()
+    if make is Awkward:
+        model.hooked.register_forward_hook(lambda *_: None)
+    x = images(shift=1.0)
+    wanted = settle(model, "frozen", x)
+    folded = predbn.fold(model)
+    torch.testing.assert_close(folded(x), wanted, rtol=1e-4, atol=1e-5)
+    assert len([m for m in folded.modules() if type(m) is nn.BatchNorm2d]) == left
+
+
+@torch.no_grad()
+def test_layouts_and_precision_stay():
+    model = net().to(memory_format=torch.channels_last).to(torch.bfloat16)
+    folded = predbn.fold(predbn.adapt(model, "train"))
+    assert folded.conv1.weight.dtype == torch.bfloat16
+    assert folded.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_nothing_to_fold():
+    with pytest.raises(predbn.AdaptationError, match="'batch' computes statistics from every batch"):
+        predbn.fold(predbn.adapt(net()))
+    with pytest.raises(predbn.AdaptationError, match="'bn1' has no statistics yet under strategy 'frozen"):
+        predbn.fold(predbn.adapt(net(), "frozen"))
+    with pytest.raises(predbn.AdaptationError, match="no stream 'x'"):
+        predbn.fold(predbn.adapt(net(), "ema"), stream="x")
