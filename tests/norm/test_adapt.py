@@ -150,7 +150,11 @@ def test_copies_and_pickles_are_adapted_and_independent(strategy):
         buffer = io.BytesIO()
         torch.save(model, buffer)
         buffer.seek(0)
-        others = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(buffer, weights_only=False)]
+        others = [
+            copy.deepcopy(model),
+            pickle.loads(pickle.dumps(model)),
+            torch.load(buffer, weights_only=False),
+        ]
         wanted = model(later)
         predbn.restore(model)
         for other in others:

@@ -24,7 +24,7 @@ def settle(model, strategy, x):
         model(x)
         state = predbn.state_dict(model)
         still = predbn.adapt(copy.deepcopy(model), predbn.Ema(momentum=0.0))
-        state["strategies"] = {k: "ema(momentum=0.0, start='source')" for k in state["strategies"]}
+        state["strategies"] = dict.fromkeys(state["strategies"], "ema(momentum=0.0, start='source')")
         return predbn.load_state_dict(still, state)(x)
     model(x)
     return model(x)

@@ -52,7 +52,11 @@ def test_a_channel_far_from_zero_is_computed_again():
     torch.testing.assert_close(mean.double(), wanted_mean, rtol=1e-6, atol=1e-6)
 
 
-@given(shape=shapes, channels_last=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]))
+@given(
+    shape=shapes,
+    channels_last=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
 def test_moments_of_examples(shape, channels_last, dtype):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
     if channels_last and x.dim() == 4:

@@ -43,9 +43,7 @@ def test_prior_is_the_weighted_mean(n, N):
     x = images(n)
     mean, var = moments(x)
     w = n / (n + N)
-    wanted = normalised(
-        layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var
-    )
+    wanted = normalised(layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var)
     assert_close(predbn.adapt(layer, "prior", N=N)(x), wanted)
 
 
@@ -125,7 +123,10 @@ def test_the_names():
         (lambda m: predbn.adapt(m, "prior(16"), "cannot read strategy"),
         (lambda m: predbn.adapt(m, eps=-1.0), "eps=-1.0"),
         (lambda m: predbn.adapt(m, "batch", loader=[]), "takes no loader"),
-        (lambda m: predbn.adapt(m, layers="bn9"), "no batch norm layer matches 'bn9'; there are bn1, bn2, bn3"),
+        (
+            lambda m: predbn.adapt(m, layers="bn9"),
+            "no batch norm layer matches 'bn9'; there are bn1, bn2, bn3",
+        ),
         (lambda m: predbn.adapt(m, layers=[]), "layers is empty"),
         (lambda m: predbn.adapt(m, layers=lambda name, layer: False), "chose none of the 3"),
     ],
@@ -158,7 +159,8 @@ class InstanceMix(Strategy):
         source = observation.source
         var = square - mean**2
         return Statistics(
-            self.share * mean + (1 - self.share) * source.mean, self.share * var + (1 - self.share) * source.var
+            self.share * mean + (1 - self.share) * source.mean,
+            self.share * var + (1 - self.share) * source.var,
         )
 
 

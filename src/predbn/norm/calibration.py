@@ -30,6 +30,9 @@ class Calibration(NamedTuple):
     covariance: Tensor
     """Cov[m_i, q_i] over examples."""
 
+    def to(self, device: torch.device) -> Calibration:
+        return Calibration(self.size, *(t.to(device) for t in self[1:]))
+
 
 class CalibrationAccumulator:
     """Collects a `Calibration` batch by batch, exactly whatever the batches are (Chan et al.), in

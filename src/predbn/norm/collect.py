@@ -24,7 +24,7 @@ from .strategies import Strategy
 from .strategies.state import keep, recall
 
 
-class _Enough(Exception):  # noqa: N818
+class _Enough(Exception):
     """Ends a pass early: the layers below are not needed."""
 
 
@@ -40,7 +40,7 @@ class _PoolAll(Strategy):
         layer, batch = observation.layer, observation.moments(defined=False)
         self.calls[layer] = self.calls.get(layer, 0) + 1
         self.pooled[layer] = pool(self.pooled[layer], batch) if layer in self.pooled else batch
-        return batch.statistics if batch.count > 1 else self.pooled[layer].statistics
+        return batch.statistics if batch.values > 1 else self.pooled[layer].statistics
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ class Description(list[LayerDescription]):
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         right = {2, 4, 5}
         lines = [
-            "  ".join(v.rjust(w) if i in right else v.ljust(w) for i, (v, w) in enumerate(zip(row, widths, strict=True)))
+            "  ".join(
+                v.rjust(w) if i in right else v.ljust(w) for i, (v, w) in enumerate(zip(row, widths, strict=True))
+            )
             for row in rows
         ]
         return "\n".join(line.rstrip() for line in [lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
@@ -61,7 +63,7 @@ def _describe(name: str, layer: nn.Module) -> LayerDescription:
 def _channels(layer: nn.Module) -> int:
     if isinstance(getattr(layer, "num_features", None), int):
         return layer.num_features  # type: ignore[return-value]
-    return layer.running_mean.numel()  # type: ignore[operator,union-attr,return-value]
+    return layer.running_mean.numel()  # type: ignore[operator]
 
 
 def _shown(value: object) -> str:

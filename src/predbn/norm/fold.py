@@ -132,7 +132,7 @@ def _mergeable(before: nn.Module, layer: Any) -> bool:
     if type(before) is nn.Linear:
         return isinstance(layer, nn.BatchNorm1d)
     if type(before) in _TRANSPOSED:
-        return before.groups == 1  # type: ignore[comparison-overlap]
+        return bool(before.groups == 1)
     return type(before) in _CONVOLUTIONS
 
 
@@ -185,5 +185,3 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
             parent, _, name = path.rpartition(".")
             owner = operator.attrgetter(parent)(model) if parent else model
             setattr(owner, name, new)
-
-

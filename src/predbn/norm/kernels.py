@@ -113,9 +113,7 @@ def _row_length(positions: int) -> int:
     return positions
 
 
-def normalise(
-    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Tensor:
+def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x."""
     dtype = stats_dtype(x)
     mean, var = mean.to(x.device, dtype), var.to(x.device, dtype)
@@ -143,9 +141,7 @@ def _scale_and_shift(
     return torch.addcmul(shift.view(shape), x.to(scale.dtype), scale.view(shape)).to(x.dtype)
 
 
-def batch_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Seen]:
+def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Seen]:
     """Normalise a batch with its own statistics, and say which they were.
 
     On a GPU one cuDNN kernel computes and applies them; it wants the affine parameters in single

@@ -8,7 +8,6 @@ and taking both away gives back the very same layer.
 from __future__ import annotations
 
 import threading
-from functools import cache
 from typing import Any, cast
 
 import torch
@@ -88,7 +87,8 @@ class Slot:
         )
         mean, var = strategy.statistics(observation)
         if not kernels.is_recorded() and observation.batch_seen is not None:
-            self.seen = Seen(*(t.detach() for t in observation.batch_seen))
+            mean_seen, var_seen = observation.batch_seen
+            self.seen = Seen(mean_seen.detach(), var_seen.detach())
         return kernels.normalise(x, mean, var, layer.weight, layer.bias, eps)
 
     def _refuse_state(self, layer: Any) -> None:
@@ -131,7 +131,7 @@ class AdaptedLayer(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moving the layer moves its statistics; their precision stays."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         home = next((t for t in [*self._parameters.values(), *self._buffers.values()] if t is not None), None)
         if home is not None:
             for stream in self._predbn.adaptation.streams.values():
@@ -139,12 +139,13 @@ class AdaptedLayer(nn.Module):
                 state.update({k: v.to(home.device) for k, v in state.items() if isinstance(v, Tensor)})
             calibration = self._predbn.calibration
             if calibration is not None:
-                moved = (v.to(home.device) if isinstance(v, Tensor) else v for v in calibration)
-                self._predbn.calibration = Calibration(*moved)
+                self._predbn.calibration = calibration.to(home.device)
         return self
 
     def extra_repr(self) -> str:
-        return ", ".join(part for part in (super().extra_repr(), f"strategy={self._predbn.adaptation.strategy}") if part)
+        return ", ".join(
+            part for part in (super().extra_repr(), f"strategy={self._predbn.adaptation.strategy}") if part
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The class is made on the fly: pickle and copy make it again from the source class."""
@@ -156,10 +157,14 @@ def _blank(source: type[nn.Module]) -> nn.Module:
     return cls.__new__(cls)
 
 
-@cache
+_adapted_classes: dict[type[nn.Module], type[nn.Module]] = {}
+
+
 def adapted_class(source: type[nn.Module]) -> type[nn.Module]:
     """The subclass of `source` that adapts. It claims the source's module, so that tools which treat
     torch.nn layers as units (torch.fx) go on doing so."""
+    if source in _adapted_classes:
+        return _adapted_classes[source]
     tail = tail_of(source)
     attributes = {
         "__module__": source.__module__,
@@ -167,7 +172,8 @@ def adapted_class(source: type[nn.Module]) -> type[nn.Module]:
         "_predbn_source": source,
         "_predbn_tail": None if tail is None else staticmethod(tail),
     }
-    return type(f"Adapted{source.__name__}", (AdaptedLayer, source), attributes)
+    made = type(f"Adapted{source.__name__}", (AdaptedLayer, source), attributes)
+    return _adapted_classes.setdefault(source, made)
 
 
 def source_class(layer: nn.Module) -> type[nn.Module]:

@@ -63,19 +63,19 @@ class Observation:
         a batch of one value a channel, which has no variance, is an error."""
         if self._moments is None:
             self._moments = self._compute()
-        if defined and self._x.numel() <= self._x.shape[1] and self._moments.count <= 1:
+        if defined and self._x.numel() <= self._x.shape[1] and self._moments.values <= 1:
             raise undefined_variance(self.layer, self._x)
         return self._moments
 
     def _compute(self) -> Moments:
         x = self._x
-        count = x.numel() // x.shape[1]
+        values = x.numel() // x.shape[1]
         if x.shape[0] == 0:
             zeros = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
             mean, var = zeros[0], zeros[1]
         else:
             mean, var = kernels.moments(x, self._eps)
-        moments = Moments(mean, var, count, x.shape[0])
+        moments = Moments(mean, var, values, x.shape[0])
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
     def example_moments(self) -> tuple[Tensor, Tensor]:

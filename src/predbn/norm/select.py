@@ -34,7 +34,9 @@ def select(model: nn.Module, layers: Layers) -> list[tuple[str, nn.Module]]:
         raise AdaptationError('layers is empty; give "all", "first", "last", name patterns or a predicate')
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name, _ in every):
-            raise AdaptationError(f"no batch norm layer matches '{pattern}'; there are {_listed([n for n, _ in every])}")
+            raise AdaptationError(
+                f"no batch norm layer matches '{pattern}'; there are {_listed([n for n, _ in every])}"
+            )
     return [(name, layer) for name, layer in every if any(fnmatchcase(name, p) for p in patterns)]
 
 

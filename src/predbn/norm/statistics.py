@@ -21,13 +21,13 @@ class Statistics(NamedTuple):
 class Moments(NamedTuple):
     """Statistics of values that were counted, so that they can be pooled with others.
 
-    `count` is the number of values a channel (examples × positions), `size` the number of examples.
+    `values` is the number of values a channel (examples × positions), `size` the number of examples.
     Both are tensors where several processes contributed, so that nothing waits for a device.
     """
 
     mean: Tensor
     var: Tensor
-    count: int | Tensor
+    values: int | Tensor
     size: int | Tensor
 
     @property
@@ -53,15 +53,15 @@ class Seen(NamedTuple):
 def pool(a: Moments, b: Moments) -> Moments:
     """The moments of the union of two sets, exactly (Chan, Golub and LeVeque).
 
-    With w = count_b / count and δ = mean_b − mean_a:
+    With w = values_b / values and δ = mean_b − mean_a:
     mean = mean_a + w·δ,  var = (1 − w)·var_a + w·var_b + w·(1 − w)·δ².
     """
-    count = a.count + b.count
-    w = b.count / count
+    values = a.values + b.values
+    w = b.values / values
     delta = b.mean - a.mean
     mean = a.mean + w * delta
     var = a.var + w * (b.var - a.var) + w * (1 - w) * delta * delta
-    return Moments(mean, var, count, a.size + b.size)
+    return Moments(mean, var, values, a.size + b.size)
 
 
 def distance(batch: Statistics, source: Statistics, eps: float) -> float:

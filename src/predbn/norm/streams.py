@@ -114,5 +114,5 @@ def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     mean = values.get("mean")
     if reference is not None and mean is not None and mean.shape != reference.shape:
         raise AdaptationError(
-            f"layer '{name}' has {reference.numel()} channels, the saved state has {mean.numel()}; it is another model's"
+            f"layer '{name}' has {reference.numel()} channels, the saved state has {mean.numel()}: another model's"
         )

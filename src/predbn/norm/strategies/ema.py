@@ -44,9 +44,7 @@ class Ema(Strategy):
             after = batch.statistics
         else:
             mean, var = before.mean.to(batch.mean), before.var.to(batch.var)
-            after = Statistics(
-                mean + self.momentum * (batch.mean - mean), var + self.momentum * (batch.var - var)
-            )
+            after = Statistics(mean + self.momentum * (batch.mean - mean), var + self.momentum * (batch.var - var))
         return keep(state, after)
 
     def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:

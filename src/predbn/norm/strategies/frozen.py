@@ -44,9 +44,9 @@ class Frozen(Strategy):
             observation.passes  # noqa: B018  (asking counts the pass)
             pooled = observation.moments()
         else:
-            before = Moments(*so_far, count=state["count"], size=state["size"])
+            before = Moments(*so_far, values=state["values"], size=state["size"])
             pooled = pool(before, observation.moments(defined=False))
-        state["count"], state["size"] = pooled.count, pooled.size
+        state["values"], state["size"] = pooled.values, pooled.size
         return keep(state, pooled.statistics)
 
     def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:

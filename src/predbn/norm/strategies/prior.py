@@ -42,6 +42,4 @@ class Prior(Strategy):
             return source
         batch = observation.moments(defined=False)
         w = batch.size / (batch.size + self.N)
-        return Statistics(
-            source.mean + w * (batch.mean - source.mean), source.var + w * (batch.var - source.var)
-        )
+        return Statistics(source.mean + w * (batch.mean - source.mean), source.var + w * (batch.var - source.var))

@@ -1,0 +1,55 @@
+"""The command line: thin, over the library."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from . import __version__
+
+app = typer.Typer(
+    help="Prediction-time batch normalisation for any PyTorch model.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"predbn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Prediction-time batch normalisation for any PyTorch model."""
+
+
+@app.command()
+def demo() -> None:
+    """Show the method on a small network trained in seconds on made data.
+
+    Example: predbn demo
+    """
+    from .demo import run
+
+    run()
+
+
+def main() -> None:
+    """Run the command line: exit code 2 for a wrong argument, 1 for a failure, in one sentence."""
+    try:
+        app()
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
