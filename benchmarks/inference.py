@@ -18,14 +18,17 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
+
+Rows: TypeAlias = dict[str, dict[str, float]]
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 TARGETS = {
@@ -110,7 +113,7 @@ def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
     return on_cpu if device == "cpu" else on_gpu
 
 
-def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -> dict[str, dict[str, float]]:
+def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -> Rows:
     run, times = clock(device), {name: [] for name in models}
     for model in models.values():
         for _ in range(2):
@@ -142,16 +145,13 @@ def peak_memory(models: dict[str, nn.Module], x: Tensor) -> dict[str, float]:
     return peaks
 
 
-def cpu_cases(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    cases = {}
+def cpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
     for model, size, batch in (("resnet18", 32, 64), ("resnet50", 224, 4)):
         plain, x = build(model), torch.randn(batch, 3, size, size)
-        cases[f"{model} {size} px, batch {batch}"] = measure(variants(plain, x), x, rounds, "cpu")
-    return cases
+        yield f"{model} {size} px, batch {batch}", measure(variants(plain, x), x, rounds, "cpu")
 
 
-def gpu_cases(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    cases: dict[str, dict[str, dict[str, float]]] = {}
+def gpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
     for compiled in (False, True):
         for batch in (100, 500):
             plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
@@ -159,25 +159,22 @@ def gpu_cases(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
             x = x.contiguous(memory_format=torch.channels_last)
             models = variants(plain, x)
             if compiled:
-                wanted = ("plain", "train mode", "batch", "prior(N=16)", "ema", "frozen, folded")
+                wanted = ("plain", "train mode", "batch", "prior(N=16)", "frozen, folded")
                 torch._dynamo.reset()
                 models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in wanted}
             case = f"resnet50 224 px fp16, batch {batch}, {'compiled' if compiled else 'eager'}"
-            cases[case] = measure(models, x, rounds, "cuda")
+            rows = measure(models, x, rounds, "cuda")
             for name, peak in peak_memory(models, x).items():
-                cases[case][name]["peak_mib"] = peak
-            show({case: cases[case]}, {})
-    return cases
+                rows[name]["peak_mib"] = peak
+            yield case, rows
 
 
-def show(cases: dict[str, dict[str, dict[str, float]]], targets: dict[str, tuple[float, ...]]) -> None:
-    for number, (case, rows) in enumerate(cases.items()):
-        print(f"\n{case}: plain {rows['plain']['ms']:.2f} ms", flush=True)
-        for name, row in rows.items():
-            target = targets.get(name, ())
-            wanted = f"   (target {target[number]:.2f})" if number < len(target) else ""
-            memory = f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else ""
-            print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
+def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
+    print(f"\n{case}: plain {rows['plain']['ms']:.2f} ms", flush=True)
+    for name, row in rows.items():
+        wanted = f"   (target {targets[name]:.2f})" if name in targets else ""
+        memory = f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else ""
+        print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
 
 
 def main() -> None:
@@ -188,9 +185,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    with torch.inference_mode():
-        cases = (cpu_cases if options.device == "cpu" else gpu_cases)(options.rounds)
-    show(cases, TARGETS[options.device])
     card = {
         "command": f"python benchmarks/inference.py --device {options.device} --rounds {options.rounds}",
         "torch": torch.__version__,
@@ -200,7 +194,13 @@ def main() -> None:
     }
     out = options.out or RESULTS / f"inference-{options.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"card": card, "cases": cases}, indent=1) + "\n")
+    cases: dict[str, Rows] = {}
+    with torch.inference_mode():
+        for case, rows in (cpu_cases if options.device == "cpu" else gpu_cases)(options.rounds):
+            targets = TARGETS[options.device]
+            show(case, rows, {k: v[len(cases)] for k, v in targets.items() if len(cases) < len(v)})
+            cases[case] = rows
+            out.write_text(json.dumps({"card": card, "cases": cases}, indent=1) + "\n")
     print(f"\nwritten to {out}")
 
 

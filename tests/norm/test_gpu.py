@@ -1,0 +1,91 @@
+"""The kernels of the GPU route, against double precision; skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import predbn
+
+from .models import images, net, randomise
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+SHAPES = [(16, 5), (6, 5, 9), (6, 5, 7, 4), (3, 5, 3, 4, 5), (100, 64, 14, 14), (2, 64, 1, 1)]
+STRATEGIES = ["train", "batch", "prior(N=16)", "ema", "frozen"]
+
+
+def layer_for(shape, **options):
+    make = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
+    return randomise(make(shape[1], **options)).eval()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("affine", [True, False])
+@torch.no_grad()
+def test_batch_is_train_mode_batch_norm(shape, dtype, affine):
+    layer = predbn.adapt(layer_for(shape, affine=affine)).to("cuda", dtype)
+    x = (torch.randn(shape) * 3 + 2).to("cuda", dtype)
+    wide = [None if t is None else t.double() for t in (layer.weight, layer.bias)]
+    wanted = F.batch_norm(x.double(), None, None, *wide, True, 0.0, layer.eps)
+    tolerance = max(2e-6, 4 * torch.finfo(dtype).eps)
+    for y in (layer(x), layer(x.contiguous(memory_format=torch.channels_last)) if x.dim() == 4 else layer(x)):
+        assert y.dtype == dtype
+        torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=2 * tolerance)
+    seen = layer._predbn.seen.statistics
+    var, mean = torch.var_mean(x.double(), [0, *range(2, x.dim())], correction=0)
+    torch.testing.assert_close(seen.mean.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(seen.var.double(), var, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@torch.no_grad()
+def test_cpu_and_gpu_agree(strategy):
+    here = predbn.adapt(net(), strategy)
+    there = copy.deepcopy(here).cuda()
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        for seed in range(3):
+            x = images(16, seed=seed, shift=float(seed))
+            torch.testing.assert_close(there(x.cuda()).cpu(), here(x), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_what_was_learned_moves_along():
+    model = predbn.adapt(net(), "frozen")
+    wanted = model(images())
+    model.cuda()
+    assert predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]["mean"].is_cuda
+    torch.testing.assert_close(model(images().cuda()).cpu(), wanted, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@torch.no_grad()
+def test_half_precision_and_autocast(strategy):
+    reference = predbn.adapt(net(), strategy).cuda()
+    half = predbn.adapt(net(), strategy).cuda().half()
+    mixed = predbn.adapt(net(), strategy).cuda()
+    for seed in range(2):
+        x = images(32, seed=seed).cuda()
+        wanted = reference(x)
+        torch.testing.assert_close(half(x.half()).float(), wanted, rtol=2e-2, atol=2e-2)
+        with torch.autocast("cuda", dtype=torch.float16):
+            torch.testing.assert_close(mixed(x).float(), wanted, rtol=2e-2, atol=2e-2)
+
+
+def test_gradients():
+    x = images(16).cuda()
+    grads = []
+    for model in (predbn.adapt(net()).cuda(), net().cuda()):
+        for layer in model.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and len(grads) == 1:
+                layer.train()
+        given = x.clone().requires_grad_()
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            model(given).square().sum().backward()
+        grads.append(given.grad)
+    torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
