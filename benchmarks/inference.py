@@ -151,8 +151,8 @@ def cpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
         yield f"{model} {size} px, batch {batch}", measure(variants(plain, x), x, rounds, "cpu")
 
 
-def gpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
-    for compiled in (False, True):
+def gpu_cases(rounds: int, compiled_too: bool = True) -> Iterator[tuple[str, Rows]]:
+    for compiled in (False, True)[: 1 + compiled_too]:
         for batch in (100, 500):
             plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
             x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half)
@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--eager", action="store_true", help="on a GPU, leave out the compiled models")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -196,7 +197,8 @@ def main() -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     cases: dict[str, Rows] = {}
     with torch.inference_mode():
-        for case, rows in (cpu_cases if options.device == "cpu" else gpu_cases)(options.rounds):
+        gpu = options.device == "cuda"
+        for case, rows in gpu_cases(options.rounds, not options.eager) if gpu else cpu_cases(options.rounds):
             targets = TARGETS[options.device]
             show(case, rows, {k: v[len(cases)] for k, v in targets.items() if len(cases) < len(v)})
             cases[case] = rows

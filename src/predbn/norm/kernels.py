@@ -24,7 +24,7 @@ def dims_without_channels(x: Tensor) -> list[int]:
 
 def stats_dtype(x: Tensor) -> torch.dtype:
     """Statistics of half and bfloat16 data are kept in single precision."""
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def is_recorded() -> bool:
@@ -57,9 +57,11 @@ def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """PyTorch's two-pass kernel. Handing it buffers makes it answer in their precision."""
-    buffers = torch.zeros(2, x.shape[1], dtype=stats_dtype(x), device=x.device)
-    mean, var = torch.ops.aten.batch_norm_update_stats(x, buffers[0], buffers[1], 0.0)
+    """PyTorch's two-pass kernel. On a CPU it answers in the precision of the buffers it is given."""
+    running_mean = running_var = None
+    if x.device.type == "cpu" and x.dtype != stats_dtype(x):
+        running_mean, running_var = torch.zeros(2, x.shape[1], dtype=stats_dtype(x))
+    mean, var = torch.ops.aten.batch_norm_update_stats(x, running_mean, running_var, 0.0)
     return mean, var
 
 
@@ -114,11 +116,8 @@ def _row_length(positions: int) -> int:
 
 
 def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x."""
-    dtype = stats_dtype(x)
-    mean, var = mean.to(x.device, dtype), var.to(x.device, dtype)
-    weight = weight if weight is None else weight.to(dtype)
-    bias = bias if bias is None else bias.to(dtype)
+    """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x. Everything else
+    is in `stats_dtype(x)`."""
     if mean.dim() == 2 or mean.requires_grad or var.requires_grad:
         return _scale_and_shift(x, mean, var, weight, bias, eps)
     if x.is_cuda and x.dim() > 2 and _native(x):
@@ -145,13 +144,12 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     """Normalise a batch with its own statistics, and say which they were.
 
     On a GPU one cuDNN kernel computes and applies them; it wants the affine parameters in single
-    precision. With gradients, PyTorch's training kernel has the right ones. Elsewhere this is `moments`
-    and `normalise`.
+    precision (`stats_dtype`). With gradients, PyTorch's training kernel has the right ones. Elsewhere
+    this is `moments` and `normalise`.
     """
     if _eager(x) and (x.is_cuda or not _native(x)) and weight is not None and bias is not None:
-        dtype = stats_dtype(x)
         y, mean, inverse_std, *_ = torch._batch_norm_impl_index(
-            x, weight.to(dtype), bias.to(dtype), None, None, True, 0.0, eps, torch.backends.cudnn.enabled
+            x, weight, bias, None, None, True, 0.0, eps, torch.backends.cudnn.enabled
         )
         return y, Seen(mean, inverse_std, eps)
     mean, var = moments(x, eps)

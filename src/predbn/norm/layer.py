@@ -23,6 +23,7 @@ from .observation import Observation, undefined_variance
 from .statistics import Seen, Statistics
 from .strategies import Strategy
 from .stream import Stream
+from .widened import Widened
 
 HOME = "default"
 """The stream that is current outside of any `stream(…)` block."""
@@ -58,20 +59,22 @@ class Slot:
         self.name = name
         self.adaptation = adaptation
         self.calibration = calibration
+        self.affine = Widened()
+        self.source = Widened()
         self.seen: Seen | None = None
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.adaptation.eps is None else self.adaptation.eps
 
     def normalise(self, layer: Any, x: Tensor) -> Tensor:
-        adaptation, eps = self.adaptation, self.eps(layer)
+        adaptation, eps, dtype = self.adaptation, self.eps(layer), kernels.stats_dtype(x)
         strategy = adaptation.strategy
         if strategy.keeps_state:
             self._refuse_state(layer)
         if strategy.uses_batch_alone and not adaptation.sync:
             if x.numel() == x.shape[1]:
                 raise undefined_variance(self.name, x)
-            y, seen = kernels.batch_norm(x, layer.weight, layer.bias, eps)
+            y, seen = kernels.batch_norm(x, *self.affine.get(dtype, layer.weight, layer.bias), eps)
             if not kernels.is_recorded():
                 self.seen = seen
             return y
@@ -79,17 +82,21 @@ class Slot:
             x,
             layer=self.name,
             eps=eps,
-            source=source_statistics(layer),
+            source=self._source(layer, dtype),
             calibration=self.calibration,
             stream=adaptation.stream_for(strategy),
             sync=adaptation.sync,
             process_group=adaptation.process_group,
         )
-        mean, var = strategy.statistics(observation)
+        mean, var = (t.to(x.device, dtype) for t in strategy.statistics(observation))
         if not kernels.is_recorded() and observation.batch_seen is not None:
             mean_seen, var_seen = observation.batch_seen
             self.seen = Seen(mean_seen.detach(), var_seen.detach())
-        return kernels.normalise(x, mean, var, layer.weight, layer.bias, eps)
+        return kernels.normalise(x, mean, var, *self.affine.get(dtype, layer.weight, layer.bias), eps)
+
+    def _source(self, layer: Any, dtype: torch.dtype) -> Statistics | None:
+        mean, var = self.source.get(dtype, layer.running_mean, layer.running_var)
+        return None if mean is None or var is None else Statistics(mean, var)
 
     def _refuse_state(self, layer: Any) -> None:
         strategy = self.adaptation.strategy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -48,6 +49,15 @@ class Seen(NamedTuple):
         if self.eps is None:
             return Statistics(self.mean, self.spread)
         return Statistics(self.mean, (self.spread.double() ** -2 - self.eps).clamp(min=0).to(self.spread.dtype))
+
+
+def mix(a: Statistics, b: Statistics, weight: float | Tensor) -> Statistics:
+    """(1 − weight)·a + weight·b, for means and variances alike."""
+    if type(weight) is float:
+        return Statistics(torch.lerp(a.mean, b.mean, weight), torch.lerp(a.var, b.var, weight))
+    if isinstance(weight, Tensor):
+        weight = weight.to(a.mean.dtype)
+    return Statistics(a.mean + weight * (b.mean - a.mean), a.var + weight * (b.var - a.var))
 
 
 def pool(a: Moments, b: Moments) -> Moments:

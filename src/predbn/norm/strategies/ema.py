@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import AdaptationError
 from ..observation import Observation
-from ..statistics import Statistics
+from ..statistics import Statistics, mix
 from .base import Strategy
 from .state import keep, recall
 
@@ -43,8 +43,9 @@ class Ema(Strategy):
         if before is None:
             after = batch.statistics
         else:
-            mean, var = before.mean.to(batch.mean), before.var.to(batch.var)
-            after = Statistics(mean + self.momentum * (batch.mean - mean), var + self.momentum * (batch.var - var))
+            after = mix(
+                Statistics(before.mean.to(batch.mean), before.var.to(batch.var)), batch.statistics, self.momentum
+            )
         return keep(state, after)
 
     def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:

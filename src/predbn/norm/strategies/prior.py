@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..errors import AdaptationError
 from ..observation import Observation
-from ..statistics import Statistics
+from ..statistics import Statistics, mix
 from .base import Strategy
 
 
@@ -42,4 +42,4 @@ class Prior(Strategy):
             return source
         batch = observation.moments(defined=False)
         w = batch.size / (batch.size + self.N)
-        return Statistics(source.mean + w * (batch.mean - source.mean), source.var + w * (batch.var - source.var))
+        return mix(source, batch.statistics, w)

@@ -10,9 +10,9 @@ from ..statistics import Statistics
 
 
 def keep(state: dict[str, Tensor | int], statistics: Statistics) -> Statistics:
-    """Store statistics for later batches, free of this batch's graph and of inference mode, and give
-    back what is to be used now."""
-    state["mean"], state["var"] = (_lasting(t) for t in statistics)
+    """Store statistics for later batches, free of this batch's graph, and give back what is to be used
+    now."""
+    state["mean"], state["var"] = statistics.mean.detach(), statistics.var.detach()
     return statistics
 
 
@@ -20,15 +20,13 @@ def recall(state: dict[str, Tensor | int]) -> Statistics | None:
     """The statistics stored last, or None."""
     if "mean" not in state:
         return None
-    mean, var = state["mean"], state["var"]
-    assert isinstance(mean, Tensor)
-    assert isinstance(var, Tensor)
-    return Statistics(mean, var)
+    return Statistics(_ordinary(state, "mean"), _ordinary(state, "var"))
 
 
-def _lasting(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    if is_recorded() or not tensor.is_inference():
-        return tensor
-    with torch.inference_mode(False):
-        return tensor.clone()
+def _ordinary(state: dict[str, Tensor | int], key: str) -> Tensor:
+    """What was stored in inference mode cannot take part in gradients: outside of it, copy it once."""
+    value = state[key]
+    assert isinstance(value, Tensor)
+    if not is_recorded() and value.is_inference() and not torch.is_inference_mode_enabled():
+        value = state[key] = value.clone()
+    return value

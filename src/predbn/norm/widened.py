@@ -1,0 +1,34 @@
+"""Parameters of a half-precision layer in single precision, converted once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .kernels import is_recorded
+
+
+class Widened:
+    """A pair of tensors in another dtype. On a GPU a conversion costs as much time to launch as the
+    normalisation itself, so the last pair is kept until one of the tensors is replaced or changed."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._pair: tuple[Tensor | None, Tensor | None] = (None, None)
+
+    def get(self, dtype: torch.dtype, a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if a is None or b is None or (a.dtype == dtype and b.dtype == dtype):
+            return a, b
+        fixed = not is_recorded() and not a.is_inference() and not b.is_inference()
+        if not fixed or (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+            return a.to(dtype), b.to(dtype)
+        key = (dtype, a.data_ptr(), a._version, b.data_ptr(), b._version)
+        if key != self._key:
+            with torch.inference_mode(False), torch.no_grad():
+                self._pair = a.detach().to(dtype), b.detach().to(dtype)
+            self._key = key
+        return self._pair
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy of the layer has other tensors: it converts its own."""
+        return {"_key": None, "_pair": (None, None)}
