@@ -113,6 +113,7 @@ def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
     return on_cpu if device == "cpu" else on_gpu
 
 
+@torch.inference_mode()
 def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -> Rows:
     run, times = clock(device), {name: [] for name in models}
     for model in models.values():
@@ -133,6 +134,7 @@ def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -
     }
 
 
+@torch.inference_mode()
 def peak_memory(models: dict[str, nn.Module], x: Tensor) -> dict[str, float]:
     """Peak GPU memory of a forward pass above what was held before it, in MiB."""
     peaks = {}
@@ -196,7 +198,7 @@ def main() -> None:
     out = options.out or RESULTS / f"inference-{options.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     cases: dict[str, Rows] = {}
-    with torch.inference_mode():
+    with torch.no_grad():
         gpu = options.device == "cuda"
         for case, rows in gpu_cases(options.rounds, not options.eager) if gpu else cpu_cases(options.rounds):
             targets = TARGETS[options.device]
