@@ -2,10 +2,12 @@
 
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager and compiled
+    python benchmarks/inference.py --markdown     # measures nothing: the table of the README from results/
 
 Every round runs every variant once, in a new random order; the figure is the median over the rounds of
-(variant / plain in the same round), so that a machine that is busy for a while disturbs all alike. Two
-rows are not ours: `train mode` sets the batch norm layers to `.train()`, `naive` is torch.var_mean and
+(variant / plain in the same round), so that a machine that is busy for a while disturbs all alike; with
+one thread it is CPU time that is measured, with more, or on a GPU, time on the clock. Two rows are not
+ours: `train mode` sets the batch norm layers to `.train()`, `naive` is torch.var_mean and
 F.batch_norm as one would write it. Prints a table and writes results/inference-<device>.json.
 """
 
@@ -27,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
+from cpu_torchvision import declare_missing_operators
 
 Rows: TypeAlias = dict[str, dict[str, float]]
 
@@ -41,6 +44,7 @@ TARGETS = {
 
 
 def build(name: str, **options: object) -> nn.Module:
+    declare_missing_operators()
     import timm
 
     torch.manual_seed(0)
@@ -97,10 +101,12 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
 
 
 def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
+    now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+
     def on_cpu(model: nn.Module, x: Tensor) -> float:
-        begin = time.perf_counter()
+        begin = now()
         model(x)
-        return time.perf_counter() - begin
+        return now() - begin
 
     def on_gpu(model: nn.Module, x: Tensor) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -179,6 +185,19 @@ def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
         print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
 
 
+def markdown() -> str:
+    """The ratios of all results as one table."""
+    files = sorted(RESULTS.glob("inference-*.json"))
+    cases = {k: v for f in files for k, v in json.loads(f.read_text())["cases"].items()}
+    names = list(dict.fromkeys(name for rows in cases.values() for name in rows if name != "plain"))
+    lines = ["| relative to the plain model | " + " | ".join(cases) + " |", "|---|" + "--:|" * len(cases)]
+    for name in names:
+        cells = (f"{rows[name]['ratio']:.2f}" if name in rows else "" for rows in cases.values())
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines.append("| *plain, ms* | " + " | ".join(f"{rows['plain']['ms']:.1f}" for rows in cases.values()) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -186,7 +205,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--eager", action="store_true", help="on a GPU, leave out the compiled models")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--markdown", action="store_true", help="print the table of what is in results/")
     options = parser.parse_args()
+    if options.markdown:
+        print(markdown())
+        return
     torch.set_num_threads(options.threads)
     card = {
         "command": f"python benchmarks/inference.py --device {options.device} --rounds {options.rounds}",

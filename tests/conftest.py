@@ -1,29 +1,16 @@
-"""Shared set-up.
-
-PyPI's torchvision is a CUDA build: beside a CPU torch its import stops at two operators that are not
-there, and timm imports it. Declaring their schemas is enough, nothing here calls them.
-"""
+"""Shared set-up."""
 
 from __future__ import annotations
-
-import contextlib
-import importlib.metadata
 
 import pytest
 import torch
 from hypothesis import settings
 
+from cpu_torchvision import declare_missing_operators
+
 settings.register_profile("predbn", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("predbn")
-
-with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-    importlib.metadata.version("torchvision")
-    if not torch.cuda.is_available():
-        for operator in ("nms", "qnms"):
-            with contextlib.suppress(RuntimeError):
-                torch.library.define(
-                    f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-                )
+declare_missing_operators()
 
 
 @pytest.fixture(autouse=True)

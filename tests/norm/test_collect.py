@@ -81,6 +81,12 @@ def test_one_pass_pools_what_each_batch_showed():
     torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
 
 
+def test_progress_is_told_layer_by_layer():
+    told = []
+    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: told.append(done))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 @torch.no_grad()
 def test_loaders_of_every_sort():
     wanted = predbn.adapt(net(), "population", loader=[DATA])(DATA)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from .collect import collect_population
+from .collect import Progress, collect_population
 from .errors import AdaptationError
 from .kinds import check_model, named_layers
 from .layer import Adaptation, Slot, fit, slot_of
@@ -28,6 +28,7 @@ def adapt(
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
+    progress: Progress | None = None,
     **arguments: Any,
 ) -> M:
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
@@ -43,6 +44,7 @@ def adapt(
     eps        in place of the layers' own, at prediction only
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, batches or (batch, label) pairs
+    progress   for "population": called with (layers done, layers in all)
     """
     check_model(model)
     chosen = find(strategy, **arguments)
@@ -61,7 +63,7 @@ def adapt(
     if loader is not None:
         assert isinstance(chosen, Population)
         try:
-            collect_population(model, adaptation, loader, exact=chosen.exact)
+            collect_population(model, adaptation, loader, exact=chosen.exact, progress=progress)
         except BaseException:
             _put_back(model, before)
             raise

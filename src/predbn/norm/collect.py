@@ -7,10 +7,10 @@ dropout stays off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from .observation import Observation
 from .statistics import Moments, Statistics, pool
 from .strategies import Strategy
 from .strategies.state import keep, recall
+
+Progress: TypeAlias = Callable[[int, int], object]
 
 
 class _Enough(Exception):
@@ -67,7 +69,6 @@ class _PoolOne(Strategy):
 class _Calibrate(Strategy):
     """The source statistics, while the moments of every example are collected."""
 
-    name_: ClassVar[str] = "calibrate"
     collected: dict[str, CalibrationAccumulator] = field(default_factory=dict)
 
     def statistics(self, observation: Observation) -> Statistics:
@@ -76,8 +77,11 @@ class _Calibrate(Strategy):
         return observation.source or observation.moments(defined=False).statistics
 
 
-def collect_population(model: nn.Module, adaptation: Adaptation, loader: Iterable[Any], *, exact: bool) -> None:
-    """Fill the adaptation's states with the statistics of the whole data (see `Population`)."""
+def collect_population(
+    model: nn.Module, adaptation: Adaptation, loader: Iterable[Any], *, exact: bool, progress: Progress | None = None
+) -> None:
+    """Fill the adaptation's states with the statistics of the whole data (see `Population`). A loader
+    that can be gone through only once is kept in memory if it is needed more than once."""
     batches = loader if iter(loader) is not loader or not exact else list(loader)
     everything = _PoolAll()
     with _collecting(model, adaptation, everything):
@@ -91,7 +95,7 @@ def collect_population(model: nn.Module, adaptation: Adaptation, loader: Iterabl
         for layer, moments in everything.pooled.items():
             keep(home.state(layer), moments.statistics)
         return
-    for layer, calls in everything.calls.items():
+    for done, (layer, calls) in enumerate(everything.calls.items(), start=1):
         one = _PoolOne(layer=layer, calls=calls)
         with _collecting(model, adaptation, one):
             for x in _inputs(model, batches):
@@ -100,6 +104,8 @@ def collect_population(model: nn.Module, adaptation: Adaptation, loader: Iterabl
                 except _Enough:
                     continue
         keep(home.state(layer), one.pooled[0].statistics)
+        if progress is not None:
+            progress(done, len(everything.calls))
 
 
 def collect_calibration(

@@ -1,0 +1,18 @@
+"""Documents say what the results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import inference
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def between(text: str, name: str) -> str:
+    return text.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip()
+
+
+def test_the_readme_shows_the_measured_costs():
+    shown = between((ROOT / "README.md").read_text(), "inference")
+    assert shown == inference.markdown(), "run: python benchmarks/inference.py --markdown"
