@@ -51,9 +51,13 @@ def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     if not _native(x):
         var, mean = torch.var_mean(x.to(stats_dtype(x)), dims_without_channels(x), correction=0)
         return mean, var
-    if x.dim() > 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous():
-        return _moments_channels_first(x, eps)
-    return _native_moments(x)
+    return _moments_channels_first(x, eps) if _is_channels_first(x) else _native_moments(x)
+
+
+def _is_channels_first(x: Tensor) -> bool:
+    """Whether these are maps in single precision, one after another in the memory of a CPU."""
+    maps = x.dim() > 2 and x.numel() > x.shape[0] * x.shape[1]
+    return maps and x.dtype == torch.float32 and x.is_cpu and x.is_contiguous()
 
 
 def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,8 +65,7 @@ def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     running_mean = running_var = None
     if x.device.type == "cpu" and x.dtype != stats_dtype(x):
         running_mean, running_var = torch.zeros(2, x.shape[1], dtype=stats_dtype(x))
-    mean, var = torch.ops.aten.batch_norm_update_stats(x, running_mean, running_var, 0.0)
-    return mean, var
+    return torch.batch_norm_update_stats(x, running_mean, running_var, 0.0)
 
 
 def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -75,8 +78,6 @@ def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """
     n, c = x.shape[:2]
     positions = x[0, 0].numel()
-    if positions == 1:
-        return _native_moments(x)
     if positions <= n:
         means, variances = (t.view(c, positions) for t in _native_moments(x.view(n, c * positions)))
         mean = means.mean(1)
@@ -143,11 +144,13 @@ def _scale_and_shift(
 def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Seen]:
     """Normalise a batch with its own statistics, and say which they were.
 
-    On a GPU one cuDNN kernel computes and applies them; it wants the affine parameters in single
-    precision (`stats_dtype`). With gradients, PyTorch's training kernel has the right ones. Elsewhere
-    this is `moments` and `normalise`.
+    PyTorch's training kernel (on a GPU cuDNN's, which wants the affine parameters in single precision)
+    computes and applies them at once, with the right gradients. Where it is slow, on channels-first maps
+    on a CPU, and where it must not be called, this is `moments` and `normalise`.
     """
-    if _eager(x) and (x.is_cuda or not _native(x)) and weight is not None and bias is not None:
+    with_gradients = x.requires_grad and torch.is_grad_enabled()
+    fused = weight is not None and bias is not None and (with_gradients or not _is_channels_first(x))
+    if fused and _eager(x):
         y, mean, inverse_std, *_ = torch._batch_norm_impl_index(
             x, weight, bias, None, None, True, 0.0, eps, torch.backends.cudnn.enabled
         )
