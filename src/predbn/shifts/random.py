@@ -55,7 +55,7 @@ def _splitmix64(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The output function of splitmix64: a bijection of 64 bits in which every bit depends on every other."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    state = state ^ (state >> np.uint64(31))
+    state ^= state >> np.uint64(31)
     return state
 
 

@@ -53,6 +53,7 @@ class Corruption:
     imagenet: tuple[Any, ...]
     works_on: Literal["float", "uint8"]
     smallest: int
+    chunk: int
 
     def constant(self, severity: int, constants: ConstantSet) -> Any:
         """The constant of a severity from 1 to 5 in one of the two sets."""
@@ -71,16 +72,19 @@ def register(
     imagenet: tuple[Any, ...],
     works_on: Literal["float", "uint8"] = "float",
     smallest: int = 1,
+    chunk: int = 1 << 18,
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table.
 
     `smallest` is the smallest image side on which the corruption means anything; below it `corrupt` refuses.
     A function with works_on="float" gets and gives float32 NCHW on the scale [0, 1]: clipping and the cast
-    to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW.
+    to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW. `chunk` is how many
+    values (pixels times channels) a CPU works on at once: about what its cache holds, or more for a function
+    that loops over pixels and is fast only across many images.
     """
 
     def enter(function: Function) -> Function:
-        _TABLE[name] = Corruption(name, function, family, set, cifar, imagenet, works_on, smallest)
+        _TABLE[name] = Corruption(name, function, family, set, cifar, imagenet, works_on, smallest, chunk)
         return function
 
     return enter
