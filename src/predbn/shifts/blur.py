@@ -120,14 +120,7 @@ def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     height, width = x.shape[-2:]
     zooms = np.arange(1, stop, step).tolist()
     total = x.clone(memory_format=torch.contiguous_format)
-    for image in _spans(x):
-        for zoom in zooms:
-            rows = zoom_operator(height, zoom, x.device)
-            sandwich(x[image], rows, zoom_operator(width, zoom, x.device), out=total[image])
+    for zoom in zooms:
+        rows = zoom_operator(height, zoom, x.device)
+        sandwich(x, rows, zoom_operator(width, zoom, x.device), out=total)
     return total.div_(len(zooms) + 1)
-
-
-def _spans(x: Tensor, room: int = 1 << 20) -> list[slice]:
-    """On a CPU as many images at a time as a core's cache holds, elsewhere the whole batch."""
-    step = max(1, room // x[0].nbytes) if x.device.type == "cpu" else max(1, len(x))
-    return [slice(start, start + step) for start in range(0, len(x), step)]
