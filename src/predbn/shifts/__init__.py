@@ -4,7 +4,7 @@ scipy, OpenCV and Pillow do what they do exactly and fast (filters' reference be
 everything else is batched in torch and runs on either device.
 """
 
-from predbn.shifts import blur, digital, elastic, noise  # noqa: F401
+from predbn.shifts import blur, digital, elastic, noise, weather  # noqa: F401
 from predbn.shifts.corrupt import corrupt
 from predbn.shifts.errors import ShiftError
 from predbn.shifts.registry import names

@@ -10,8 +10,6 @@ exact to 2⁻²⁴, and since only integers are handled every device draws the s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -68,5 +66,4 @@ def draw(x: Tensor, table: Tensor, draws: Draws) -> Tensor:
     place = x.to(torch.int32).bitwise_left_shift_(8).bitwise_or_(word & 0xFF)
     entry = table.index_select(0, place.view(-1)).view_as(word)
     mask = (word >> 8).sub_(entry >> 8).bitwise_right_shift_(31)
-    chosen: Any = word.bitwise_xor_(entry).bitwise_and_(mask).bitwise_xor_(entry)
-    return chosen.to(torch.uint8)  # type: ignore[no-any-return]
+    return word.bitwise_xor_(entry).bitwise_and_(mask).bitwise_xor_(entry).to(torch.uint8)

@@ -59,9 +59,9 @@ def corrupt(
     else:
         chosen = constants
     c = entry.constant(severity, chosen)
-    on_cpu = isinstance(images, np.ndarray) or images.device.type == "cpu"
+    on_cpu = not isinstance(images, Tensor) or images.device.type == "cpu"
     step = max(1, (entry.chunk if on_cpu else _GPU_CHUNK) // (3 * height * width))
-    result: Any = np.empty(images.shape, np.uint8) if isinstance(images, np.ndarray) else torch.empty_like(images)
+    result: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty(images.shape, np.uint8)
 
     def work(start: int) -> None:
         piece, mine = images[start : start + step], indices[start : start + step]
@@ -72,13 +72,12 @@ def corrupt(
         else:
             result[start : start + step] = done
 
-    with torch.inference_mode():
-        starts = range(0, len(images), step)
-        if on_cpu:
-            map_threads(work, starts)
-        else:
-            for start in starts:
-                work(start)
+    starts = range(0, len(images), step)
+    if on_cpu:
+        map_threads(work, starts)
+    else:
+        for start in starts:
+            work(start)
     return result  # type: ignore[no-any-return]
 
 
@@ -95,7 +94,8 @@ def _entry(name: str) -> Corruption:
     known = names("all")
     if name in known:
         return get(name)
-    near = difflib.get_close_matches(str(name).lower().replace("-", "_").replace(" ", "_"), known, n=1, cutoff=0.5)
+    plain = str(name).lower().replace("-", "_").replace(" ", "_")
+    near = difflib.get_close_matches(plain, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(known)}."
     raise ShiftError(f"There is no corruption called {name!r}: {hint}")
 
@@ -103,24 +103,23 @@ def _entry(name: str) -> Corruption:
 def _check_images(images: Any, entry: Corruption) -> tuple[int, int]:
     """Height and width of a good batch."""
     if not isinstance(images, np.ndarray | Tensor):
-        raise ShiftError(f"images is a {type(images).__name__}, but it must be a numpy array or a torch tensor.")
+        kind = type(images).__name__
+        raise ShiftError(f"images is a {kind}, but it must be a numpy array or a torch tensor.")
     if images.dtype not in (np.uint8, torch.uint8):
-        raise ShiftError(f"images has dtype {images.dtype}, but corruptions work on uint8 values from 0 to 255.")
+        raise ShiftError(f"images has dtype {images.dtype}, but corruptions work on uint8, from 0 to 255.")
     array = isinstance(images, np.ndarray)
     layout = "NHWC" if array else "NCHW"
-    if images.ndim != 4:
-        raise ShiftError(f"images has shape {tuple(images.shape)}, but a batch has four dimensions, {layout}.")
-    channels = images.shape[3 if array else 1]
+    shape = tuple(images.shape)
+    if len(shape) != 4:
+        raise ShiftError(f"images has shape {shape}, but a batch has four dimensions, {layout}.")
+    channels = shape[3 if array else 1]
     if channels != 3:
-        raise ShiftError(
-            f"images has {channels} channels in shape {tuple(images.shape)}, but it must have 3, in layout {layout}."
-        )
-    height, width = images.shape[1:3] if array else images.shape[2:]
+        raise ShiftError(f"images has {channels} channels in {layout} shape {shape}, but it must have 3.")
+    height, width = shape[1:3] if array else shape[2:]
     if min(height, width) < entry.smallest:
-        raise ShiftError(
-            f"images are {height}×{width} pixels, but {entry.name} needs at least {entry.smallest} on each side."
-        )
-    return int(height), int(width)
+        size, least = f"{height}×{width}", f"{entry.smallest}×{entry.smallest}"
+        raise ShiftError(f"images are {size} pixels, but {entry.name} needs at least {least}.")
+    return height, width
 
 
 def _check_index(index: Index, count: int) -> Tensor:

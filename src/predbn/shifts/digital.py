@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -109,7 +109,7 @@ def _coarse(size: int, fewer: int, device: torch.device) -> tuple[Operator, Tens
     smallest=4,
 )
 def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
-    """Box filter down to ⌊size·c⌋ pixels and up again, rounded to grey levels after each axis as Pillow does."""
+    """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does."""
     n, channels, height, width = x.shape
     few_rows, few_columns = int(height * c), int(width * c)
     across, columns = _coarse(width, few_columns, x.device)
@@ -140,9 +140,9 @@ def jpeg_compression(x: Tensor, c: int, draws: Draws) -> Tensor:
     batch = np.empty((len(x), *x.shape[2:], 3), dtype=np.uint8)
     write_planes(x.cpu().flip(1), batch)
 
-    def squeeze(image: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    def squeeze(image: npt.NDArray[np.uint8]) -> None:
         coded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, c])[1]
-        image[...] = cv2.imdecode(coded, cv2.IMREAD_COLOR)
+        np.copyto(image, np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8))
 
     map_threads(squeeze, list(batch))
     return planes(batch).flip(1).to(x.device)

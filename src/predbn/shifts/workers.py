@@ -55,7 +55,7 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 
 def map_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """[function(item) for item in items], on as many threads as torch may use; in line within such a thread."""
+    """[function(item) for item in items] on as many threads as torch may use; serially within one of them."""
     work = list(items)
     size = torch.get_num_threads()
     if len(work) < 2 or size < 2 or getattr(_here, "worker", False):
