@@ -6,15 +6,15 @@ from functools import lru_cache
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from predbn.shifts.glass import shuffled_pixels
 from predbn.shifts.motion import motion_blur_uint8
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
-from predbn.shifts.separable import gaussian, sandwich, zoom_operator
+from predbn.shifts.separable import Operator, gaussian, mirrored_operator, sandwich, zoom_operator
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
@@ -25,15 +25,15 @@ __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_b
     set="extra",
     cifar=(0.4, 0.6, 0.7, 0.8, 1.0),
     imagenet=(1.0, 2.0, 3.0, 4.0, 6.0),
+    chunk=1 << 20,
 )
 def gaussian_blur(x: Tensor, c: float, draws: Draws) -> Tensor:
     """Gaussian filter of standard deviation c, cut off at 4c, the edge pixel repeated outside."""
     return gaussian(x, c)
 
 
-@lru_cache(maxsize=16)
-def _defocus_kernel(radius: float, softness: float, device: torch.device) -> Tensor:
-    """A disk made smooth by a small Gaussian, without the rows and columns of zeros around it.
+def _defocus_kernel(radius: float, softness: float) -> npt.NDArray[np.float32]:
+    """A disk made smooth by a small Gaussian.
 
     Disks up to radius 8 stand on a grid of 17 by 17 and are smoothed on it, so that the disk of radius 8,
     which touches the edge of the grid, keeps inside what the Gaussian would have spread beyond.
@@ -42,9 +42,24 @@ def _defocus_kernel(radius: float, softness: float, device: torch.device) -> Ten
     line = np.arange(-reach, reach + 1)
     disk = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float32)
     size = 3 if radius <= 8 else 5
-    kernel = cv2.GaussianBlur(disk / disk.sum(), (size, size), softness)
-    keep = np.abs(line) <= np.abs(line[kernel.max(axis=0) > 0]).max()
-    return torch.from_numpy(kernel[keep][:, keep].copy()).to(device)
+    kernel: npt.NDArray[np.float32] = cv2.GaussianBlur(disk / disk.sum(), (size, size), softness)
+    return kernel
+
+
+@lru_cache(maxsize=32)
+def _defocus_terms(
+    radius: float, softness: float, size: int, device: torch.device
+) -> tuple[tuple[Operator, Operator], ...]:
+    """The kernel as Σ_r λ_r·u_r·u_rᵀ: for each r the filters λ_r·u_r and u_r along an axis of that size.
+
+    A disk of radius r on a grid has at most r + 1 different rows, so the sum is exact with as few terms.
+    """
+    values, vectors = torch.linalg.eigh(torch.from_numpy(_defocus_kernel(radius, softness)).double())
+    return tuple(
+        (mirrored_operator(size, value * vector, device), mirrored_operator(size, vector, device))
+        for value, vector in zip(values, vectors.T, strict=True)
+        if abs(float(value)) > 1e-6
+    )
 
 
 @register(
@@ -53,16 +68,17 @@ def _defocus_kernel(radius: float, softness: float, device: torch.device) -> Ten
     set="standard",
     cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1)),
     imagenet=((3.0, 0.1), (4.0, 0.5), (6.0, 0.5), (8.0, 0.5), (10.0, 0.5)),
-    smallest=11,
+    chunk=1 << 20,
 )
 def defocus_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """The image of a lens out of focus: a disk of radius c₀ smoothed by c₁; the border is mirrored."""
-    kernel = _defocus_kernel(*c, x.device)
-    reach = len(kernel) // 2
-    planes = functional.pad(x.flatten(0, 1)[None], (reach,) * 4, mode="reflect")
-    count = planes.shape[1]
-    blurred = functional.conv2d(planes, kernel.expand(count, 1, -1, -1), groups=count)
-    return blurred.view(x.shape)
+    height, width = x.shape[-2:]
+    blurred: Tensor | None = None
+    terms = zip(_defocus_terms(*c, height, x.device), _defocus_terms(*c, width, x.device), strict=True)
+    for (rows, _), (_, columns) in terms:
+        blurred = sandwich(x, rows, columns, out=blurred)
+    assert blurred is not None
+    return blurred
 
 
 @register(
@@ -77,10 +93,11 @@ def defocus_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
 def glass_blur(x: Tensor, c: tuple[float, int, int], draws: Draws) -> Tensor:
     """Frosted glass: blur by σ, shuffle the pixels within a distance for some rounds, blur by σ again."""
     sigma, reach, rounds = c
-    height, width = x.shape[-2:]
-    shown = shuffled_pixels(draws, height, width, reach, rounds)[:, None].expand(-1, x.shape[1], -1)
-    shuffled = _truncated_gaussian(x, sigma).flatten(2).gather(2, shown).view(x.shape)
-    return _truncated_gaussian(shuffled, sigma)
+    number, channels, height, width = x.shape
+    blurred = _truncated_gaussian(x, sigma).transpose(0, 1).reshape(channels, -1)
+    shown = shuffled_pixels(draws, height, width, reach, rounds)
+    shuffled = torch.stack([plane.index_select(0, shown) for plane in blurred])
+    return _truncated_gaussian(shuffled.view(channels, number, height, width).transpose(0, 1), sigma)
 
 
 def _truncated_gaussian(x: Tensor, sigma: float) -> Tensor:
@@ -97,6 +114,7 @@ def _truncated_gaussian(x: Tensor, sigma: float) -> Tensor:
     cifar=((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)),
     imagenet=((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0)),
     works_on="uint8",
+    chunk=1 << 20,
 )
 def motion_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """ImageMagick's motion blur of radius c₀ and σ = c₁, at an angle uniform in [−45°, 45°)."""
@@ -110,6 +128,7 @@ def motion_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     cifar=((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
     imagenet=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     smallest=2,
+    chunk=1 << 20,
 )
 def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """The mean of the image and its centre zooms: (x + Σ_z Z_z·x·Z_zᵀ)/(count + 1), z from 1 to c₀ by c₁.

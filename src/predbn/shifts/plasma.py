@@ -21,10 +21,13 @@ __all__ = ["plasma"]
 
 def plasma(draws: Draws, side: int, decay: float) -> Tensor:
     """[N, side, side] fractals, each scaled to reach from 0 to 1; the side is a power of two."""
-    points = torch.zeros(len(draws), 1, 1, device=draws.device)
+    number = len(draws)
+    offsets = draws.uniform(side * side).mul_(2).sub_(1)
+    points = torch.zeros(number, 1, 1, device=draws.device)
     wibble = 100.0
-    while points.shape[-1] < side:
-        points = _refined(points, draws.uniform(3, *points.shape[1:]).mul_(2).sub_(1).mul_(wibble**2))
+    while (size := points.shape[-1]) < side:
+        level = offsets[:, size**2 : 4 * size**2].mul_(wibble**2)
+        points = _refined(points, level.view(number, 3, size, size))
         wibble /= decay
     low, high = torch.aminmax(points.flatten(1), dim=1)
     return points.sub_(low[:, None, None]).div_((high - low)[:, None, None])

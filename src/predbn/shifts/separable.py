@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Operator", "gaussian", "gaussian_operator", "sandwich", "zoom_operator"]
+__all__ = ["Operator", "gaussian", "gaussian_operator", "mirrored_operator", "sandwich", "zoom_operator"]
 
 _BLOCK = 32
 
@@ -50,6 +50,16 @@ def gaussian_operator(size: int, sigma: float, device: torch.device) -> Operator
     read = (torch.arange(size)[:, None] + offsets).clamp_(0, size - 1)
     matrix = torch.zeros(size, size, dtype=torch.float64)
     return Operator.of(matrix.scatter_add_(1, read, weights.expand(size, -1)), device)
+
+
+def mirrored_operator(size: int, weights: Tensor, device: torch.device) -> Operator:
+    """A filter along an axis, Σ_k w_k·x(i + k), the image mirrored about the centre of its edge pixels."""
+    radius = len(weights) // 2
+    period = max(2 * (size - 1), 1)
+    read = (torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)).remainder_(period)
+    read = torch.minimum(read, period - read).clamp_(max=size - 1)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    return Operator.of(matrix.scatter_add_(1, read, weights.double().expand(size, -1)), device)
 
 
 @lru_cache(maxsize=256)
