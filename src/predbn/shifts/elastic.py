@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -39,27 +40,41 @@ def _affine(height: int, width: int, reach: float, draws: Draws) -> Tensor:
     Three corners p of a square around the centre go to q = p + U(−reach, reach). With the edges
     E = (q₁ − q₀, q₂ − q₀) and F = (p₁ − p₀, p₂ − p₀) as columns, the inverse map is
     p = F·E⁻¹·(q − q₀) + p₀. As in the benchmark the centre is (height//2, width//2) in (x, y) order.
+    Six numbers an image: numpy has done with them before a GPU has started.
     """
-    shift = draws.uniform(3, 2).to(torch.float64).mul_(2.0).sub_(1.0).mul_(reach)
-    centre = torch.tensor([height // 2, width // 2], dtype=torch.float64, device=shift.device)
-    corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=torch.float64, device=shift.device)
-    before = centre + corners * (min(height, width) // 3)
+    shift = (draws.uniform(3, 2).cpu().numpy().astype(np.float64) * 2.0 - 1.0) * reach
+    corners = np.array([[1, 1], [1, -1], [-1, -1]]) * (min(height, width) // 3)
+    before = np.array([height // 2, width // 2], dtype=np.float64) + corners
     after = before + shift
-    edges = after[:, 1:] - after[:, :1]
-    determinant = edges[:, 0, 0] * edges[:, 1, 1] - edges[:, 0, 1] * edges[:, 1, 0]
-    (a, c), (b, d) = edges[:, 0].unbind(1), edges[:, 1].unbind(1)
-    inverse = torch.stack([d, -b, -c, a], 1).view(-1, 2, 2) / determinant[:, None, None]
-    f = (before[1:] - before[:1]).T
-    linear = (f[None, :, :, None] * inverse[:, None]).sum(2)
-    offset = before[0] - (linear * after[:, :1]).sum(2)
-    return torch.cat([linear, offset[:, :, None]], 2)
+    edges = (after[:, 1:] - after[:, :1]).swapaxes(1, 2)
+    linear = (before[1:] - before[:1]).T @ np.linalg.inv(edges)
+    offset = before[0] - (linear * after[:, None, 0]).sum(axis=2)
+    matrix = np.concatenate([linear, offset[:, :, None]], axis=2)
+    return torch.from_numpy(matrix).to(draws.device, torch.float32)
 
 
+@lru_cache(maxsize=32)
 def _axes(height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Pixel numbers along x [1, 1, W] and y [1, H, 1]."""
+    """Pixel numbers along x [1, 1, 1, W] and y [1, 1, H, 1]."""
     x = torch.arange(width, dtype=torch.float32, device=device)
     y = torch.arange(height, dtype=torch.float32, device=device)
-    return x.view(1, 1, -1), y.view(1, -1, 1)
+    return x.view(1, 1, 1, -1), y.view(1, 1, -1, 1)
+
+
+def _read(
+    x: Tensor, place: Tensor, step: tuple[float, float], start: tuple[float, float], *, align_corners: bool
+) -> Tensor:
+    """x at the places [N, 2, H, W] (x, y) in pixels, between pixels linearly, mirrored outside.
+
+    grid_sample wants a pixel's place as place·step + start. With align_corners it mirrors about the centres
+    of the edge pixels (OpenCV's reflect-101), without it about their outer edges (scipy's reflect).
+    """
+    for axis in range(2):
+        place[:, axis].mul_(step[axis]).add_(start[axis])
+    grid = place.permute(0, 2, 3, 1)
+    return functional.grid_sample(
+        x, grid, mode="bilinear", padding_mode="reflection", align_corners=align_corners
+    )
 
 
 @register(
@@ -79,20 +94,18 @@ def elastic_transform(x: Tensor, c: tuple[float, float, float], draws: Draws) ->
 
     Both interpolate linearly. The displacement is d = amplitude·Gaussian(U(−1, 1)) for each axis.
     """
-    n, _, height, width = x.shape
+    height, width = x.shape[2:]
     amplitude, sigma, reach = c
     px, py = _axes(height, width, x.device)
-    m = _affine(height, width, reach, draws).to(torch.float32)[..., None, None]
-    grid = torch.empty(n, height, width, 2, dtype=torch.float32, device=x.device)
-    for axis, size in enumerate((width, height)):
-        where = torch.add(m[:, axis, 0] * px, m[:, axis, 1] * py + m[:, axis, 2])
-        grid[..., axis] = where.mul_(2.0 / (size - 1)).sub_(1.0)
-    x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
+    m = _affine(height, width, reach, draws)[..., None, None]
+    place = torch.add(m[:, :, 0] * px, m[:, :, 1] * py + m[:, :, 2])
+    x = _read(x, place, (2.0 / (width - 1), 2.0 / (height - 1)), (-1.0, -1.0), align_corners=True)
     if not amplitude:
         return x
     noise = draws.uniform(2, height, width).mul_(2.0).sub_(1.0)
-    field = sandwich(noise, _smoother(height, sigma, x.device), _smoother(width, sigma, x.device))
-    for axis, (size, place) in enumerate(((width, px), (height, py))):
-        where = field[:, axis].mul_(amplitude).add_(place)
-        grid[..., axis] = where.mul_(2.0 / size).add_(1.0 / size - 1.0)
-    return functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    place = sandwich(noise, _smoother(height, sigma, x.device), _smoother(width, sigma, x.device))
+    place.mul_(amplitude)
+    place[:, 0] += px[:, 0]
+    place[:, 1] += py[:, 0]
+    steps = (2.0 / width, 2.0 / height)
+    return _read(x, place, steps, (1.0 / width - 1.0, 1.0 / height - 1.0), align_corners=False)

@@ -72,7 +72,7 @@ def register(
     imagenet: tuple[Any, ...],
     works_on: Literal["float", "uint8"] = "float",
     smallest: int = 1,
-    chunk: int = 1 << 18,
+    chunk: int = 1 << 17,
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table.
 
