@@ -18,7 +18,7 @@ from predbn.shifts.random import Draws
 from predbn.shifts.registry import ConstantSet, Corruption, get, names
 from predbn.shifts.workers import map_threads
 
-__all__ = ["corrupt"]
+__all__ = ["Batch", "Index", "check_index", "corrupt", "find"]
 
 Batch = TypeVar("Batch", npt.NDArray[np.uint8], Tensor)
 Index = Sequence[int] | npt.NDArray[np.int64] | Tensor
@@ -46,9 +46,9 @@ def corrupt(
     `constants` chooses the severities of CIFAR-10-C or of ImageNet-C. "auto" takes the CIFAR constants for
     images whose longer side is at most 64 pixels, and the ImageNet constants above.
     """
-    entry = _entry(name)
+    entry = find(name)
     height, width = _check_images(images, entry)
-    indices = _check_index(index, len(images))
+    indices = check_index(index, len(images))
     if isinstance(severity, bool) or severity not in (1, 2, 3, 4, 5):
         raise ShiftError(f"severity is {severity!r}, but it must be a whole number from 1 to 5.")
     if constants not in ("auto", "cifar", "imagenet"):
@@ -89,7 +89,7 @@ def _apply(entry: Corruption, x: Tensor, c: Any, draws: Draws) -> Tensor:
     return to_grey(done.mul(255.0))
 
 
-def _entry(name: str) -> Corruption:
+def find(name: str) -> Corruption:
     """The registered corruption, or an error that offers the nearest name."""
     known = names("all")
     if name in known:
@@ -122,11 +122,11 @@ def _check_images(images: Any, entry: Corruption) -> tuple[int, int]:
     return height, width
 
 
-def _check_index(index: Index, count: int) -> Tensor:
-    """The image indices as int64 on the CPU."""
+def check_index(index: Index, count: int, what: str = "images") -> Tensor:
+    """The indices as int64 on the CPU, one for each image or row."""
     indices = torch.as_tensor(index).detach().cpu()
     if indices.ndim != 1 or len(indices) != count:
-        raise ShiftError(f"index has shape {tuple(indices.shape)}, but there are {count} images to index.")
+        raise ShiftError(f"index has shape {tuple(indices.shape)}, but there are {count} {what} to index.")
     if count and (indices.is_floating_point() or indices.dtype == torch.bool):
         raise ShiftError(f"index has dtype {indices.dtype}, but it must hold whole numbers.")
     return indices.to(torch.int64)
