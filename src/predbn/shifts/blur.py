@@ -104,7 +104,7 @@ def _truncated_gaussian(x: Tensor, sigma: float) -> Tensor:
     """Gaussian blur of uint8, cut off to uint8; the small term keeps whole numbers whole."""
     if int(4 * sigma + 0.5) == 0:
         return x
-    return gaussian(x.to(torch.float32), sigma).add_(1e-3).clamp_(max=255).to(torch.uint8)
+    return gaussian(x.to(torch.float32), sigma).add_(1e-3).clamp_(max=255).to(torch.int32).to(torch.uint8)
 
 
 @register(
@@ -134,12 +134,13 @@ def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """The mean of the image and its centre zooms: (x + Σ_z Z_z·x·Z_zᵀ)/(count + 1), z from 1 to c₀ by c₁.
 
     numpy's arange decides how many zooms there are, because its rounding sometimes lets the stop itself in.
+    The first of them, z = 1, is the image once more.
     """
     stop, step = c
     height, width = x.shape[-2:]
     zooms = np.arange(1, stop, step).tolist()
-    total = x.clone(memory_format=torch.contiguous_format)
-    for zoom in zooms:
+    total = x.mul(2)
+    for zoom in zooms[1:]:
         rows = zoom_operator(height, zoom, x.device)
         sandwich(x, rows, zoom_operator(width, zoom, x.device), out=total)
     return total.div_(len(zooms) + 1)

@@ -25,20 +25,19 @@ __all__ = ["shuffled_pixels"]
 def shuffled_pixels(draws: Draws, height: int, width: int, reach: int, rounds: int) -> Tensor:
     """int32 [N·H·W]: the place in the batch whose value each pixel shows after the given number of walks."""
     count = len(draws) * height * width
-    nodes = torch.arange(2 * count, dtype=torch.int32, device=draws.device)
-    old = nodes[count:].view(-1, height, width)
+    link = torch.arange(2 * count, dtype=torch.int32, device=draws.device)
+    spare = link.clone()
+    old = spare[count:].view(-1, height, width)
     walked = slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1)
     shown: Tensor | None = None
     for _ in range(rounds):
-        link, spare = nodes.clone(), nodes.clone()
-        link[:count].view(old.shape).copy_(old)
+        new = link[:count].view(old.shape).copy_(old)
         offset = _offsets(draws, height, width, reach)
-        offset.sub_(offset.gt(0).to(torch.int32).mul_(count))
-        link[:count].view(old.shape)[:, walked[0], walked[1]].add_(offset)
+        new[:, walked[0], walked[1]].add_(offset).sub_(offset.gt(0).to(torch.int32), alpha=count)
         while int(link[:count].amin()) < count:
             torch.index_select(link, 0, link[:count], out=spare[:count])
             link, spare = spare, link
-        end = link[:count].sub_(count)
+        end = link[:count] - count
         shown = end if shown is None else shown.index_select(0, end)
     assert shown is not None
     return shown

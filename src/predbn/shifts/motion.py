@@ -71,7 +71,7 @@ def _by_slices(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[
             target.add_(view, alpha=weight)
         start = span.stop
     result = torch.empty_like(x, memory_format=torch.contiguous_format)
-    result[order] = total.add_(_HALF_STEP).to(torch.uint8)
+    result[order] = total.add_(_HALF_STEP).to(torch.int32).to(torch.uint8)
     return result
 
 
@@ -88,4 +88,4 @@ def _by_gather(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[
     for tap, weight in enumerate(weights):
         place = (pixel + shift[:, tap, None])[:, None].expand(-1, channels, -1)
         total.add_(source.gather(2, place), alpha=weight)
-    return total.view(x.shape).to(torch.uint8)
+    return total.view(x.shape).to(torch.int32).to(torch.uint8)

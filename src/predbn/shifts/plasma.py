@@ -29,8 +29,8 @@ def plasma(draws: Draws, side: int, decay: float) -> Tensor:
         level = offsets[:, size**2 : 4 * size**2].mul_(wibble**2)
         points = _refined(points, level.view(number, 3, size, size))
         wibble /= decay
-    low, high = torch.aminmax(points.flatten(1), dim=1)
-    return points.sub_(low[:, None, None]).div_((high - low)[:, None, None])
+    points.sub_(points.amin((1, 2), keepdim=True))
+    return points.div_(points.amax((1, 2), keepdim=True))
 
 
 def _refined(corners: Tensor, offsets: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def droplets(layer: Tensor) -> Tensor:
     A layer above 1 wraps around in eight bits, as it does in the reference. Where that divides nought by
     nought, because a layer has no liquid at all, the weights are 0.
     """
-    depth = layer.mul(255).to(torch.int32).bitwise_and_(255).to(torch.uint8).cpu()
+    depth = layer.mul(255).to(torch.int32).to(torch.uint8).cpu()
     relief = torch.empty(depth.shape, dtype=torch.uint8)
     map_threads(_relief, zip(depth.numpy(), relief.numpy(), strict=True))
     weight = depth.to(layer.device, torch.float32).mul_(relief.to(layer.device))

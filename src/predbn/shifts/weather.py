@@ -56,7 +56,7 @@ def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], d
     columns = zoom_operator(width, zoom, x.device, crop=False)
     noise = draws.normal(rows.matrix.shape[1], columns.matrix.shape[1]).mul_(deviation).add_(mean)
     layer = noise if zoom == 1 else sandwich(noise, rows, columns)
-    layer = torch.threshold_(layer, threshold, 0.0).clamp_(0, 1).mul_(255).to(torch.uint8)
+    layer = torch.threshold_(layer, threshold, 0.0).clamp_(0, 1).mul_(255).to(torch.int32).to(torch.uint8)
     angle = draws.uniform().mul_(90).sub_(135)
     flakes = motion_blur_uint8(layer[:, None], radius, sigma, angle).to(torch.float32).div_(255)
     red, green, blue = x.unbind(1)
@@ -79,7 +79,7 @@ def frost(x: Tensor, c: tuple[float, float, float], draws: Draws) -> Tensor:
     own, ice, scale = c
     crops = frost_crops(draws, scale, *x.shape[-2:]).to(torch.float32)
     mixed = crops.mul_(ice).add_(x, alpha=own).add_(1e-4)
-    return mixed.clamp_(max=255).to(torch.uint8)
+    return mixed.clamp_(max=255).to(torch.int32).to(torch.uint8)
 
 
 @register(
@@ -130,4 +130,4 @@ def spatter(x: Tensor, c: tuple[float, float, float, float, float, int], draws: 
     if mud:
         cover = torch.threshold_(gaussian((layer > threshold).to(torch.float32), strength), 0.8, 0.0)[:, None]
         return torch.lerp(x, _colour(_BROWN, x), cover)
-    return x + droplets(layer)[:, None].mul_(strength) * _colour(_TURQUOISE, x)
+    return torch.addcmul(x, droplets(layer)[:, None], _colour(_TURQUOISE, x), value=strength)
