@@ -40,7 +40,9 @@ def pictures(size: int, count: int) -> Images:
     small = mosaic.reshape(40, 32, 50, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)[:count]
     if size == 32:
         return np.ascontiguousarray(small)
-    return np.stack([np.asarray(Image.fromarray(i).resize((size, size), Image.Resampling.BICUBIC)) for i in small])
+    return np.stack(
+        [np.asarray(Image.fromarray(i).resize((size, size), Image.Resampling.BICUBIC)) for i in small]
+    )
 
 
 def peer_process(pipe: Connection, images: dict[int, Images]) -> None:
@@ -107,7 +109,9 @@ def against_peer(sizes: dict[int, int], rounds: int, cores: int, only: list[str]
                 theirs = min(theirs, peer.seconds(size, name, few) / few)
                 mine = min(mine, ours(batch, name) / len(batch))
             rows[name] = {"ours": 1 / mine, "theirs": 1 / theirs, "ratio": theirs / mine}
-            print(f"{size:4d} px {name:18s} {1 / mine:9.0f} {1 / theirs:9.0f} {theirs / mine:7.1f}×", flush=True)
+            print(
+                f"{size:4d} px {name:18s} {1 / mine:9.0f} {1 / theirs:9.0f} {theirs / mine:7.1f}×", flush=True
+            )
         spent = {side: sum(1 / row[side] for row in rows.values()) for side in ("ours", "theirs")}
         table[str(size)] = {"corruptions": rows, "total_ratio": spent["theirs"] / spent["ours"]}
         print(f"{size:4d} px total: {spent['theirs'] / spent['ours']:.1f} times faster", flush=True)
@@ -145,13 +149,17 @@ def on_gpu(only: list[str]) -> dict[str, Any]:
     rates = list(result["224"].values())
     result["224_harmonic_mean"] = len(rates) / sum(1 / r for r in rates)
     result["224_mean"] = sum(rates) / len(rates)
-    print(f"CIFAR-10-C in {result['cifar10c_seconds']:.1f} s; 224 px: mean {result['224_mean']:.0f} images/s,")
+    print(
+        f"CIFAR-10-C in {result['cifar10c_seconds']:.1f} s; 224 px: mean {result['224_mean']:.0f} images/s,"
+    )
     print(f"all 19 one after another {result['224_harmonic_mean']:.0f} images/s")
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)

@@ -14,7 +14,9 @@ from predbn.shifts.random import Draws
 from predbn.shifts.registry import get
 
 
-def reference(image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws: Draws) -> npt.NDArray[np.uint8]:
+def reference(
+    image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws: Draws
+) -> npt.NDArray[np.uint8]:
     """Affine map by OpenCV, fields by scipy, exactly in the benchmark's sequence."""
     amplitude, sigma, reach = c
     height, width = image.shape[:2]
@@ -30,7 +32,9 @@ def reference(image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws
         dx, dy = (ndimage.gaussian_filter(n, sigma, mode="reflect", truncate=3) * amplitude for n in noise)
         rows, columns = np.mgrid[0:height, 0:width]
         places = [rows + dy, columns + dx]
-        x = np.stack([ndimage.map_coordinates(x[..., k], places, order=1, mode="reflect") for k in range(3)], 2)
+        x = np.stack(
+            [ndimage.map_coordinates(x[..., k], places, order=1, mode="reflect") for k in range(3)], 2
+        )
     return (np.clip(x, 0, 1) * 255).astype(np.uint8)
 
 

@@ -78,7 +78,7 @@ def test_words_are_uniform_in_every_byte_and_in_pairs() -> None:
 def test_uniform_and_normal_have_their_distributions() -> None:
     uniform = Draws(2, "x", 1, torch.arange(200)).uniform(1000)
     assert uniform.dtype == torch.float32
-    assert 0 <= uniform.min()
+    assert uniform.min() >= 0
     assert uniform.max() < 1
     assert stats.kstest(uniform.flatten().numpy(), "uniform").pvalue > 1e-3
     normal = Draws(2, "x", 1, torch.arange(200)).normal(1001)
@@ -91,7 +91,12 @@ def test_uniform_and_normal_have_their_distributions() -> None:
 
 def test_neighbours_are_not_correlated() -> None:
     z = Draws(3, "x", 1, torch.arange(500)).normal(3, 32, 32)
-    for a, b in [(z[1:], z[:-1]), (z[:, 1:], z[:, :-1]), (z[..., 1:], z[..., :-1]), (z[:, :, 1:], z[:, :, :-1])]:
+    for a, b in [
+        (z[1:], z[:-1]),
+        (z[:, 1:], z[:, :-1]),
+        (z[..., 1:], z[..., :-1]),
+        (z[:, :, 1:], z[:, :, :-1]),
+    ]:
         assert abs((a * b).mean()) * a.numel() ** 0.5 < 4
 
 

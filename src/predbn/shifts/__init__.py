@@ -4,9 +4,11 @@ scipy, OpenCV and Pillow do what they do exactly and fast (filters' reference be
 everything else is batched in torch and runs on either device.
 """
 
-from predbn.shifts import blur, digital, elastic, noise, weather  # noqa: F401
+from predbn.shifts import blur, digital, elastic, noise, orders, weather  # noqa: F401
 from predbn.shifts.corrupt import corrupt
 from predbn.shifts.errors import ShiftError
+from predbn.shifts.mixture import mix
 from predbn.shifts.registry import names
+from predbn.shifts.tabular import randomise_features
 
-__all__ = ["ShiftError", "corrupt", "names"]
+__all__ = ["ShiftError", "corrupt", "mix", "names", "orders", "randomise_features"]
