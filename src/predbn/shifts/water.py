@@ -28,14 +28,20 @@ def droplets(layer: Tensor) -> Tensor:
     """
     depth = layer.mul(255).to(torch.int32).to(torch.uint8).cpu()
     relief = torch.empty(depth.shape, dtype=torch.uint8)
-    map_threads(_relief, zip(depth.numpy(), relief.numpy(), strict=True))
+    given, made = depth.numpy(), relief.numpy()
+    step = max(1, len(given) // (4 * torch.get_num_threads()))
+
+    def work(start: int) -> None:
+        for one, result in zip(given[start : start + step], made[start : start + step], strict=True):
+            _relief(one, result)
+
+    map_threads(work, range(0, len(given), step))
     weight = depth.to(layer.device, torch.float32).mul_(relief.to(layer.device))
     return weight.div_(weight.flatten(1).amax(1).clamp_(min=1)[:, None, None])
 
 
-def _relief(layer: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]) -> None:
-    """Write the lit surface of the first array, one layer, into the second."""
-    depth, out = layer
+def _relief(depth: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> None:
+    """Write the lit surface of one layer into `out`."""
     distance = cv2.distanceTransform(255 - cv2.Canny(depth, 50, 150), cv2.DIST_L2, 5)
     surface = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
     lit = cv2.filter2D(cv2.equalizeHist(surface), cv2.CV_8U, _SLANT)
