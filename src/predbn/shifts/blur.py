@@ -104,7 +104,7 @@ def _truncated_gaussian(x: Tensor, sigma: float) -> Tensor:
     """Gaussian blur of uint8, cut off to uint8; the small term keeps whole numbers whole."""
     if int(4 * sigma + 0.5) == 0:
         return x
-    return gaussian(x.to(torch.float32), sigma).add_(1e-3).clamp_(max=255).to(torch.int32).to(torch.uint8)
+    return gaussian(x.to(torch.float32), sigma).add_(1e-4).clamp_(max=255).to(torch.int32).to(torch.uint8)
 
 
 @register(
