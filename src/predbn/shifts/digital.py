@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -20,6 +21,7 @@ from predbn.shifts.workers import map_threads
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 
 _TINY = 1e-8
+_SLACK = 1e-4
 
 
 @register(
@@ -83,20 +85,38 @@ def contrast(x: Tensor, c: float, draws: Draws) -> Tensor:
     return to_grey(levels.mul_(c).add_(rest[:, :, None, None]))
 
 
-@lru_cache(maxsize=64)
-def _coarse(size: int, fewer: int, device: torch.device) -> tuple[Operator, Tensor]:
-    """Pillow's box filter from `size` to `fewer` pixels, and where each pixel reads on the way back.
+class Boxes(NamedTuple):
+    """Pillow's box filter along an axis: as a matrix, as a weighted sum of pixels, and the way back up."""
 
-    A coarse pixel is the mean of the pixels whose centre lies in its box; back up, each pixel lies in the box
-    of exactly one coarse pixel.
+    operator: Operator
+    taps: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    back: Tensor
+
+
+@lru_cache(maxsize=64)
+def _boxes(size: int, fewer: int, device: torch.device) -> Boxes:
+    """From `size` to `fewer` pixels: each is the mean of the pixels whose centre lies in its box.
+
+    Back up, each pixel lies in the box of exactly one of the fewer.
     """
     scale = size / fewer
+    first = [int(box * scale + 0.5) for box in range(fewer)]
+    last = [min(int((box + 1) * scale + 0.5), size) for box in range(fewer)]
     matrix = torch.zeros(fewer, size, dtype=torch.float64)
-    for row in range(fewer):
-        first, last = int(row * scale + 0.5), min(int((row + 1) * scale + 0.5), size)
-        matrix[row, first:last] = 1.0 / (last - first)
-    back = [min(int((column + 0.5) / scale), fewer - 1) for column in range(size)]
-    return Operator.of(matrix, device), torch.tensor(back, device=device)
+    for box in range(fewer):
+        matrix[box, first[box] : last[box]] = 1.0 / (last[box] - first[box])
+    most = max(end - start for start, end in zip(first, last, strict=True))
+    taps = [(torch.tensor(first) + k).clamp_(max=size - 1) for k in range(most)]
+    inside = [torch.tensor(first) + k < torch.tensor(last) for k in range(most)]
+    weights = [matrix.gather(1, tap[:, None]) * keep[:, None] for tap, keep in zip(taps, inside, strict=True)]
+    back = [min(int((pixel + 0.5) / scale), fewer - 1) for pixel in range(size)]
+    return Boxes(
+        Operator.of(matrix, device),
+        tuple(tap.to(device) for tap in taps),
+        tuple(weight.to(device, torch.float32) for weight in weights),
+        torch.tensor(back, device=device),
+    )
 
 
 @register(
@@ -111,20 +131,19 @@ def _coarse(size: int, fewer: int, device: torch.device) -> tuple[Operator, Tens
 def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does."""
     n, channels, height, width = x.shape
-    few_rows, few_columns = int(height * c), int(width * c)
-    across, columns = _coarse(width, few_columns, x.device)
-    down, rows = _coarse(height, few_rows, x.device)
+    across = _boxes(width, int(width * c), x.device)
+    down = _boxes(height, int(height * c), x.device)
     levels = x.to(torch.float32).view(-1, width)
-    narrow = levels.new_empty(n * channels * height, few_columns)
-    for left, right, first, last in across.blocks:
-        torch.mm(levels[:, first:last], across.matrix[left:right, first:last].T, out=narrow[:, left:right])
-    narrow = narrow.add_(0.5).floor_().view(n * channels, height, few_columns)
-    small = levels.new_empty(n * channels, few_rows, few_columns)
-    for top, bottom, first, last in down.blocks:
-        block = down.matrix[top:bottom, first:last].expand(n * channels, -1, -1)
-        torch.bmm(block, narrow[:, first:last], out=small[:, top:bottom])
-    coarse = small.add_(0.5).to(torch.int32).to(torch.uint8)
-    return coarse.index_select(2, columns).index_select(1, rows).view(n, channels, height, width)
+    narrow = levels.new_empty(len(levels), int(width * c))
+    for left, right, first, last in across.operator.blocks:
+        block = across.operator.matrix[left:right, first:last]
+        torch.mm(levels[:, first:last], block.T, out=narrow[:, left:right])
+    narrow = narrow.add_(0.5 + _SLACK).floor_().view(n * channels, height, -1)
+    small = narrow.index_select(1, down.taps[0]).mul_(down.weights[0])
+    for tap, weight in zip(down.taps[1:], down.weights[1:], strict=True):
+        small.addcmul_(narrow.index_select(1, tap), weight)
+    coarse = small.add_(0.5 + _SLACK).to(torch.int32).to(torch.uint8)
+    return coarse.index_select(2, across.back).index_select(1, down.back).view(x.shape)
 
 
 @register(
@@ -138,11 +157,11 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
 def jpeg_compression(x: Tensor, c: int, draws: Draws) -> Tensor:
     """JPEG at quality c and back: OpenCV writes and reads the same coefficients as Pillow, at less cost."""
     batch = np.empty((len(x), *x.shape[2:], 3), dtype=np.uint8)
-    write_planes(x.cpu().flip(1), batch)
+    write_planes(x.cpu(), batch, reverse=True)
 
     def squeeze(image: npt.NDArray[np.uint8]) -> None:
         coded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, c])[1]
         np.copyto(image, np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8))
 
     map_threads(squeeze, list(batch))
-    return planes(batch).flip(1).to(x.device)
+    return planes(batch, reverse=True).to(x.device)
