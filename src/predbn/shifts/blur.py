@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from predbn.shifts.defocus import defocus
 from predbn.shifts.glass import shuffled_pixels
 from predbn.shifts.motion import motion_blur_uint8
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
-from predbn.shifts.separable import Operator, gaussian, mirrored_operator, sandwich, zoom_operator
+from predbn.shifts.separable import gaussian, sandwich, zoom_operator
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
@@ -32,36 +29,6 @@ def gaussian_blur(x: Tensor, c: float, draws: Draws) -> Tensor:
     return gaussian(x, c)
 
 
-def _defocus_kernel(radius: float, softness: float) -> npt.NDArray[np.float32]:
-    """A disk made smooth by a small Gaussian.
-
-    Disks up to radius 8 stand on a grid of 17 by 17 and are smoothed on it, so that the disk of radius 8,
-    which touches the edge of the grid, keeps inside what the Gaussian would have spread beyond.
-    """
-    reach = 8 if radius <= 8 else int(radius)
-    line = np.arange(-reach, reach + 1)
-    disk = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float32)
-    size = 3 if radius <= 8 else 5
-    kernel: npt.NDArray[np.float32] = cv2.GaussianBlur(disk / disk.sum(), (size, size), softness)
-    return kernel
-
-
-@lru_cache(maxsize=32)
-def _defocus_terms(
-    radius: float, softness: float, size: int, device: torch.device
-) -> tuple[tuple[Operator, Operator], ...]:
-    """The kernel as Σ_r λ_r·u_r·u_rᵀ: for each r the filters λ_r·u_r and u_r along an axis of that size.
-
-    A disk of radius r on a grid has at most r + 1 different rows, so the sum is exact with as few terms.
-    """
-    values, vectors = torch.linalg.eigh(torch.from_numpy(_defocus_kernel(radius, softness)).double())
-    return tuple(
-        (mirrored_operator(size, value * vector, device), mirrored_operator(size, vector, device))
-        for value, vector in zip(values, vectors.T, strict=True)
-        if abs(float(value)) > 1e-6
-    )
-
-
 @register(
     "defocus_blur",
     family="blur",
@@ -72,13 +39,7 @@ def _defocus_terms(
 )
 def defocus_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """The image of a lens out of focus: a disk of radius c₀ smoothed by c₁; the border is mirrored."""
-    height, width = x.shape[-2:]
-    blurred: Tensor | None = None
-    terms = zip(_defocus_terms(*c, height, x.device), _defocus_terms(*c, width, x.device), strict=True)
-    for (rows, _), (_, columns) in terms:
-        blurred = sandwich(x, rows, columns, out=blurred)
-    assert blurred is not None
-    return blurred
+    return defocus(x, *c)
 
 
 @register(
