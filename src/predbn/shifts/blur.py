@@ -35,7 +35,6 @@ def gaussian_blur(x: Tensor, c: float, draws: Draws) -> Tensor:
     set="standard",
     cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1)),
     imagenet=((3.0, 0.1), (4.0, 0.5), (6.0, 0.5), (8.0, 0.5), (10.0, 0.5)),
-    chunk=1 << 20,
 )
 def defocus_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """The image of a lens out of focus: a disk of radius c₀ smoothed by c₁; the border is mirrored."""
