@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
-import numpy as np
 import pytest
 import torch
 
-from predbn.shifts.layout import planes, write_planes
 from predbn.shifts.workers import map_threads
 
 
@@ -46,14 +44,3 @@ def test_works_after_a_fork() -> None:
     if child == 0:
         os._exit(0 if map_threads(abs, [-3, -4]) == [3, 4] else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_layouts_turn_into_each_other() -> None:
-    images = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
-    for given in (images, images[:, ::-1]):
-        x = planes(given)
-        assert x.is_contiguous()
-        assert np.array_equal(x.permute(0, 2, 3, 1).numpy(), given)
-        back = np.empty_like(images)
-        write_planes(x, back)
-        assert np.array_equal(back, given)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from predbn.shifts.errors import ShiftError
 from predbn.shifts.grey import to_grey
-from predbn.shifts.layout import planes, write_planes
+from predbn.shifts.layout import load_pixels, load_planes, store_pixels, store_planes
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import ConstantSet, Corruption, get, names
 from predbn.shifts.workers import map_threads
@@ -64,13 +64,13 @@ def corrupt(
     result: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty(images.shape, np.uint8)
 
     def work(start: int) -> None:
-        piece, mine = images[start : start + step], indices[start : start + step]
-        x = planes(piece) if isinstance(piece, np.ndarray) else piece.contiguous()
-        done = _apply(entry, x, c, Draws(seed, name, severity, mine, x.device))
-        if isinstance(result, np.ndarray):
-            write_planes(done, result[start : start + step])
+        piece, target = images[start : start + step], result[start : start + step]
+        device = piece.device if isinstance(piece, Tensor) else torch.device("cpu")
+        draws = Draws(seed, name, severity, indices[start : start + step], device)
+        if entry.works_on == "nhwc":
+            store_pixels(entry.function(load_pixels(piece), c, draws), target)
         else:
-            result[start : start + step] = done
+            store_planes(_apply(entry, load_planes(piece), c, draws), target)
 
     starts = range(0, len(images), step)
     if on_cpu:

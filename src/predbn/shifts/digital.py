@@ -7,20 +7,17 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from predbn.shifts.grey import to_grey
-from predbn.shifts.layout import planes, write_planes
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
-from predbn.shifts.separable import Operator
 from predbn.shifts.workers import map_threads
 
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 
-_TINY = 1e-8
+_TINY = 1e-6
 _SLACK = 1e-4
 
 
@@ -30,6 +27,7 @@ _SLACK = 1e-4
     set="standard",
     cifar=(0.05, 0.1, 0.15, 0.2, 0.3),
     imagenet=(0.1, 0.2, 0.3, 0.4, 0.5),
+    works_on="uint8",
 )
 def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
     """HSV value V raised by c, up to 1.
@@ -37,9 +35,10 @@ def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
     At fixed hue and saturation the colour is proportional to V = max(R, G, B), so the conversion cancels:
     x' = x·V'/V. Black has no hue and becomes the grey V'; a tiny number added to x and V does just that.
     """
-    value = torch.maximum(torch.maximum(x[:, 0], x[:, 1]), x[:, 2]).unsqueeze_(1)
-    scale = (value + c).clamp_(max=1.0).div_(value.add_(_TINY))
-    return torch.mul(x, scale).add_(scale.mul_(_TINY))
+    levels = x.to(torch.float32)
+    value = torch.maximum(torch.maximum(levels[:, 0], levels[:, 1]), levels[:, 2]).unsqueeze_(1)
+    scale = (value + 255.0 * c).clamp_(max=255.0).div_(value.add_(_TINY))
+    return to_grey(levels.mul_(scale).add_(scale.mul_(_TINY)))
 
 
 @register(
@@ -48,6 +47,7 @@ def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
     set="extra",
     cifar=((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
     imagenet=((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
+    works_on="uint8",
 )
 def saturate(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """HSV saturation S' = min(a·S + b, 1).
@@ -57,12 +57,13 @@ def saturate(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     fall to V·(1 − S'), and a tiny number added to their distance does just that.
     """
     gain, offset = c
-    value = torch.maximum(torch.maximum(x[:, 0], x[:, 1]), x[:, 2]).unsqueeze_(1)
-    spread = value - torch.minimum(torch.minimum(x[:, 0], x[:, 1]), x[:, 2]).unsqueeze_(1)
+    levels = x.to(torch.float32)
+    value = torch.maximum(torch.maximum(levels[:, 0], levels[:, 1]), levels[:, 2]).unsqueeze_(1)
+    spread = value - torch.minimum(torch.minimum(levels[:, 0], levels[:, 1]), levels[:, 2]).unsqueeze_(1)
     ratio = torch.minimum(gain * spread + offset * value, value).div_(spread.add_(_TINY))
-    distance = value - x
+    distance = torch.sub(value, levels, out=levels)
     distance[:, 1:].add_(_TINY)
-    return torch.sub(value, distance.mul_(ratio))
+    return to_grey(torch.sub(value, distance.mul_(ratio), out=distance))
 
 
 @register(
@@ -86,37 +87,41 @@ def contrast(x: Tensor, c: float, draws: Draws) -> Tensor:
 
 
 class Boxes(NamedTuple):
-    """Pillow's box filter along an axis: as a matrix, as a weighted sum of pixels, and the way back up."""
+    """Pillow's box filter along an axis: the k-th pixel of each box, whether it has that many, what part of
+    the mean each of its pixels is; and which box each pixel lies in."""
 
-    operator: Operator
     taps: tuple[Tensor, ...]
-    weights: tuple[Tensor, ...]
+    inside: tuple[Tensor, ...]
+    share: Tensor
     back: Tensor
 
 
 @lru_cache(maxsize=64)
 def _boxes(size: int, fewer: int, device: torch.device) -> Boxes:
-    """From `size` to `fewer` pixels: each is the mean of the pixels whose centre lies in its box.
-
-    Back up, each pixel lies in the box of exactly one of the fewer.
-    """
+    """From `size` to `fewer` pixels: each is the mean of the pixels whose centre lies in its box."""
     scale = size / fewer
-    first = [int(box * scale + 0.5) for box in range(fewer)]
-    last = [min(int((box + 1) * scale + 0.5), size) for box in range(fewer)]
-    matrix = torch.zeros(fewer, size, dtype=torch.float64)
-    for box in range(fewer):
-        matrix[box, first[box] : last[box]] = 1.0 / (last[box] - first[box])
-    most = max(end - start for start, end in zip(first, last, strict=True))
-    taps = [(torch.tensor(first) + k).clamp_(max=size - 1) for k in range(most)]
-    inside = [torch.tensor(first) + k < torch.tensor(last) for k in range(most)]
-    weights = [matrix.gather(1, tap[:, None]) * keep[:, None] for tap, keep in zip(taps, inside, strict=True)]
+    first = torch.tensor([int(box * scale + 0.5) for box in range(fewer)])
+    last = torch.tensor([min(int((box + 1) * scale + 0.5), size) for box in range(fewer)])
+    count = last - first
+    steps = range(int(count.max()))
+    taps = [(first + step).clamp_(max=size - 1).to(device) for step in steps]
+    inside = [(step < count)[:, None].to(device, torch.int16) for step in steps]
+    share = (1.0 / count)[:, None].to(device, torch.float32)
     back = [min(int((pixel + 0.5) / scale), fewer - 1) for pixel in range(size)]
-    return Boxes(
-        Operator.of(matrix, device),
-        tuple(tap.to(device) for tap in taps),
-        tuple(weight.to(device, torch.float32) for weight in weights),
-        torch.tensor(back, device=device),
-    )
+    return Boxes(tuple(taps), tuple(inside), share, torch.tensor(back, device=device))
+
+
+def _shrink(rows: Tensor, boxes: Boxes) -> Tensor:
+    """Box means along the last axis but one of uint8 [..., size, M], rounded half up."""
+    total = rows.index_select(-2, boxes.taps[0]).to(torch.int16)
+    for tap, inside in zip(boxes.taps[1:], boxes.inside[1:], strict=True):
+        total.add_(rows.index_select(-2, tap).to(torch.int16).mul_(inside))
+    return total.to(torch.float32).mul_(boxes.share).add_(0.5 + _SLACK).to(torch.int32).to(torch.uint8)
+
+
+def _turn(x: Tensor) -> Tensor:
+    """The transpose of a uint8 matrix, laid out anew."""
+    return x.t().contiguous() if x.device.type != "cpu" else torch.from_numpy(cv2.transpose(x.numpy()))
 
 
 @register(
@@ -127,23 +132,21 @@ def _boxes(size: int, fewer: int, device: torch.device) -> Boxes:
     imagenet=(0.6, 0.5, 0.4, 0.3, 0.25),
     works_on="uint8",
     smallest=4,
+    chunk=1 << 19,
 )
 def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
-    """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does."""
+    """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does.
+
+    All rows of the batch on top of each other are one tall matrix. Both ways along it go by whole rows of its
+    transpose, which are copied at the speed of memory; picking pixels out of rows would not be.
+    """
     n, channels, height, width = x.shape
     across = _boxes(width, int(width * c), x.device)
     down = _boxes(height, int(height * c), x.device)
-    levels = x.to(torch.float32).view(-1, width)
-    narrow = levels.new_empty(len(levels), int(width * c))
-    for left, right, first, last in across.operator.blocks:
-        block = across.operator.matrix[left:right, first:last]
-        torch.mm(levels[:, first:last], block.T, out=narrow[:, left:right])
-    narrow = narrow.add_(0.5 + _SLACK).floor_().view(n * channels, height, -1)
-    small = narrow.index_select(1, down.taps[0]).mul_(down.weights[0])
-    for tap, weight in zip(down.taps[1:], down.weights[1:], strict=True):
-        small.addcmul_(narrow.index_select(1, tap), weight)
-    coarse = small.add_(0.5 + _SLACK).to(torch.int32).to(torch.uint8)
-    return coarse.index_select(2, across.back).index_select(1, down.back).view(x.shape)
+    narrow = _turn(_shrink(_turn(x.view(-1, width)), across))
+    small = _shrink(narrow.view(n * channels, height, -1), down)
+    tall = small.index_select(1, down.back).view(n * channels * height, -1)
+    return _turn(_turn(tall).index_select(0, across.back)).view(x.shape)
 
 
 @register(
@@ -152,16 +155,19 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     set="standard",
     cifar=(80, 65, 58, 50, 40),
     imagenet=(25, 18, 15, 10, 7),
-    works_on="uint8",
+    works_on="nhwc",
 )
 def jpeg_compression(x: Tensor, c: int, draws: Draws) -> Tensor:
     """JPEG at quality c and back: OpenCV writes and reads the same coefficients as Pillow, at less cost."""
-    batch = np.empty((len(x), *x.shape[2:], 3), dtype=np.uint8)
-    write_planes(x.cpu(), batch, reverse=True)
+    batch = x.cpu().numpy()
+    result = np.empty_like(batch)
 
-    def squeeze(image: npt.NDArray[np.uint8]) -> None:
-        coded = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, c])[1]
-        np.copyto(image, np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), dtype=np.uint8))
+    def squeeze(i: int) -> None:
+        turned = cv2.cvtColor(batch[i], cv2.COLOR_RGB2BGR)
+        coded = cv2.imencode(".jpg", turned, [cv2.IMWRITE_JPEG_QUALITY, c])[1]
+        read = cv2.imdecode(coded, cv2.IMREAD_COLOR)
+        assert read is not None
+        cv2.cvtColor(read, cv2.COLOR_BGR2RGB, dst=result[i])
 
-    map_threads(squeeze, list(batch))
-    return planes(batch, reverse=True).to(x.device)
+    map_threads(squeeze, range(len(batch)))
+    return torch.from_numpy(result).to(x.device)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -76,13 +76,18 @@ class Draws:
         self, seed: int, name: str, severity: int, index: Tensor, device: torch.device | str = "cpu"
     ) -> None:
         self.device = torch.device(device)
-        base = np.uint64(subseed(seed, name, severity))
-        images = index.detach().cpu().numpy().astype(np.int64).view(np.uint64)
-        self._keys = _splitmix64(images * np.uint64(_GOLDEN) + base)
+        self._name = (seed, name, severity)
+        self._index = index
         self._ordinal = 0
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._index)
+
+    @cached_property
+    def _keys(self) -> npt.NDArray[np.uint64]:
+        """One key an image; made at the first draw, since half of the corruptions never draw."""
+        images = self._index.detach().cpu().numpy().astype(np.int64).view(np.uint64)
+        return _splitmix64(images * np.uint64(_GOLDEN) + np.uint64(subseed(*self._name)))
 
     def bits(self, *shape: int) -> Tensor:
         """Uniform 32-bit words, as int32 [N, *shape]."""

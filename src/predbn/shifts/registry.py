@@ -19,6 +19,7 @@ from predbn.shifts.random import Draws
 __all__ = ["EXTRA", "STANDARD", "ConstantSet", "Corruption", "get", "names", "register"]
 
 ConstantSet = Literal["cifar", "imagenet"]
+WorksOn = Literal["float", "uint8", "nhwc"]
 Function = Callable[[Tensor, Any, Draws], Tensor]
 
 STANDARD = (
@@ -51,7 +52,7 @@ class Corruption:
     set: str
     cifar: tuple[Any, ...]
     imagenet: tuple[Any, ...]
-    works_on: Literal["float", "uint8"]
+    works_on: WorksOn
     smallest: int
     chunk: int
 
@@ -70,7 +71,7 @@ def register(
     set: Literal["standard", "extra"],
     cifar: tuple[Any, ...],
     imagenet: tuple[Any, ...],
-    works_on: Literal["float", "uint8"] = "float",
+    works_on: WorksOn = "float",
     smallest: int = 1,
     chunk: int = 1 << 17,
 ) -> Callable[[Function], Function]:
@@ -78,7 +79,8 @@ def register(
 
     `smallest` is the smallest image side on which the corruption means anything; below it `corrupt` refuses.
     A function with works_on="float" gets and gives float32 NCHW on the scale [0, 1]: clipping and the cast
-    to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW. `chunk` is how many
+    to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW, with "nhwc" uint8
+    NHWC, as libraries for single pictures have it. `chunk` is how many
     values (pixels times channels) a CPU works on at once: about what its cache holds, or more for a function
     that loops over pixels and is fast only across many images.
     """
