@@ -53,7 +53,7 @@ def motion_blur_uint8(x: Tensor, radius: float, sigma: float, angle: Tensor) -> 
 
 
 def _by_slices(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[int, ...]) -> Tensor:
-    """On a CPU a tap is a slice of the padded image, channels last, that OpenCV scales and adds in one call."""
+    """On a CPU a tap is a slice of the padded image, channels last, which OpenCV scales and adds at once."""
     number, channels, height, width = x.shape
     padded = functional.pad(x.to(torch.float32), margins, mode="replicate")
     sources = padded.permute(0, 2, 3, 1).flatten(2).contiguous().numpy()
@@ -68,7 +68,7 @@ def _by_slices(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[
 
 
 def _by_gather(x: Tensor, weights: list[float], offsets: Tensor, margins: tuple[int, ...]) -> Tensor:
-    """On a GPU a tap is one gather over the whole batch, with the place of the tap added to the place of the pixel."""
+    """On a GPU a tap is one gather over the batch, at the place of the pixel plus that of the tap."""
     number, channels, height, width = x.shape
     padded = functional.pad(x.to(torch.float32), margins, mode="replicate")
     stride = padded.shape[-1]

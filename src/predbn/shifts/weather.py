@@ -42,7 +42,7 @@ def _colour(rgb: tuple[float, float, float], x: Tensor) -> Tensor:
         (0.55, 0.3, 4.5, 0.85, 12, 8.0, 0.65),
         (0.55, 0.3, 2.5, 0.85, 12, 12.0, 0.55),
     ),
-    chunk=1 << 20,
+    chunk=1 << 19,
 )
 def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], draws: Draws) -> Tensor:
     """Whiten the image, x ← k·x + (1 − k)·max(x, 1.5·grey(x) + 0.5), and add flakes and their 180° rotation.
