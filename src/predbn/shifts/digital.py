@@ -18,7 +18,6 @@ from predbn.shifts.workers import map_threads
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 
 _TINY = 1e-6
-_SLACK = 1e-4
 
 
 @register(
@@ -87,12 +86,15 @@ def contrast(x: Tensor, c: float, draws: Draws) -> Tensor:
 
 
 class Boxes(NamedTuple):
-    """Pillow's box filter along an axis: the k-th pixel of each box, whether it has that many, what part of
-    the mean each of its pixels is; and which box each pixel lies in."""
+    """Pillow's box filter along an axis.
 
-    taps: tuple[Tensor, ...]
-    inside: tuple[Tensor, ...]
-    share: Tensor
+    `groups` has, for each number of pixels that a box can hold, where the first, second, … pixels of such
+    boxes are; `order` puts the boxes of all groups into their sequence; `back` says which box each pixel
+    lies in.
+    """
+
+    groups: tuple[tuple[Tensor, ...], ...]
+    order: Tensor
     back: Tensor
 
 
@@ -102,26 +104,42 @@ def _boxes(size: int, fewer: int, device: torch.device) -> Boxes:
     scale = size / fewer
     first = torch.tensor([int(box * scale + 0.5) for box in range(fewer)])
     last = torch.tensor([min(int((box + 1) * scale + 0.5), size) for box in range(fewer)])
-    count = last - first
-    steps = range(int(count.max()))
-    taps = [(first + step).clamp_(max=size - 1).to(device) for step in steps]
-    inside = [(step < count)[:, None].to(device, torch.int16) for step in steps]
-    share = (1.0 / count)[:, None].to(device, torch.float32)
+    held = last - first
+    groups = []
+    for count in sorted(set(held.tolist())):
+        mine = first[held == count]
+        groups.append(tuple((mine + k).to(device) for k in range(count)))
+    order = held.argsort(stable=True).argsort().to(device)
     back = [min(int((pixel + 0.5) / scale), fewer - 1) for pixel in range(size)]
-    return Boxes(tuple(taps), tuple(inside), share, torch.tensor(back, device=device))
+    return Boxes(tuple(groups), order, torch.tensor(back, device=device))
 
 
 def _shrink(rows: Tensor, boxes: Boxes) -> Tensor:
-    """Box means along the last axis but one of uint8 [..., size, M], rounded half up."""
-    total = rows.index_select(-2, boxes.taps[0]).to(torch.int16)
-    for tap, inside in zip(boxes.taps[1:], boxes.inside[1:], strict=True):
-        total.add_(rows.index_select(-2, tap).to(torch.int16).mul_(inside))
-    return total.to(torch.float32).mul_(boxes.share).add_(0.5 + _SLACK).to(torch.int32).to(torch.uint8)
+    """Box means along the last axis but one of uint8 [..., size, M], rounded half up.
+
+    The mean of n whole numbers with sum s rounds to ⌊(s + ⌊n/2⌋)/n⌋, and the division is a multiplication
+    by ⌈2¹⁶/n⌉ and a shift, exact for sums this small.
+    """
+    means = []
+    for taps in boxes.groups:
+        total = rows.index_select(-2, taps[0]).to(torch.int16)
+        for tap in taps[1:]:
+            total.add_(rows.index_select(-2, tap).to(torch.int16))
+        held = len(taps)
+        total.add_(held // 2)
+        if held in (1, 2, 4):
+            mean = total.bitwise_right_shift_(held // 2)
+        else:
+            mean = total.to(torch.int32).mul_(-(-65536 // held)).bitwise_right_shift_(16)
+        means.append(mean.to(torch.uint8))
+    return torch.cat(means, dim=-2).index_select(-2, boxes.order)
 
 
 def _turn(x: Tensor) -> Tensor:
-    """The transpose of a uint8 matrix, laid out anew."""
-    return x.t().contiguous() if x.device.type != "cpu" else torch.from_numpy(cv2.transpose(x.numpy()))
+    """The transpose of a matrix of pixels [A, B, 3], laid out anew."""
+    if x.device.type != "cpu":
+        return x.transpose(0, 1).contiguous()
+    return torch.from_numpy(cv2.transpose(x.numpy()))
 
 
 @register(
@@ -130,7 +148,7 @@ def _turn(x: Tensor) -> Tensor:
     set="standard",
     cifar=(0.95, 0.9, 0.85, 0.75, 0.65),
     imagenet=(0.6, 0.5, 0.4, 0.3, 0.25),
-    works_on="uint8",
+    works_on="nhwc",
     smallest=4,
     chunk=1 << 19,
 )
@@ -140,12 +158,13 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     All rows of the batch on top of each other are one tall matrix. Both ways along it go by whole rows of its
     transpose, which are copied at the speed of memory; picking pixels out of rows would not be.
     """
-    n, channels, height, width = x.shape
+    n, height, width, _ = x.shape
     across = _boxes(width, int(width * c), x.device)
     down = _boxes(height, int(height * c), x.device)
-    narrow = _turn(_shrink(_turn(x.view(-1, width)), across))
-    small = _shrink(narrow.view(n * channels, height, -1), down)
-    tall = small.index_select(1, down.back).view(n * channels * height, -1)
+    turned = _turn(x.view(n * height, width, 3))
+    narrow = _turn(_shrink(turned.view(width, -1), across).view(-1, n * height, 3))
+    small = _shrink(narrow.view(n, height, -1), down)
+    tall = small.index_select(1, down.back).view(n * height, -1, 3)
     return _turn(_turn(tall).index_select(0, across.back)).view(x.shape)
 
 
