@@ -13,6 +13,7 @@ from predbn.shifts.random import Draws, subseed
 
 METHODS = {
     "bits": lambda d: d.bits(3, 5),
+    "halves": lambda d: d.halves(3, 5),
     "uniform": lambda d: d.uniform(3, 5),
     "normal": lambda d: d.normal(3, 5),
     "integers": lambda d: d.integers(-4, 9, 3, 5),
@@ -111,7 +112,7 @@ def test_integers_fill_their_range_evenly() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_draws_the_same() -> None:
     index = torch.arange(50)
-    for method in ("bits", "uniform", "integers"):
+    for method in ("bits", "halves", "uniform", "integers"):
         there = METHODS[method](Draws(0, "fog", 1, index, "cuda"))
         assert torch.equal(there.cpu(), METHODS[method](Draws(0, "fog", 1, index)))
     there = METHODS["normal"](Draws(0, "fog", 1, index, "cuda"))
