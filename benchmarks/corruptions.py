@@ -1,0 +1,208 @@
+"""Speed of the 19 corruptions against `imagecorruptions-imaug` 1.1.5 (pip install "predbn[bench]").
+
+Both sides corrupt the same images at severity 3 with the ImageNet constants, the only ones the other has,
+on two CPU cores: here two threads, there two processes. Rounds alternate between the two, so that whatever
+else the machine does meets both; a round lasts equally long on both sides, and the fastest of each counts.
+Beside the clock stands the CPU time of both, which other work on the machine disturbs less.
+Columns: images a second here, there, ratio; images a CPU second here, there, ratio.
+
+    python benchmarks/corruptions.py                    # writes results/corruptions-cpu.json
+    python benchmarks/corruptions.py --device cuda      # ours alone, on a GPU: results/corruptions-cuda.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from predbn import shifts
+
+ROOT = Path(__file__).resolve().parents[1]
+SEVERITY = 3
+Images = npt.NDArray[np.uint8]
+
+
+class Seconds(NamedTuple):
+    """By the clock, and of all cores together."""
+
+    wall: float
+    cpu: float
+
+
+def pictures(size: int, count: int) -> Images:
+    """Real CIFAR-10 test images, enlarged where the size asks for it."""
+    mosaic = np.asarray(Image.open(ROOT / "tests/shifts/data/cifar10-test-2000.webp").convert("RGB"))
+    small = mosaic.reshape(40, 32, 50, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)[:count]
+    if size == 32:
+        return np.ascontiguousarray(small)
+    return np.stack(
+        [np.asarray(Image.fromarray(i).resize((size, size), Image.Resampling.BICUBIC)) for i in small]
+    )
+
+
+def peer_process(pipe: Connection, images: dict[int, Images]) -> None:
+    """Corrupt one's share of the images whenever asked: (size, name, count) in, CPU seconds out."""
+    warnings.filterwarnings("ignore")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import cv2
+    from imagecorruptions import corrupt  # type: ignore[import-not-found]
+
+    cv2.setNumThreads(1)
+    while (order := pipe.recv()) is not None:
+        size, name, count = order
+        start = time.process_time()
+        for turn in range(count):
+            image = images[size][turn % len(images[size])]
+            corrupt(image, severity=SEVERITY, corruption_name=name)
+        pipe.send(time.process_time() - start)
+
+
+class Peer:
+    """The other generator, on `cores` processes that live as long as the benchmark."""
+
+    def __init__(self, images: dict[int, Images], cores: int) -> None:
+        context = get_context("fork")
+        self.pipes: list[Connection] = []
+        for part in range(cores):
+            here, there = context.Pipe()
+            share = {size: batch[part::cores] for size, batch in images.items()}
+            context.Process(target=peer_process, args=(there, share), daemon=True).start()
+            self.pipes.append(here)
+
+    def seconds(self, size: int, name: str, count: int) -> Seconds:
+        """Time for `count` images, shared between the processes."""
+        start = time.perf_counter()
+        for pipe in self.pipes:
+            pipe.send((size, name, -(-count // len(self.pipes))))
+        spent = sum(pipe.recv() for pipe in self.pipes)
+        return Seconds(time.perf_counter() - start, spent)
+
+
+def ours(images: Any, name: str) -> Seconds:
+    """Time for a batch."""
+    start, cpu = time.perf_counter(), time.process_time()
+    shifts.corrupt(images, name, SEVERITY, seed=0, index=np.arange(len(images)), constants="imagenet")
+    if isinstance(images, torch.Tensor) and images.is_cuda:
+        torch.cuda.synchronize()
+    return Seconds(time.perf_counter() - start, time.process_time() - cpu)
+
+
+def against_peer(
+    sizes: dict[int, int], rounds: int, cores: int, window: float, only: list[str]
+) -> dict[str, Any]:
+    """Images a second on both sides for each size and corruption, and the totals.
+
+    The ratio of the totals is that of the time for one image under all corruptions, one after another.
+    """
+    torch.set_num_threads(cores)
+    images = {size: pictures(size, count) for size, count in sizes.items()}
+    peer = Peer(images, cores)
+    table: dict[str, Any] = {}
+    for size, batch in images.items():
+        rows: dict[str, Any] = {}
+        for name in only:
+            for _ in range(2):
+                once = peer.seconds(size, name, cores).wall / cores
+                again = ours(batch, name).wall
+            few = cores * max(1, round(window / once / cores))
+            times = max(1, round(window / again))
+            mine, theirs = [], []
+            for _ in range(rounds):
+                theirs.append([t / few for t in peer.seconds(size, name, few)])
+                mine.append(np.sum([ours(batch, name) for _ in range(times)], axis=0) / times / len(batch))
+            (wall, cpu), (their_wall, their_cpu) = np.min(mine, axis=0), np.min(theirs, axis=0)
+            row = {"ours": 1 / wall, "theirs": 1 / their_wall, "ratio": their_wall / wall}
+            row |= {"ours_per_core": 1 / cpu, "theirs_per_core": 1 / their_cpu, "ratio_cpu": their_cpu / cpu}
+            rows[name] = row
+            print(
+                f"{size:4d} px {name:18s}" + "".join(f"{value:10.1f}" for value in row.values()), flush=True
+            )
+        spent = {side: sum(1 / row[side] for row in rows.values()) for side in rows[only[0]]}
+        total, total_cpu = (
+            spent["theirs"] / spent["ours"],
+            spent["theirs_per_core"] / spent["ours_per_core"],
+        )
+        table[str(size)] = {"corruptions": rows, "total_ratio": total, "total_ratio_cpu": total_cpu}
+        print(f"{size:4d} px total: {total:.1f} times faster, {total_cpu:.1f} times by CPU time", flush=True)
+    return table
+
+
+def on_gpu(only: list[str]) -> dict[str, Any]:
+    """All of CIFAR-10-C from 10,000 images in host memory, and images a second at 224 px."""
+    few = pictures(32, 2000)
+    clean = np.concatenate([few] * 5)
+    result: dict[str, Any] = {"cifar10c": {}, "224": {}}
+
+    def timed(function: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        function()
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def all_severities(name: str) -> None:
+        for severity in range(1, 6):
+            batch = torch.from_numpy(clean).cuda().permute(0, 3, 1, 2).contiguous()
+            done = shifts.corrupt(batch, name, severity, seed=0, index=np.arange(len(clean)))
+            done.permute(0, 2, 3, 1).contiguous().cpu()
+
+    torch.zeros(1, device="cuda")
+    for name in only:
+        result["cifar10c"][name] = timed(lambda name=name: all_severities(name))  # type: ignore[misc]
+        print(f"CIFAR-10-C {name:18s} {result['cifar10c'][name]:7.3f} s", flush=True)
+    result["cifar10c_seconds"] = sum(result["cifar10c"].values())
+    batch = torch.from_numpy(pictures(224, 512)).permute(0, 3, 1, 2).contiguous().cuda()
+    for name in only:
+        ours(batch, name)
+        result["224"][name] = len(batch) / min(ours(batch, name).wall for _ in range(3))
+        print(f"224 px {name:18s} {result['224'][name]:9.0f} images/s", flush=True)
+    rates = list(result["224"].values())
+    result["224_harmonic_mean"] = len(rates) / sum(1 / r for r in rates)
+    result["224_mean"] = sum(rates) / len(rates)
+    print(
+        f"CIFAR-10-C in {result['cifar10c_seconds']:.1f} s; 224 px: mean {result['224_mean']:.0f} images/s,"
+    )
+    print(f"all 19 one after another {result['224_harmonic_mean']:.0f} images/s")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--window", type=float, default=0.4, help="seconds that each side works in a round")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--only", nargs="*", default=list(shifts.names("all")))
+    parser.add_argument("--sizes", nargs="*", type=int, default=[32, 224])
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    card = {"torch": torch.__version__, "numpy": np.__version__, "machine": platform.processor()}
+    if options.device == "cuda":
+        card["gpu"] = torch.cuda.get_device_name()
+        table = on_gpu(options.only)
+    else:
+        counts = {32: 1000, 224: 32}
+        sizes = {size: counts[size] for size in options.sizes}
+        table = against_peer(sizes, options.rounds, options.cores, options.window, options.only)
+    out = options.out or ROOT / "results" / f"corruptions-{options.device}.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"card": card, "severity": SEVERITY, **table}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

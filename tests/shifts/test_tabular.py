@@ -1,0 +1,68 @@
+"""Feature randomisation breaks what ties features together and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from predbn.shifts import ShiftError, randomise_features
+
+ROWS = np.random.default_rng(0).normal(size=(4000, 1)) * [1.0, 2.0, -3.0] + 5.0
+
+
+def test_replaces_with_probability_p_from_the_marginal() -> None:
+    done = randomise_features(ROWS, 0.3, marginals=ROWS, seed=0, index=range(4000))
+    changed = done != ROWS
+    assert changed.mean() == pytest.approx(0.3, abs=0.02)
+    assert np.corrcoef(changed.T)[0, 1] == pytest.approx(0, abs=0.06)
+    for column in range(3):
+        assert stats.ks_2samp(done[:, column], ROWS[:, column]).pvalue > 1e-3
+        assert np.isin(done[:, column], ROWS[:, column]).all()
+    assert np.corrcoef(ROWS.T)[0, 1] == pytest.approx(1)
+    assert np.corrcoef(done.T)[0, 1] == pytest.approx(0.7**2, abs=0.05)
+
+
+def test_the_ends() -> None:
+    assert np.array_equal(randomise_features(ROWS, 0, marginals=ROWS, seed=0, index=range(4000)), ROWS)
+    gone = randomise_features(ROWS, 1, marginals=ROWS[:1], seed=0, index=range(4000))
+    assert (gone == ROWS[:1]).all()
+
+
+def test_does_not_depend_on_the_batch_and_grows_with_p() -> None:
+    def run(p: float, start: int, stop: int) -> np.ndarray:
+        return randomise_features(ROWS[start:stop], p, marginals=ROWS, seed=1, index=range(start, stop))
+
+    assert np.array_equal(run(0.5, 10, 20), run(0.5, 0, 100)[10:20])
+    few, many = run(0.2, 0, 500), run(0.6, 0, 500)
+    moved = few != ROWS[:500]
+    assert np.array_equal(few[moved], many[moved])
+
+
+def test_tables_with_other_names_are_drawn_apart() -> None:
+    first = randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=range(4000)) != ROWS
+    second = randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=range(4000), name="more") != ROWS
+    assert (first == second).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_tensors_and_words_work_alike() -> None:
+    tensor = torch.from_numpy(ROWS)
+    done = randomise_features(tensor, 0.4, marginals=tensor, seed=0, index=range(4000))
+    assert np.array_equal(
+        done.numpy(), randomise_features(ROWS, 0.4, marginals=ROWS, seed=0, index=range(4000))
+    )
+    words = np.array([["a", "x"], ["b", "y"], [None, "z"]], dtype=object)
+    mixed = randomise_features(words, 1.0, marginals=words, seed=0, index=range(3))
+    assert set(mixed[:, 1]) <= {"x", "y", "z"}
+
+
+def test_bad_input_gets_one_sentence() -> None:
+    with pytest.raises(ShiftError, match="between 0 and 1"):
+        randomise_features(ROWS, 1.5, marginals=ROWS, seed=0, index=range(4000))
+    with pytest.raises(ShiftError, match="same columns"):
+        randomise_features(ROWS, 0.5, marginals=ROWS[:, :2], seed=0, index=range(4000))
+    with pytest.raises(ShiftError, match="no rows"):
+        randomise_features(ROWS, 0.5, marginals=ROWS[:0], seed=0, index=range(4000))
+    with pytest.raises(ShiftError, match="4000 rows to index"):
+        randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=[0])
