@@ -61,6 +61,10 @@ def corrupt(
     c = entry.constant(severity, chosen)
     on_cpu = not isinstance(images, Tensor) or images.device.type == "cpu"
     step = max(1, (entry.chunk if on_cpu else _GPU_CHUNK) // (3 * height * width))
+    if on_cpu and len(images) > step:
+        threads = torch.get_num_threads()
+        pieces = -(-len(images) // (step * threads)) * threads
+        step = -(-len(images) // pieces)
     result: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty(images.shape, np.uint8)
 
     def work(start: int) -> None:

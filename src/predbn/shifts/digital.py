@@ -150,7 +150,7 @@ def _turn(x: Tensor) -> Tensor:
     imagenet=(0.6, 0.5, 0.4, 0.3, 0.25),
     works_on="nhwc",
     smallest=4,
-    chunk=1 << 19,
+    chunk=1 << 21,
 )
 def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does.

@@ -73,7 +73,7 @@ def register(
     imagenet: tuple[Any, ...],
     works_on: WorksOn = "float",
     smallest: int = 1,
-    chunk: int = 1 << 17,
+    chunk: int = 1 << 20,
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table.
 
@@ -81,8 +81,8 @@ def register(
     A function with works_on="float" gets and gives float32 NCHW on the scale [0, 1]: clipping and the cast
     to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW, with "nhwc" uint8
     NHWC, as libraries for single pictures have it. `chunk` is how many
-    values (pixels times channels) a CPU works on at once: about what its cache holds, or more for a function
-    that loops over pixels and is fast only across many images.
+    values (pixels times channels) a CPU thread works on at once: few enough for its cache, enough that the
+    threads seldom wait for each other between two operations.
     """
 
     def enter(function: Function) -> Function:
