@@ -49,9 +49,7 @@ def pictures(size: int, count: int) -> Images:
     small = mosaic.reshape(40, 32, 50, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)[:count]
     if size == 32:
         return np.ascontiguousarray(small)
-    return np.stack(
-        [np.asarray(Image.fromarray(i).resize((size, size), Image.Resampling.BICUBIC)) for i in small]
-    )
+    return np.stack([np.asarray(Image.fromarray(i).resize((size, size), Image.Resampling.BICUBIC)) for i in small])
 
 
 def peer_process(pipe: Connection, images: dict[int, Images]) -> None:
@@ -101,9 +99,7 @@ def ours(images: Any, name: str) -> Seconds:
     return Seconds(time.perf_counter() - start, time.process_time() - cpu)
 
 
-def against_peer(
-    sizes: dict[int, int], rounds: int, cores: int, window: float, only: list[str]
-) -> dict[str, Any]:
+def against_peer(sizes: dict[int, int], rounds: int, cores: int, window: float, only: list[str]) -> dict[str, Any]:
     """Images a second on both sides for each size and corruption, and the totals.
 
     The ratio of the totals is that of the time for one image under all corruptions, one after another.
@@ -128,9 +124,7 @@ def against_peer(
             row = {"ours": 1 / wall, "theirs": 1 / their_wall, "ratio": their_wall / wall}
             row |= {"ours_per_core": 1 / cpu, "theirs_per_core": 1 / their_cpu, "ratio_cpu": their_cpu / cpu}
             rows[name] = row
-            print(
-                f"{size:4d} px {name:18s}" + "".join(f"{value:10.1f}" for value in row.values()), flush=True
-            )
+            print(f"{size:4d} px {name:18s}" + "".join(f"{value:10.1f}" for value in row.values()), flush=True)
         spent = {side: sum(1 / row[side] for row in rows.values()) for side in rows[only[0]]}
         total, total_cpu = (
             spent["theirs"] / spent["ours"],
@@ -172,17 +166,13 @@ def on_gpu(only: list[str]) -> dict[str, Any]:
     rates = list(result["224"].values())
     result["224_harmonic_mean"] = len(rates) / sum(1 / r for r in rates)
     result["224_mean"] = sum(rates) / len(rates)
-    print(
-        f"CIFAR-10-C in {result['cifar10c_seconds']:.1f} s; 224 px: mean {result['224_mean']:.0f} images/s,"
-    )
+    print(f"CIFAR-10-C in {result['cifar10c_seconds']:.1f} s; 224 px: mean {result['224_mean']:.0f} images/s,")
     print(f"all 19 one after another {result['224_harmonic_mean']:.0f} images/s")
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window", type=float, default=0.4, help="seconds that each side works in a round")
@@ -196,7 +186,7 @@ def main() -> None:
         card["gpu"] = torch.cuda.get_device_name()
         table = on_gpu(options.only)
     else:
-        counts = {32: 1000, 224: 32}
+        counts = {32: 1000, 224: 96}
         sizes = {size: counts[size] for size in options.sizes}
         table = against_peer(sizes, options.rounds, options.cores, options.window, options.only)
     out = options.out or ROOT / "results" / f"corruptions-{options.device}.json"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
+from .shifts.command import corrupt_command
 
 app = typer.Typer(
     help="Prediction-time batch normalisation for any PyTorch model.",
@@ -40,6 +41,9 @@ def demo() -> None:
     from .demo import run
 
     run()
+
+
+app.command("corrupt")(corrupt_command)
 
 
 def main() -> None:

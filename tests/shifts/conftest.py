@@ -28,6 +28,4 @@ def cifar() -> npt.NDArray[np.uint8]:
 @pytest.fixture(scope="session")
 def large(cifar: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Four images of 224 × 224."""
-    return np.stack(
-        [np.asarray(Image.fromarray(i).resize((224, 224), Image.Resampling.BICUBIC)) for i in cifar[:4]]
-    )
+    return np.stack([np.asarray(Image.fromarray(i).resize((224, 224), Image.Resampling.BICUBIC)) for i in cifar[:4]])

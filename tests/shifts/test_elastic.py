@@ -14,9 +14,7 @@ from predbn.shifts.random import Draws
 from predbn.shifts.registry import get
 
 
-def reference(
-    image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws: Draws
-) -> npt.NDArray[np.uint8]:
+def reference(image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws: Draws) -> npt.NDArray[np.uint8]:
     """Affine map by OpenCV, fields by scipy, exactly in the benchmark's sequence."""
     amplitude, sigma, reach = c
     height, width = image.shape[:2]
@@ -24,17 +22,13 @@ def reference(
     corners = np.float32([centre + third, [centre[0] + third, centre[1] - third], centre - third])
     moved = corners + ((draws.uniform(3, 2)[0].numpy() * 2 - 1) * reach).astype(np.float32)
     matrix = cv2.getAffineTransform(corners, moved)
-    x = cv2.warpAffine(
-        image.astype(np.float32) / 255, matrix, (width, height), borderMode=cv2.BORDER_REFLECT_101
-    )
+    x = cv2.warpAffine(image.astype(np.float32) / 255, matrix, (width, height), borderMode=cv2.BORDER_REFLECT_101)
     if amplitude:
         noise = draws.uniform(2, height, width)[0].numpy().astype(np.float64) * 2 - 1
         dx, dy = (ndimage.gaussian_filter(n, sigma, mode="reflect", truncate=3) * amplitude for n in noise)
         rows, columns = np.mgrid[0:height, 0:width]
         places = [rows + dy, columns + dx]
-        x = np.stack(
-            [ndimage.map_coordinates(x[..., k], places, order=1, mode="reflect") for k in range(3)], 2
-        )
+        x = np.stack([ndimage.map_coordinates(x[..., k], places, order=1, mode="reflect") for k in range(3)], 2)
     return (np.clip(x, 0, 1) * 255).astype(np.uint8)
 
 

@@ -59,16 +59,12 @@ def test_glass_blur_equals_the_sequential_loop(constants: Any, severity: int, ci
     assert (difference > 1).mean() < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "reach", "rounds"), [(32, 32, 1, 2), (23, 40, 4, 1), (41, 30, 2, 3)]
-)
+@pytest.mark.parametrize(("height", "width", "reach", "rounds"), [(32, 32, 1, 2), (23, 40, 4, 1), (41, 30, 2, 3)])
 def test_chains_resolve_to_what_the_loop_copies(height: int, width: int, reach: int, rounds: int) -> None:
     index = torch.arange(4)
     shown = shuffled_pixels(Draws(0, "glass_blur", 1, index), height, width, reach, rounds)
     draws = Draws(0, "glass_blur", 1, index)
-    wanted = [
-        np.arange(n * height * width, (n + 1) * height * width).reshape(height, width) for n in range(4)
-    ]
+    wanted = [np.arange(n * height * width, (n + 1) * height * width).reshape(height, width) for n in range(4)]
     for _ in range(rounds):
         offsets = drawn_offsets(draws, height, width, reach)
         wanted = [walk(place, offset, reach) for place, offset in zip(wanted, offsets, strict=True)]

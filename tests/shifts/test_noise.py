@@ -75,10 +75,7 @@ def test_the_matrix_is_what_the_recipe_does(name: str, c: float) -> None:
         kept = wanted > 1e-6
         assert seen[~kept].sum() == 0
         if kept.sum() > 1:
-            assert (
-                stats.chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue
-                > 1e-5
-            )
+            assert stats.chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue > 1e-5
 
 
 @pytest.mark.parametrize(("name", "c"), CASES)

@@ -43,9 +43,7 @@ def test_normals_do_not_depend_on_the_split_or_the_threads(threads: int) -> None
     assert torch.equal(whole, parts)
 
 
-@pytest.mark.parametrize(
-    "other", [(1, "fog", 1, 0), (0, "snow", 1, 0), (0, "fog", 2, 0), (0, "fog", 1, 1)], ids=str
-)
+@pytest.mark.parametrize("other", [(1, "fog", 1, 0), (0, "snow", 1, 0), (0, "fog", 2, 0), (0, "fog", 1, 1)], ids=str)
 def test_every_part_of_the_key_matters(other: tuple[int, str, int, int]) -> None:
     def words(seed: int, name: str, severity: int, index: int) -> torch.Tensor:
         return Draws(seed, name, severity, torch.tensor([index])).bits(1000)

@@ -49,9 +49,7 @@ def test_tables_with_other_names_are_drawn_apart() -> None:
 def test_tensors_and_words_work_alike() -> None:
     tensor = torch.from_numpy(ROWS)
     done = randomise_features(tensor, 0.4, marginals=tensor, seed=0, index=range(4000))
-    assert np.array_equal(
-        done.numpy(), randomise_features(ROWS, 0.4, marginals=ROWS, seed=0, index=range(4000))
-    )
+    assert np.array_equal(done.numpy(), randomise_features(ROWS, 0.4, marginals=ROWS, seed=0, index=range(4000)))
     words = np.array([["a", "x"], ["b", "y"], [None, "z"]], dtype=object)
     mixed = randomise_features(words, 1.0, marginals=words, seed=0, index=range(3))
     assert set(mixed[:, 1]) <= {"x", "y", "z"}

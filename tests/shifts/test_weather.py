@@ -86,9 +86,7 @@ def test_frost_mixes_truncates_and_saturates(cifar: Images) -> None:
 
 @pytest.mark.parametrize("constants", SETS)
 @pytest.mark.parametrize("severity", SEVERITIES)
-def test_fog_adds_plasma_and_keeps_the_brightest(
-    constants: Any, severity: int, cifar: Images, large: Images
-) -> None:
+def test_fog_adds_plasma_and_keeps_the_brightest(constants: Any, severity: int, cifar: Images, large: Images) -> None:
     side = 32 if constants == "cifar" else 224
     x = cifar[:3] if side == 32 else large[:3]
     amount, decay = get("fog").constant(severity, constants)

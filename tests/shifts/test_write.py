@@ -52,14 +52,10 @@ def test_cifar10c_layout(tmp_path: Path, cifar: Images) -> None:
 def test_cifar10c_from_files_on_two_processes(tmp_path: Path, cifar: Images) -> None:
     np.save(tmp_path / "images.npy", cifar[:20])
     np.save(tmp_path / "labels.npy", np.zeros(20, np.int64))
-    write_cifar10c(
-        tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "two", TWO, seed=0, processes=2
-    )
+    write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "two", TWO, seed=0, processes=2)
     write_cifar10c(cifar[:20], np.zeros(20, np.int64), tmp_path / "one", TWO, seed=0)
     for name in TWO:
-        assert np.array_equal(
-            np.load(tmp_path / "two" / f"{name}.npy"), np.load(tmp_path / "one" / f"{name}.npy")
-        )
+        assert np.array_equal(np.load(tmp_path / "two" / f"{name}.npy"), np.load(tmp_path / "one" / f"{name}.npy"))
 
 
 def test_goes_on_where_it_was(tmp_path: Path, cifar: Images, monkeypatch: pytest.MonkeyPatch) -> None:

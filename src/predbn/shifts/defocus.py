@@ -58,9 +58,7 @@ def _kernel(radius: float, softness: float) -> npt.NDArray[np.float32]:
 
 
 @lru_cache(maxsize=32)
-def _terms(
-    radius: float, softness: float, size: int, device: torch.device
-) -> tuple[tuple[Operator, Operator], ...]:
+def _terms(radius: float, softness: float, size: int, device: torch.device) -> tuple[tuple[Operator, Operator], ...]:
     """For each r the filters λ_r·u_r and u_r along an axis of that size."""
     values, vectors = torch.linalg.eigh(torch.from_numpy(_kernel(radius, softness)).double())
     return tuple(

@@ -41,7 +41,5 @@ def mix(
     for kind, (name, severity) in enumerate(kinds):
         mine = (which == kind).nonzero().squeeze(1)
         place: Any = mine.to(images.device) if isinstance(images, Tensor) else mine.numpy()
-        result[place] = corrupt(
-            images[place], name, severity, seed=seed, index=indices[mine], constants=constants
-        )
+        result[place] = corrupt(images[place], name, severity, seed=seed, index=indices[mine], constants=constants)
     return result, which

@@ -34,9 +34,7 @@ def by_class(labels: npt.ArrayLike, *, seed: int) -> Positions:
     return order[np.argsort(classes[order], kind="stable")]
 
 
-def dirichlet(
-    labels: npt.ArrayLike, concentration: float, *, seed: int, slots: int | None = None
-) -> Positions:
+def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: int | None = None) -> Positions:
     """Classes that come in bursts.
 
     The stream is cut into slots (by default as many as classes). The images of class c are shared out among

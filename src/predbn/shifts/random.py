@@ -72,9 +72,7 @@ class Draws:
     is the same in whatever batch the image comes, as long as a corruption makes its draws in a fixed order.
     """
 
-    def __init__(
-        self, seed: int, name: str, severity: int, index: Tensor, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, seed: int, name: str, severity: int, index: Tensor, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self._name = (seed, name, severity)
         self._index = index

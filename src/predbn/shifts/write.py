@@ -56,9 +56,7 @@ def write_cifar10c(
     """Write the arrays of the given corruptions; `report(done, total)` hears of every split that is done."""
     clean, truth = read_array(images, "images"), read_array(labels, "labels")
     if clean.ndim != 4 or clean.shape[3] != 3 or clean.dtype != np.uint8:
-        raise ShiftError(
-            f"The images are {clean.dtype} {clean.shape}, but they must be uint8 [N, height, width, 3]."
-        )
+        raise ShiftError(f"The images are {clean.dtype} {clean.shape}, but they must be uint8 [N, height, width, 3].")
     if truth.shape != (len(clean),):
         raise ShiftError(f"There are {len(clean)} images, but the labels have shape {truth.shape}.")
     _open(
@@ -76,11 +74,7 @@ def write_cifar10c(
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
         np.lib.format.open_memmap(part_of(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
     left = dict.fromkeys(todo, len(SEVERITIES))
-    jobs = [
-        (str(out / f"{name}.npy"), name, severity, seed, constants)
-        for name in todo
-        for severity in SEVERITIES
-    ]
+    jobs = [(str(out / f"{name}.npy"), name, severity, seed, constants) for name in todo for severity in SEVERITIES]
     for name in _work(_fill, jobs, processes, clean):
         left[name] -= 1
         if not left[name]:
@@ -107,9 +101,7 @@ def write_imagenetc(
     pictures = list_pictures(source)
     listing = "\n".join(str(path.relative_to(source)) for path in pictures)
     clean = hashlib.sha256(listing.encode()).hexdigest()
-    _open(
-        out, {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}, names, processes
-    )
+    _open(out, {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}, names, processes)
     places = [str(path) for path in pictures]
     jobs = [
         (str(out), places[start : start + _BATCH], start, tuple(names), seed, constants)
@@ -133,9 +125,7 @@ def _begin(clean: Any, threads: int) -> None:
     cv2.setNumThreads(1)
 
 
-def _work(
-    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any
-) -> Iterator[Any]:
+def _work(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any) -> Iterator[Any]:
     """function(*job) for all jobs, in whatever order they end; in this process where one is enough."""
     if processes == 1:
         global _clean

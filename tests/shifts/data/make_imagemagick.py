@@ -85,9 +85,7 @@ def main() -> None:
             made[f"{constants}_snow_{severity}_noise"] = noise.astype(np.float16)
             made[f"{constants}_snow_{severity}_angle"] = np.float64(angle)
             given = noise.astype(np.float16).astype(np.float32)
-            made[f"{constants}_snow_{severity}"] = snowed(
-                picture, given, angle, SNOW[constants][severity - 1]
-            )
+            made[f"{constants}_snow_{severity}"] = snowed(picture, given, angle, SNOW[constants][severity - 1])
     np.savez_compressed(Path(__file__).with_name("imagemagick.npz"), **made)
 
 
