@@ -74,7 +74,7 @@ def _truncated_gaussian(x: Tensor, sigma: float) -> Tensor:
     cifar=((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5)),
     imagenet=((10, 3.0), (15, 5.0), (15, 8.0), (15, 12.0), (20, 15.0)),
     works_on="uint8",
-    chunk=1 << 19,
+    chunk=1 << 20,
 )
 def motion_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """ImageMagick's motion blur of radius c₀ and σ = c₁, at an angle uniform in [−45°, 45°)."""

@@ -149,19 +149,22 @@ def _turn(x: Tensor) -> Tensor:
 
 
 def _pixelate_by_sums(x: Tensor, c: float) -> Tensor:
-    """The same for large pictures, one at a time, from a table of sums: a box is the difference of its four
-    corners. It is rounded once rather than after each axis, so a pixel may be off by one grey level."""
+    """The same for large pictures, from a table of sums: a box is the difference of its four corners. It is
+    rounded once rather than after each axis, so a pixel may be off by one grey level."""
     height, width = x.shape[1:3]
     rows, columns = _edges(height, int(height * c)), _edges(width, int(width * c))
     share = 1.0 / np.outer(np.diff(rows), np.diff(columns)).astype(np.float32)[..., None]
     down = _boxes(height, int(height * c), x.device).back.numpy()
     across = _boxes(width, int(width * c), x.device).back.numpy()
     result = torch.empty_like(x)
-    for image, target in zip(x.numpy(), result.numpy(), strict=True):
-        corners = np.diff(cv2.integral(image)[rows].take(columns, axis=1), axis=0)
-        means = np.diff(corners, axis=1) * share
-        means += 0.5
-        means.astype(np.uint8).take(across, axis=1).take(down, axis=0, out=target, mode="clip")
+    table = np.empty((height + 1, width + 1, 3), np.int32)
+    sums = np.empty((len(x), len(rows), width + 1, 3), np.int32)
+    for image, wanted in zip(x.numpy(), sums, strict=True):
+        cv2.integral(image, table).take(rows, axis=0, out=wanted, mode="clip")
+    means = np.diff(np.diff(sums.take(columns, axis=2), axis=1), axis=2).astype(np.float32)
+    means *= share
+    means += 0.5
+    means.astype(np.uint8).take(across, axis=2).take(down, axis=1, out=result.numpy(), mode="clip")
     return result
 
 

@@ -42,7 +42,7 @@ def _colour(rgb: tuple[float, float, float], x: Tensor) -> Tensor:
         (0.55, 0.3, 4.5, 0.85, 12, 8.0, 0.65),
         (0.55, 0.3, 2.5, 0.85, 12, 12.0, 0.55),
     ),
-    chunk=1 << 19,
+    chunk=1 << 21,
 )
 def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], draws: Draws) -> Tensor:
     """Whiten the image, x ← k·x + (1 − k)·max(x, 1.5·grey(x) + 0.5), and add flakes and their 180° rotation.
@@ -88,7 +88,7 @@ def frost(x: Tensor, c: tuple[float, float, float], draws: Draws) -> Tensor:
     set="standard",
     cifar=((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
     imagenet=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
-    chunk=1 << 20,
+    chunk=1 << 21,
 )
 def fog(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """(x + c·plasma)·max(x)/(max(x) + c), the plasma's side being the next power of two."""
@@ -120,7 +120,7 @@ def fog(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
         (0.67, 0.4, 1.0, 0.65, 1.5, 1),
     ),
     smallest=3,
-    chunk=1 << 19,
+    chunk=1 << 20,
 )
 def spatter(x: Tensor, c: tuple[float, float, float, float, float, int], draws: Draws) -> Tensor:
     """Drops where smoothed noise N(m, s) exceeds t: turquoise water added to x, or brown mud laid over it."""
