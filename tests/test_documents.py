@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import corruptions
 import inference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,3 +17,8 @@ def between(text: str, name: str) -> str:
 def test_the_readme_shows_the_measured_costs():
     shown = between((ROOT / "README.md").read_text(), "inference")
     assert shown == inference.markdown(), "run: python benchmarks/inference.py --markdown"
+
+
+def test_the_corruptions_page_shows_the_measured_speed():
+    shown = between((ROOT / "docs" / "corruptions.md").read_text(), "speed")
+    assert shown == corruptions.markdown(), "run: python benchmarks/corruptions.py --markdown"

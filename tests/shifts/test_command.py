@@ -42,7 +42,7 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
         ([], "predbn corrupt SOURCE OUT"),
         (["nowhere", "out"], "nowhere does not exist"),
         (["empty", "out"], "no pictures"),
-        (["empty", "out", "--only", "fogg"], "no pictures"),
+        (["empty", "out", "--only", "fogg"], "did you mean 'fog'?"),
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(

@@ -11,7 +11,7 @@ from predbn.shifts.glass import shuffled_pixels
 from predbn.shifts.motion import motion_blur_uint8
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
-from predbn.shifts.separable import gaussian, sandwich, zoom_operator
+from predbn.shifts.separable import add_sandwich, gaussian, zoom_operator
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
@@ -99,8 +99,9 @@ def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     stop, step = c
     height, width = x.shape[-2:]
     zooms = np.arange(1, stop, step).tolist()
-    total = x.mul(2)
+    rows_first = x.permute(2, 0, 1, 3).contiguous().view(height, -1, width)
+    total = rows_first.mul(2)
     for zoom in zooms[1:]:
         rows = zoom_operator(height, zoom, x.device)
-        sandwich(x, rows, zoom_operator(width, zoom, x.device), out=total)
-    return total.div_(len(zooms) + 1)
+        add_sandwich(rows_first, rows, zoom_operator(width, zoom, x.device), total)
+    return total.div_(len(zooms) + 1).view(height, *x.shape[:2], width).permute(1, 2, 0, 3)

@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from predbn.shifts.corrupt import find
 from predbn.shifts.errors import ShiftError
 from predbn.shifts.preview import write_preview
 from predbn.shifts.registry import names
@@ -45,6 +46,12 @@ def corrupt_command(
     """Write CIFAR-10-C or ImageNet-C from clean data: a .npy file gives the one, a folder the other.
 
     It can be stopped at any moment and goes on where it was when it is started again.
+
+    Examples: predbn corrupt cifar10-test.npy CIFAR-10-C --processes 4
+
+    predbn corrupt imagenet/val ImageNet-C --only fog --only snow
+
+    predbn corrupt --preview corruptions.png
     """
     try:
         if preview:
@@ -55,7 +62,7 @@ def corrupt_command(
             return
         if source is None or out is None:
             raise ShiftError("Say where the clean images are and where to write: predbn corrupt SOURCE OUT.")
-        chosen = only or list(names("all"))
+        chosen = [find(name).name for name in only] if only else list(names("all"))
         if not source.exists():
             raise ShiftError(f"{source} does not exist.")
         options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from predbn.shifts.corrupt import corrupt
+from predbn.shifts.errors import ShiftError
 from predbn.shifts.files import write_bytes
 from predbn.shifts.registry import names
 from predbn.shifts.sources import read_crop
@@ -43,8 +44,17 @@ def sample_image(side: int = 224) -> npt.NDArray[np.uint8]:
     return np.asarray(picture)
 
 
+def _format(out: Path) -> str:
+    """The format that goes with the name of the file."""
+    known = Image.registered_extensions()
+    if out.suffix.lower() not in known:
+        raise ShiftError(f"{out} does not end as a picture does: call it .png, .jpg or .webp.")
+    return known[out.suffix.lower()]
+
+
 def write_preview(out: Path, image: Path | None = None, *, seed: int = 0, constants: Any = "auto") -> None:
     """Write the grid, corruptions downwards and severities across, of a user's picture or of the sample."""
+    _format(out)
     clean = sample_image() if image is None else read_crop(str(image))
     side = clean.shape[0]
     step = side + _GAP
@@ -62,6 +72,6 @@ def write_preview(out: Path, image: Path | None = None, *, seed: int = 0, consta
             done = corrupt(clean[None], name, severity, seed=seed, index=[0], constants=constants)[0]
             sheet.paste(Image.fromarray(done), (_LABEL + severity * step, top))
     content = io.BytesIO()
-    sheet.save(content, "PNG")
+    sheet.save(content, _format(out), quality=85)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, content.getvalue())

@@ -16,7 +16,15 @@ import cv2
 import torch
 from torch import Tensor
 
-__all__ = ["Operator", "gaussian", "gaussian_operator", "mirrored_operator", "sandwich", "zoom_operator"]
+__all__ = [
+    "Operator",
+    "add_sandwich",
+    "gaussian",
+    "gaussian_operator",
+    "mirrored_operator",
+    "sandwich",
+    "zoom_operator",
+]
 
 _BLOCK = 32
 _SHORT = 17
@@ -107,6 +115,18 @@ def sandwich(x: Tensor, rows: Operator, columns: Operator, out: Tensor | None = 
         block = columns.matrix[left:right, first:last].T
         target[:, left:right].addmm_(source[:, first:last], block, beta=keep)
     return result
+
+
+def add_sandwich(x: Tensor, rows: Operator, columns: Operator, total: Tensor) -> None:
+    """Add R·X·Cᵀ to `total`, for planes with their rows first, [H, planes, W]: then both products are
+    single large ones, which pays where many are taken of the same planes."""
+    height, planes, width = x.shape
+    half = x.new_empty(height, planes * width)
+    for top, bottom, first, last in rows.blocks:
+        torch.mm(rows.matrix[top:bottom, first:last], x.view(height, -1)[first:last], out=half[top:bottom])
+    source, target = half.view(-1, width), total.view(-1, width)
+    for left, right, first, last in columns.blocks:
+        target[:, left:right].addmm_(source[:, first:last], columns.matrix[left:right, first:last].T)
 
 
 def gaussian(x: Tensor, sigma: float) -> Tensor:
