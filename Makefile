@@ -24,7 +24,7 @@ lint: .venv/installed-dev
 	touch $@
 
 # torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that
-# would replace the CPU torch; tests/conftest.py says how the tests get along with it.
+# would replace the CPU torch; benchmarks/cpu_torchvision.py says how one gets along with it.
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision

@@ -144,7 +144,8 @@ def run() -> None:
     table = Table(
         title="Accuracy and calibration error by severity of the shift, on made data",
         box=box.SIMPLE,
-        padding=(0, 1),
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     for heading in ("shift", "strategy", *(str(severity) for severity in SEVERITIES)):
         table.add_column(heading, justify="right" if heading.isdigit() else "left", no_wrap=True)

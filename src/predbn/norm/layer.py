@@ -118,23 +118,23 @@ class AdaptedLayer(nn.Module):
     _predbn: Slot
     _predbn_tail: Tail | None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         slot = self._predbn
         adaptation = slot.adaptation
         unchanged = adaptation.strategy.is_identity and adaptation.eps is None
-        if self.training or unchanged or (x.shape[0] == 0 and not adaptation.sync):
-            return cast(Tensor, super().forward(x))
+        if self.training or unchanged or (input.shape[0] == 0 and not adaptation.sync):
+            return cast(Tensor, super().forward(input))
         tail = self._predbn_tail
         if tail is None:
             with _Intercept(slot, self) as intercept:
-                y = super().forward(x)
+                y = super().forward(input)
             if not intercept.called:
                 raise _opaque(slot.name, self)
             return cast(Tensor, y)
         check = getattr(self, "_check_input_dim", None)
         if check is not None:
-            check(x)
-        return tail(self, slot.normalise(self, x))
+            check(input)
+        return tail(self, slot.normalise(self, input))
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moving the layer moves its statistics; their precision stays."""

@@ -52,10 +52,9 @@ class Observation:
     def state(self) -> LayerState:
         return self._stream.state(self.layer)
 
-    @property
-    def passes(self) -> int:
-        """How many passes of this stream through the model have begun, this one included. Asking
-        counts, so a strategy asks once a call or not at all."""
+    def count_pass(self) -> int:
+        """How many passes of this stream through the model have begun, this one included. To be called
+        once for each batch that a strategy wants counted."""
         return self._stream.count_pass(self.layer)
 
     def moments(self, *, defined: bool = True) -> Moments:

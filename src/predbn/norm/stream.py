@@ -18,6 +18,10 @@ class Stream:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
         self.states: dict[str, LayerState] = {}
         self.leader: str | None = None
         self.passes = 0

@@ -53,7 +53,7 @@ def reset(model: M, stream: str | None = None) -> M:
             raise AdaptationError(f"there is no stream '{stream}'; there are {', '.join(adaptation.streams)}")
         for name, one in adaptation.streams.items():
             if stream in (None, name):
-                one.__init__()  # type: ignore[misc]
+                one.clear()
     return model
 
 

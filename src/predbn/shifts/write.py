@@ -99,7 +99,7 @@ def write_imagenetc(
     has just that size already. Its index is its place in the sorted list of all pictures.
     """
     pictures = list_pictures(source)
-    listing = "\n".join(str(path.relative_to(source)) for path in pictures)
+    listing = "\n".join(f"{path.relative_to(source)} {path.stat().st_size}" for path in pictures)
     clean = hashlib.sha256(listing.encode()).hexdigest()
     _open(out, {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}, names, processes)
     places = [str(path) for path in pictures]

@@ -37,11 +37,11 @@ class Frozen(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         state = observation.state
         so_far = recall(state)
-        if so_far is not None and (state.get("done") or observation.passes > self.batches):
+        if so_far is not None and (state.get("done") or observation.count_pass() > self.batches):
             state["done"] = 1
             return so_far
         if so_far is None:
-            observation.passes  # noqa: B018  (asking counts the pass)
+            observation.count_pass()
             pooled = observation.moments()
         else:
             before = Moments(*so_far, values=state["values"], size=state["size"])
