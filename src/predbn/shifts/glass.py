@@ -8,8 +8,7 @@ value, one that lies earlier (or is p itself) gives its old one:
     new[p] = new[q]  if q > p,   old[q]  otherwise;   new[p] = old[p] on the border, which is not walked over.
 
 So each pixel heads a chain of copies that ends at an old value, and following all chains by pointer doubling
-takes log₂(longest chain) steps instead of one step a pixel. After two of them one chain in sixteen is still
-open, and only those are followed further. The chains live on 2n nodes: p < n stands for
+takes log₂(longest chain) steps instead of one step a pixel. The chains live on 2n nodes: p < n stands for
 the new value of pixel p, n + p for its old one, which leads to itself.
 """
 
@@ -21,8 +20,6 @@ from torch import Tensor
 from predbn.shifts.random import Draws
 
 __all__ = ["shuffled_pixels"]
-
-_WHOLE_STEPS = 2
 
 
 def shuffled_pixels(draws: Draws, height: int, width: int, reach: int, rounds: int) -> Tensor:
@@ -37,13 +34,9 @@ def shuffled_pixels(draws: Draws, height: int, width: int, reach: int, rounds: i
         new = link[:count].view(old.shape).copy_(old)
         offset = _offsets(draws, height, width, reach)
         new[:, walked[0], walked[1]].add_(offset).sub_(offset.gt(0).to(torch.int32), alpha=count)
-        for _ in range(_WHOLE_STEPS):
+        while int(link[:count].amin()) < count:
             torch.index_select(link, 0, link[:count], out=spare[:count])
             link, spare = spare, link
-        rest = (link[:count] < count).nonzero().squeeze(1)
-        while len(rest):
-            link[rest] = further = link.index_select(0, link[rest])
-            rest = rest[further < count]
         end = link[:count] - count
         shown = end if shown is None else shown.index_select(0, end)
     assert shown is not None
