@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from .calibration import Calibration
 from .collect import Progress, collect_population
 from .errors import AdaptationError
 from .kinds import check_model, named_layers
@@ -55,17 +56,15 @@ def adapt(
     selected = select(model, layers)
     before = _slots(model)
     adaptation = Adaptation(chosen, eps, sync, process_group)
-    for _, layer in named_layers(model):
-        fit(layer, None)
-    for name, layer in selected:
-        old = before.get(id(layer), (layer, None))[1]
-        fit(layer, Slot(name, adaptation, calibration=old.calibration if old else None))
+    made = {id(layer): Slot(name, adaptation, _calibration(layer)) for name, layer in selected}
+    for layer, _ in before:
+        fit(layer, made.get(id(layer)))
     if loader is not None:
         assert isinstance(chosen, Population)
         try:
             collect_population(model, adaptation, loader, exact=chosen.exact, progress=progress)
         except BaseException:
-            _put_back(model, before)
+            _put_back(before)
             raise
     return model
 
@@ -84,13 +83,18 @@ def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Ite
     try:
         yield adapt(model, strategy, **options)
     finally:
-        _put_back(model, before)
+        _put_back(before)
 
 
-def _slots(model: nn.Module) -> dict[int, tuple[nn.Module, Slot | None]]:
-    return {id(layer): (layer, slot_of(layer)) for _, layer in named_layers(model)}
+def _slots(model: nn.Module) -> list[tuple[nn.Module, Slot | None]]:
+    return [(layer, slot_of(layer)) for _, layer in named_layers(model)]
 
 
-def _put_back(model: nn.Module, slots: dict[int, tuple[nn.Module, Slot | None]]) -> None:
-    for layer, slot in slots.values():
+def _put_back(slots: list[tuple[nn.Module, Slot | None]]) -> None:
+    for layer, slot in slots:
         fit(layer, slot)
+
+
+def _calibration(layer: nn.Module) -> Calibration | None:
+    slot = slot_of(layer)
+    return None if slot is None else slot.calibration

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from .calibration import CalibrationAccumulator
 from .errors import AdaptationError
+from .kinds import device_of
 from .layer import HOME, Adaptation
 from .observation import Observation
 from .statistics import Moments, Statistics, pool
@@ -82,11 +84,10 @@ def collect_population(
 ) -> None:
     """Fill the adaptation's states with the statistics of the whole data (see `Population`). A loader
     that can be gone through only once is kept in memory if it is needed more than once."""
-    batches = loader if iter(loader) is not loader or not exact else list(loader)
+    batches = list(loader) if exact and isinstance(loader, Iterator) else loader
     everything = _PoolAll()
     with _collecting(model, adaptation, everything):
-        first = next(iter(_inputs(model, batches)), None) if exact else None
-        for x in [first] if first is not None else _inputs(model, batches):
+        for x in islice(_inputs(model, batches), 1 if exact else None):
             model(x)
     if not everything.pooled:
         raise AdaptationError("the loader gave no batch; 'population' needs unlabelled data to take statistics from")
@@ -138,7 +139,7 @@ def _collecting(model: nn.Module, adaptation: Adaptation, collector: Strategy) -
 
 def _inputs(model: nn.Module, loader: Iterable[Any]) -> Iterator[Tensor]:
     """The inputs of a loader's batches on the model's device: the batch, or the first of a tuple."""
-    home = next((t for t in [*model.parameters(), *model.buffers()]), None)
+    device = device_of(model)
     for batch in loader:
         x = batch[0] if isinstance(batch, tuple | list) else batch
         if not isinstance(x, Tensor):
@@ -146,4 +147,4 @@ def _inputs(model: nn.Module, loader: Iterable[Any]) -> Iterator[Tensor]:
                 f"the loader gave a {type(x).__name__}; give tensors, or tuples that begin with one (wrap the loader "
                 "in a generator that picks the input out)"
             )
-        yield x if home is None else x.to(home.device)
+        yield x if device is None else x.to(device)

@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from .errors import AdaptationError
 from .kinds import Tail, is_batch_norm, named_layers, tail_of, unwrapped
-from .layer import Slot, fit, slot_of, source_statistics
+from .layer import HOME, Slot, fit, slot_of, source_statistics
 from .statistics import Statistics
 
 M = TypeVar("M", bound=nn.Module)
@@ -36,7 +36,7 @@ class _Rest(nn.Module):
         return self.tail(self, x)
 
 
-def fold(model: M, stream: str = "default") -> M:
+def fold(model: M, stream: str = HOME) -> M:
     """A copy of the model, in `.eval()` mode, in which the statistics that stand are fixed for good.
 
     A batch norm that follows a convolution or linear layer of its own is merged into it:

@@ -76,6 +76,11 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
+def device_of(module: nn.Module) -> torch.device | None:
+    """Where a module's parameters and buffers are; None if it has none."""
+    return next((t.device for t in [*module.parameters(), *module.buffers()]), None)
+
+
 def check_model(model: nn.Module) -> None:
     """Refuse what cannot be adapted, each with its reason."""
     if not isinstance(model, nn.Module):

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from . import kernels
 from .calibration import Calibration
 from .errors import AdaptationError
-from .kinds import Tail, tail_of
+from .kinds import Tail, device_of, tail_of
 from .observation import Observation, undefined_variance
 from .statistics import Seen, Statistics
 from .strategies import Strategy
@@ -139,14 +139,14 @@ class AdaptedLayer(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """Moving the layer moves its statistics; their precision stays."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        home = next((t for t in [*self._parameters.values(), *self._buffers.values()] if t is not None), None)
-        if home is not None:
+        device = device_of(self)
+        if device is not None:
             for stream in self._predbn.adaptation.streams.values():
                 state = stream.state(self._predbn.name)
-                state.update({k: v.to(home.device) for k, v in state.items() if isinstance(v, Tensor)})
+                state.update({k: v.to(device) for k, v in state.items() if isinstance(v, Tensor)})
             calibration = self._predbn.calibration
             if calibration is not None:
-                self._predbn.calibration = calibration.to(home.device)
+                self._predbn.calibration = calibration.to(device)
         return self
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .calibration import Calibration
 from .errors import AdaptationError
-from .kinds import named_layers
+from .kinds import device_of, named_layers
 from .layer import HOME, Adaptation, Slot, slot_of
 from .stream import Stream
 
@@ -61,16 +61,17 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     """What the strategies have learned, as plain tensors and numbers: ``torch.save`` it, and load it
     with ``torch.load(…, weights_only=True)``. The model's own state dict is not in it."""
     adaptations(model)
+    found = slots(model)
     streams: dict[str, Any] = {}
-    for name, _, slot in slots(model):
+    for name, _, slot in found:
         for key, one in slot.adaptation.streams.items():
             saved = streams.setdefault(key, {"passes": one.passes, "layers": {}})
             saved["layers"][name] = dict(one.states.get(slot.name, {}))
     return {
-        "strategies": {name: str(slot.adaptation.strategy) for name, _, slot in slots(model)},
+        "strategies": {name: str(slot.adaptation.strategy) for name, _, slot in found},
         "streams": streams,
         "calibration": {
-            name: slot.calibration._asdict() for name, _, slot in slots(model) if slot.calibration is not None
+            name: slot.calibration._asdict() for name, _, slot in found if slot.calibration is not None
         },
     }
 
@@ -96,7 +97,7 @@ def load_state_dict(model: M, state: dict[str, Any]) -> M:
         for key, saved in state["streams"].items():
             adaptation.streams[key].passes = saved["passes"]
     for name, layer, slot in found:
-        device = next((t.device for t in [*layer.parameters(), *layer.buffers()]), None)
+        device = device_of(layer)
         for key, saved in state["streams"].items():
             values = saved["layers"].get(name, {})
             slot.adaptation.streams[key].states[slot.name] = _copied(values, device)
