@@ -70,9 +70,7 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     return {
         "strategies": {name: str(slot.adaptation.strategy) for name, _, slot in found},
         "streams": streams,
-        "calibration": {
-            name: slot.calibration._asdict() for name, _, slot in found if slot.calibration is not None
-        },
+        "calibration": {name: slot.calibration._asdict() for name, _, slot in found if slot.calibration is not None},
     }
 
 

@@ -22,19 +22,18 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.nn import functional
 
-from predbn.shifts.separable import Operator, mirrored_operator, sandwich
+from predbn.shifts.separable import SMALL_SIDE, Operator, mirrored_operator, sandwich
 
 __all__ = ["defocus"]
 
 _FEW_TERMS = 2
-_SMALL_SIDE = 64
 
 
 def defocus(x: Tensor, radius: float, softness: float) -> Tensor:
     """The planes of x [N, C, H, W] filtered with a disk; the border is mirrored about the edge pixels."""
     height, width = x.shape[-2:]
     rows = _terms(radius, softness, height, x.device)
-    if len(rows) > _FEW_TERMS and min(height, width) > _SMALL_SIDE:
+    if len(rows) > _FEW_TERMS and min(height, width) > SMALL_SIDE:
         return _by_spectrum(x, radius, softness)
     blurred: Tensor | None = None
     for (scaled, _), (_, plain) in zip(rows, _terms(radius, softness, width, x.device), strict=True):

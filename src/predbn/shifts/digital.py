@@ -14,12 +14,12 @@ from torch import Tensor
 from predbn.shifts.grey import to_grey
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
+from predbn.shifts.separable import SMALL_SIDE
 from predbn.shifts.workers import map_threads
 
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 
 _TINY = 1e-6
-_SMALL_SIDE = 64
 
 
 @register(
@@ -186,7 +186,7 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     pictures no longer fit the cache this way, and a CPU has a faster one.
     """
     n, height, width, _ = x.shape
-    if x.device.type == "cpu" and min(height, width) > _SMALL_SIDE:
+    if x.device.type == "cpu" and min(height, width) > SMALL_SIDE:
         return _pixelate_by_sums(x, c)
     across = _boxes(width, int(width * c), x.device)
     down = _boxes(height, int(height * c), x.device)

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import special, stats
+from scipy import special
 from torch import Tensor
 
 from predbn.shifts.alias import alias_table, draw
@@ -48,7 +48,8 @@ def shot_matrix(c: float) -> Matrix:
     """Poisson(x·c)/c: every count falls on one level, ⌊255·min(count/c, 1)⌋."""
     counts = np.arange(int(c) + 1)
     level = np.minimum(counts / c, 1.0) * 255.0
-    mass = stats.poisson.pmf(counts[None, :], (_LEVELS / 255.0 * c)[:, None])
+    mean = (_LEVELS / 255.0 * c)[:, None]
+    mass = np.exp(special.xlogy(counts, mean) - special.gammaln(counts + 1) - mean)
     matrix = np.zeros((256, 256))
     np.add.at(matrix.T, level.astype(np.int64), mass.T)
     matrix[:, 255] += np.maximum(1.0 - mass.sum(axis=1), 0.0)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "SMALL_SIDE",
     "Operator",
     "add_sandwich",
     "gaussian",
@@ -28,7 +29,9 @@ __all__ = [
 
 _BLOCK = 32
 _SHORT = 17
-_SMALL_SIDE = 64
+
+SMALL_SIDE = 64
+"""Up to this side a batch is best worked on as a whole; larger pictures fill a cache one by one."""
 
 
 class Operator(NamedTuple):
@@ -110,10 +113,7 @@ def sandwich(x: Tensor, rows: Operator, columns: Operator, out: Tensor | None = 
         torch.bmm(block, planes[:, first:last], out=half[:, top:bottom])
     keep = 0.0 if out is None else 1.0
     result = half.new_empty(*x.shape[:-2], height, width) if out is None else out
-    source, target = half.view(-1, half.shape[-1]), result.view(-1, width)
-    for left, right, first, last in columns.blocks:
-        block = columns.matrix[left:right, first:last].T
-        target[:, left:right].addmm_(source[:, first:last], block, beta=keep)
+    _along_columns(half, columns, result, keep)
     return result
 
 
@@ -124,9 +124,15 @@ def add_sandwich(x: Tensor, rows: Operator, columns: Operator, total: Tensor) ->
     half = x.new_empty(height, planes * width)
     for top, bottom, first, last in rows.blocks:
         torch.mm(rows.matrix[top:bottom, first:last], x.view(height, -1)[first:last], out=half[top:bottom])
-    source, target = half.view(-1, width), total.view(-1, width)
+    _along_columns(half.view(-1, width), columns, total, 1.0)
+
+
+def _along_columns(half: Tensor, columns: Operator, result: Tensor, keep: float) -> None:
+    """result ← keep·result + H·Cᵀ, for H of any shape [..., W]."""
+    source, target = half.view(-1, half.shape[-1]), result.view(-1, result.shape[-1])
     for left, right, first, last in columns.blocks:
-        target[:, left:right].addmm_(source[:, first:last], columns.matrix[left:right, first:last].T)
+        block = columns.matrix[left:right, first:last].T
+        target[:, left:right].addmm_(source[:, first:last], block, beta=keep)
 
 
 def gaussian(x: Tensor, sigma: float) -> Tensor:
@@ -134,7 +140,7 @@ def gaussian(x: Tensor, sigma: float) -> Tensor:
     OpenCV, which goes over them tap by tap at less cost than a product."""
     height, width = x.shape[-2:]
     weights = gaussian_weights(sigma)
-    if x.is_cpu and min(height, width) > _SMALL_SIDE and len(weights) <= _SHORT:
+    if x.is_cpu and min(height, width) > SMALL_SIDE and len(weights) <= _SHORT:
         return _by_taps(x, weights)
     rows = gaussian_operator(height, sigma, x.device)
     return sandwich(x, rows, gaussian_operator(width, sigma, x.device))
