@@ -1,0 +1,53 @@
+"""A sample of CIFAR-10 that comes with the package, so that it does its main job with no download.
+
+The first 200 test images of each class, and the first 100 of each class among the first 45,000 training
+images (the later ones are validation data), in the official order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from . import mosaic
+from .cifar10_sums import CLASSES
+from .errors import DataError
+from .images import Images
+
+__all__ = ["SAMPLE_FOLDER", "SAMPLE_SUMS", "SamplePart", "sample"]
+
+SamplePart = Literal["train", "test"]
+
+SAMPLE_FOLDER = Path(__file__).parent / "pictures"
+SAMPLE_SUMS: dict[str, dict[str, str]] = {
+    "train": {
+        "images": "a867f997256a35f67b9321981f6243a2ea9e49a346a0290b31f26dd3c9435b28",
+        "labels": "10b13bb2cf3d6285977667608e02711afc70f4389595b1aa45136de82d2c3aea",
+    },
+    "test": {
+        "images": "8d277edbb8cfaae8b30930a53ea965f4807864978cd49d5b27436460ee76adfe",
+        "labels": "c807a9faa296958ab3c4254873d545467cd21a216764c2c4af7b2180b6e7821c",
+    },
+}
+
+
+def sample(part: SamplePart) -> Images:
+    """1,000 training or 2,000 test images, as many of each class; `index` holds their official positions.
+
+    `<part>.webp` is a lossless mosaic, `<part>.npy` the position and the label of each image, uint16 [N, 2].
+    """
+    if part not in get_args(SamplePart):
+        raise DataError(f"There is no embedded sample {part!r}: use {' or '.join(get_args(SamplePart))}.")
+    try:
+        table = np.load(SAMPLE_FOLDER / f"{part}.npy", allow_pickle=False).astype(np.int64)
+        pixels = mosaic.decode((SAMPLE_FOLDER / f"{part}.webp").read_bytes(), len(table))
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"The embedded sample in {SAMPLE_FOLDER} is damaged ({error}): reinstall predbn.") from None
+    index, labels = torch.from_numpy(table).unbind(1)
+    images = Images(torch.from_numpy(pixels), labels.clone(), index.clone(), CLASSES, f"cifar10-sample-{part}")
+    if images.sums != SAMPLE_SUMS[part]:
+        raise DataError(f"The embedded sample in {SAMPLE_FOLDER} is damaged (wrong SHA-256): reinstall predbn.")
+    return images
