@@ -1,0 +1,41 @@
+"""How good predictions are: pure functions, and accumulators whose merged results are exact.
+
+The functions take [n, classes] probabilities of any floating dtype and [n] labels, on either device, compute in
+float64 and give a float64 scalar tensor. The accumulators, `Scores` above all, see a stream in constant memory.
+
+torchmetrics is the reference of this room's tests and not its foundation: it sums in floating point, so
+shards do not add up exactly; its calibration error gives a confidence of exactly 1 a bin of its own; its
+AUC keeps every score; and to import it takes longer than to import everything else here.
+"""
+
+from .accumulator import Accumulator
+from .accuracy import accuracy
+from .auc import auc
+from .bootstrap import Interval, bootstrap_difference, bootstrap_mean
+from .calibration import Reliability, ece, reliability
+from .errors import MetricError
+from .histogram import ScoreHistogram
+from .mce import ALEXNET_ERRORS, corruption_errors, mce
+from .proper import binary, brier, nll
+from .scores import Scores
+
+__all__ = [
+    "ALEXNET_ERRORS",
+    "Accumulator",
+    "Interval",
+    "MetricError",
+    "Reliability",
+    "ScoreHistogram",
+    "Scores",
+    "accuracy",
+    "auc",
+    "binary",
+    "bootstrap_difference",
+    "bootstrap_mean",
+    "brier",
+    "corruption_errors",
+    "ece",
+    "mce",
+    "nll",
+    "reliability",
+]

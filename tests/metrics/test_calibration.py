@@ -1,0 +1,90 @@
+"""Bins and calibration error against a loop, torchmetrics and closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from predbn.metrics import MetricError, ece, reliability
+
+from .examples import cases, confidences_and_right, predictions, reference_bins, reference_ece
+
+
+@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("bins", [1, 2, 7, 10, 30])
+def test_equal_width_bins_are_a_loop_over_examples(case, bins):
+    p, y = cases()[case]
+    edges = [b / bins for b in range(bins + 1)]
+    confidences, right = confidences_and_right(p, y)
+    found = reliability(p, y, bins=bins)
+    assert found.edges.tolist() == edges
+    for row, (count, total, hits) in zip(found.rows(), reference_bins(confidences, right, edges), strict=True):
+        assert row["count"] == count
+        assert row["confidence"] == (pytest.approx(total / count, rel=1e-12) if count else None)
+        assert row["accuracy"] == (pytest.approx(hits / count, rel=1e-12) if count else None)
+    assert ece(p, y, bins=bins).item() == pytest.approx(reference_ece(confidences, right, edges), abs=1e-12)
+
+
+@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("bins", [1, 2, 7, 10, 400])
+def test_equal_mass_bins_are_a_loop_over_examples(case, bins):
+    p, y = cases()[case]
+    confidences, right = confidences_and_right(p, y)
+    ordered = sorted(confidences.tolist())
+    edges = [0.0, *(ordered[math.ceil(b * len(ordered) / bins) - 1] for b in range(1, bins)), 1.0]
+    found = reliability(p, y, bins=bins, equal_mass=True)
+    assert found.edges.tolist() == edges
+    assert ece(p, y, bins=bins, equal_mass=True).item() == pytest.approx(
+        reference_ece(confidences, right, edges), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(("n", "bins"), [(100, 10), (103, 10), (9, 4)])
+def test_equal_mass_means_equal_mass_without_ties(n, bins):
+    count = reliability(*predictions(n), bins=bins, equal_mass=True).count
+    assert count.sum() == n
+    assert count.max() - count.min() <= 1
+
+
+@pytest.mark.parametrize("bins", [5, 10, 15, 30])
+def test_torchmetrics_gives_the_same_inside_the_bins(bins):
+    p, y = predictions(500)
+    wanted = multiclass_calibration_error(p, y, num_classes=10, n_bins=bins, norm="l1")
+    torch.testing.assert_close(ece(p, y, bins=bins), wanted.double())
+
+
+def test_certainty_shares_the_last_bin_where_torchmetrics_gives_it_its_own():
+    p, y = torch.tensor([[0.05, 0.95], [0.0, 1.0]], dtype=torch.float64), torch.tensor([1, 0])
+    assert ece(p, y).item() == pytest.approx(abs(0.5 - 0.975))
+    theirs = multiclass_calibration_error(p, y, num_classes=2, n_bins=10, norm="l1")
+    assert theirs.item() == pytest.approx((0.05 + 1) / 2)
+
+
+def test_bins_are_closed_on_the_right():
+    p = torch.tensor([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]], dtype=torch.float64)
+    assert reliability(p, torch.zeros(3, dtype=torch.long), bins=4).count.tolist() == [0, 1, 1, 1]
+
+
+@given(share=st.integers(0, 20), level=st.integers(11, 20))
+def test_one_confidence_has_the_gap_for_an_error(share, level):
+    p = torch.tensor([[level / 20, 1 - level / 20]], dtype=torch.float64).repeat(20, 1)
+    y = (torch.arange(20) >= share).long()
+    assert ece(p, y).item() == pytest.approx(abs(share - level) / 20, abs=1e-12)
+    assert ece(p, y, equal_mass=True).item() == pytest.approx(abs(share - level) / 20, abs=1e-12)
+
+
+def test_empty_bins_are_nan_and_cost_nothing():
+    found = reliability(*cases()["certain and right"])
+    assert found.count.tolist() == [0] * 9 + [5]
+    assert found.confidence[:9].isnan().all()
+    assert found.ece == 0
+
+
+def test_refuses_no_bins():
+    with pytest.raises(MetricError, match="bins=0; give 1 or more"):
+        ece(*predictions(), bins=0)

@@ -1,0 +1,55 @@
+"""The same bits from a GPU as from the CPU, without waiting for it; skipped where there is no GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbn.metrics import MetricError, ScoreHistogram, Scores, accuracy, auc, brier, ece, nll
+
+from .examples import cases, predictions
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+
+@pytest.mark.parametrize("case", cases())
+def test_functions_and_scores(case):
+    p, y = cases()[case]
+    on_gpu = p.cuda(), y.cuda()
+    for metric in (accuracy, brier, nll, ece):
+        torch.testing.assert_close(metric(*on_gpu).cpu(), metric(p, y), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ece(*on_gpu, equal_mass=True).cpu(), ece(p, y, equal_mass=True), rtol=1e-12, atol=1e-12)
+    logs = p.double().log().clamp_max(0)
+    here, there = Scores(p.shape[1]), Scores(p.shape[1])
+    here.update(p, y, log_probabilities=logs)
+    there.update(*on_gpu, log_probabilities=logs.cuda())
+    assert there.state() == here.state()
+    assert here.merge(there).state() == there.merge(here).state()
+
+
+def test_area():
+    scores, labels = predictions(500, 2)[0][:, 1].float(), torch.arange(500) % 2
+    assert auc(scores.cuda(), labels.cuda()).item() == auc(scores, labels).item()
+
+
+def test_updates_do_not_wait():
+    p, y = (each.cuda() for each in predictions(500))
+    right = p.argmax(1) == y
+    scores, histogram = Scores(10), ScoreHistogram()
+    scores.update(p, y)
+    histogram.update(p.amax(1), right)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        scores.update(p, y, log_probabilities=p.log())
+        histogram.update(p.amax(1), right)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_wrong_values_are_refused_when_a_result_is_asked_for():
+    p, y = (each.cuda() for each in predictions(500))
+    scores = Scores(10)
+    scores.update(p, y + 5)
+    for ask in (scores.compute, scores.reliability, scores.merge(Scores(10)).state):
+        with pytest.raises(MetricError, match="labels are outside 0 to 9"):
+            ask()
