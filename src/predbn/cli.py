@@ -9,6 +9,7 @@ import typer
 
 from . import __version__
 from .shifts.command import corrupt_command
+from .training.command import train_app, tune_app
 
 app = typer.Typer(
     help="Prediction-time batch normalisation for any PyTorch model.",
@@ -44,6 +45,8 @@ def demo() -> None:
 
 
 app.command("corrupt")(corrupt_command)
+app.add_typer(train_app, name="train")
+app.add_typer(tune_app, name="tune")
 
 
 def main() -> None:

@@ -1,0 +1,76 @@
+"""What happens to a picture before the network sees it: part of the model, so that nobody can feed it wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .errors import ModelError
+
+__all__ = ["CAFFE", "SIGNED", "Normalise", "Preprocessing"]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Pictures to network inputs: x = (pixel − mean) / std per channel, pixels from 0 to 255.
+
+    `size` is the height and width the network was made for. Pictures of another size are brought there when they
+    are decoded: the shorter side is resized to `resize` with `interpolation`, then the centre is cut out. `mean`
+    and `std` are in the order of the channels that the network takes.
+    """
+
+    size: tuple[int, int]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    channels: Literal["rgb", "bgr"] = "rgb"
+    resize: int | None = None
+    interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
+
+    def describe(self) -> dict[str, Any]:
+        """The same as plain data, for cards."""
+        return asdict(self)
+
+
+SIGNED = Preprocessing((32, 32), mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))
+"""The paper's CIFAR-10 input: pixels scaled to [−1, 1]."""
+
+CAFFE = Preprocessing((224, 224), mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="bgr", resize=256)
+"""The input of the Keras ResNet-50 v1 weights: BGR, minus the mean of ImageNet, not scaled."""
+
+
+class Normalise(nn.Module):
+    """The arithmetic of a Preprocessing on a uint8 batch [N, 3, H, W], in one multiplication and one addition."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.preprocessing = preprocessing
+        std = torch.tensor(preprocessing.std, dtype=torch.float64).view(1, 3, 1, 1)
+        mean = torch.tensor(preprocessing.mean, dtype=torch.float64).view(1, 3, 1, 1)
+        self.register_buffer("scale", (1 / std).float(), persistent=False)
+        self.register_buffer("shift", (-mean / std).float(), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise ModelError(
+                f"The images are {_named(images)}, but the model takes uint8 [N, 3, height, width] "
+                "and scales them itself: give it the pixels as they are."
+            )
+        if tuple(images.shape[2:]) != self.preprocessing.size:
+            height, width = self.preprocessing.size
+            raise ModelError(
+                f"The images are {images.shape[2]}×{images.shape[3]}, but the model was made for {height}×{width}: "
+                "resize them, or load the data at that size."
+            )
+        if self.preprocessing.channels == "bgr":
+            images = images.flip(1)
+        return torch.addcmul(self.shift, images.to(self.scale.dtype), self.scale)
+
+
+def _named(images: Tensor) -> str:
+    return f"{str(images.dtype).removeprefix('torch.')} {list(images.shape)}"

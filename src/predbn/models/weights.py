@@ -1,0 +1,99 @@
+"""Weights on the disk: safetensors with matrices in fp16 and vectors in fp32.
+
+The vectors (normalisation statistics and parameters, biases) are few and sensitive: a running variance of 1e-6 has
+two digits in fp16. Matrices and filters lose nothing that a prediction would notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from .errors import ModelError
+
+__all__ = ["compact", "load_into", "read", "write"]
+
+
+def compact(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict as it is stored: floating-point tensors of two dimensions and more as fp16, others as fp32."""
+    return {
+        name: tensor.detach().to("cpu", torch.float16 if tensor.ndim > 1 else torch.float32).contiguous()
+        if tensor.is_floating_point()
+        else tensor.detach().cpu().contiguous()
+        for name, tensor in state.items()
+    }
+
+
+def write(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
+    """Write a state dict and its card, whole or not at all."""
+    path = Path(path)
+    metadata = {"card": json.dumps(card, sort_keys=True)} if card is not None else None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(save(compact(state), metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a weights file, and the card inside it where it has one.
+
+    `.safetensors`, or a `.pt`/`.pth` file with a state dict (alone or under "state_dict" or "model"), of which
+    nothing but tensors is unpickled.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ModelError(f"{path} is not there: name a .safetensors or .pt file with the weights.")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"{path} cannot be read as a file of tensors ({reason}).") from None
+    for key in ("state_dict", "model"):
+        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
+            loaded = loaded[key]
+    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise ModelError(f"{path} holds no state dict: save `model.state_dict()` there.")
+    return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}, {}
+
+
+def load_into(network: nn.Module, state: dict[str, Tensor], source: str) -> None:
+    """Put a state dict into a network, in the network's precision; names that do not fit are told."""
+    expected = network.state_dict()
+    missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
+    unknown = [name for name in state if name not in expected]
+    if missing or unknown:
+        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}"
+        more = len(missing) + len(unknown) - 1
+        raise ModelError(
+            f"{source} does not fit the network: it {what}" + (f", and {more} more names differ." if more else ".")
+        )
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape:
+            found, wanted = list(tensor.shape), list(expected[name].shape)
+            raise ModelError(f"{source} does not fit the network: {name} is {found} there, and {wanted} here.")
+    network.load_state_dict(state, strict=False)
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read as safetensors ({error}): it may be cut off; get it again.") from None
+    return tensors, json.loads(metadata.get("card", "{}"))
