@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
+from .data.command import data_app
 from .shifts.command import corrupt_command
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ def demo() -> None:
 
 
 app.command("corrupt")(corrupt_command)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:
