@@ -52,8 +52,8 @@ def write_cache(path: Path, files: Iterable[tuple[str, str, Arrays]]) -> None:
         with zipfile.ZipFile(part_of(path), "w", zipfile.ZIP_STORED) as cache:
             for name, place, arrays in files:
                 check(name, place, arrays)
-                cache.writestr(f"{name}.webp", mosaic.encode(arrays.images))
-                cache.writestr(f"{name}.labels", arrays.labels.astype(np.uint8).tobytes())
+                cache.writestr(zipfile.ZipInfo(f"{name}.webp"), mosaic.encode(arrays.images))
+                cache.writestr(zipfile.ZipInfo(f"{name}.labels"), arrays.labels.astype(np.uint8).tobytes())
         finish(path)
     finally:
         part_of(path).unlink(missing_ok=True)

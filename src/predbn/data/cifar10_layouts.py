@@ -103,7 +103,7 @@ class _Npm:
         if name != "test_batch":
             number = int(name[-1])
             labels = labels[(number - 1) * len(images) : number * len(images)]
-        return Arrays(np.ascontiguousarray(images), labels)
+        return Arrays(images, labels)
 
     def _labels(self, name: str) -> str:
         return "test_lables.json" if name == "test_batch" else "train_lables.json"
@@ -172,4 +172,4 @@ def _decode(layout: _Pickled | _Binary | _Npm, name: str, contents: Mapping[str,
     if labels.shape != (len(images),):
         where = " with ".join(layout.members(name))
         raise DataError(f"{where} in {place} is damaged: {len(images)} images have {labels.size} labels.")
-    return Arrays(images, labels)
+    return Arrays(np.require(images, requirements=["C", "W"]), labels)

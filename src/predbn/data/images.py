@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .batch import Batch, Device, Order, positions_of, send, steps_of
+from .batch import Batch, Device, Order, pick, positions_of, steps_of
 from .errors import DataError
 
 __all__ = ["Images", "sha256_of"]
@@ -66,8 +66,9 @@ class Images:
                 raise DataError(f"{self.name} has {len(self)} images: {which} of them cannot be taken.")
             return replace(self, images=self.images[:which], labels=self.labels[:which], index=self.index[:which])
         positions = positions_of(which, len(self))
-        there = positions.to(self.images.device)
-        return replace(self, images=self.images[there], labels=self.labels[there], index=self.index[positions])
+        place = self.images.device
+        images, labels = pick(self.images, positions, place), pick(self.labels, positions, place)
+        return replace(self, images=images, labels=labels, index=self.index[positions])
 
     def to(self, device: Device) -> Images:
         """The same images held on a device, where batches are then picked without a copy from the CPU."""
@@ -85,9 +86,7 @@ class Images:
 
     def _walk(self, steps: list[Tensor], place: torch.device) -> Iterator[Batch]:
         for step in steps:
-            there = send(step, self.images.device)
-            images = send(self.images[there], place).contiguous()
-            yield Batch(images, send(self.labels[there], place), self.index[step])
+            yield Batch(pick(self.images, step, place), pick(self.labels, step, place), self.index[step])
 
 
 def sha256_of(tensor: Tensor) -> str:

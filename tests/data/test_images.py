@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.data import Batch, DataError, Images
+
+
+def make(count: int = 7, side: int = 4) -> Images:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 3, side, side + 1), dtype=torch.uint8, generator=generator)
+    return Images(images, torch.arange(count) % 3, torch.arange(count) + 100, ("a", "b", "c"), "made")
+
+
+@given(st.integers(1, 9), st.lists(st.integers(0, 6), max_size=20))
+def test_batches_are_the_rows_of_the_order(size, order):
+    images = make()
+    batches = list(images.batches(size, order=order))
+    assert all(isinstance(batch, Batch) and batch.images.is_contiguous() for batch in batches)
+    assert all(batch.images.dtype == torch.uint8 and batch.labels.dtype == torch.int64 for batch in batches)
+    for k, position in enumerate(order):
+        batch, row = batches[k // size], k % size
+        assert torch.equal(batch.images[row], images.images[position])
+        assert batch.labels[row] == position % 3
+        assert batch.index[row] == position + 100
+    assert sum(len(batch.labels) for batch in batches) == len(order)
+
+
+def test_what_is_done_to_a_batch_stays_there():
+    images = make()
+    before = images.images.clone()
+    for batch in images.batches(3):
+        batch.images.zero_()
+        batch.labels.zero_()
+    assert torch.equal(images.images, before)
+    assert images.labels.sum() > 0
+
+
+def test_arguments_are_checked_before_the_first_batch():
+    with pytest.raises(DataError, match="size is 0"):
+        make().batches(0)
+    with pytest.raises(DataError, match="the position 7"):
+        make().batches(2, order=[7])
+
+
+def test_take_keeps_the_index():
+    images = make()
+    assert images.take(2).index.tolist() == [100, 101]
+    chosen = images.take([5, 1])
+    assert (chosen.index.tolist(), chosen.labels.tolist()) == ([105, 101], [2, 1])
+    assert torch.equal(chosen.images, images.images[[5, 1]])
+    assert len(images.take(0)) == 0
+    with pytest.raises(DataError, match="8 of them cannot be taken"):
+        images.take(8)
+
+
+def test_sums_are_those_of_the_arrays_whatever_their_strides():
+    images = make()
+    wanted = {
+        "images": hashlib.sha256(images.images.numpy().tobytes()).hexdigest(),
+        "labels": hashlib.sha256(np.asarray(images.labels.numpy(), "<i8").tobytes()).hexdigest(),
+    }
+    assert images.sums == wanted
+    turned = images.images.contiguous(memory_format=torch.channels_last)
+    assert Images(turned, images.labels, images.index, images.classes, "turned").sums == wanted
+    assert images.take([1, 0]).sums != wanted
+    assert images.to("cpu").sums == wanted
+
+
+def test_repr_says_what_it_is():
+    assert repr(make()) == "Images('made', 7 of 4×5, 3 classes)"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"images": torch.zeros(7, 3, 4, 4)}, r"images are torch.float32 \(7, 3, 4, 4\)"),
+        ({"images": torch.zeros(7, 4, 4, 3, dtype=torch.uint8)}, r"must be uint8 \[N, 3, H, W\]"),
+        ({"labels": torch.zeros(6, dtype=torch.int64)}, r"labels is torch.int64 \(6,\)"),
+        ({"index": torch.zeros(7)}, r"index is torch.float32"),
+        ({"labels": torch.full((7,), 3)}, "labels go from 3 to 3, but there are 3 classes"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, says):
+    images = make()
+    held = {name: getattr(images, name) for name in ("images", "labels", "index", "classes", "name")}
+    with pytest.raises(DataError, match=says):
+        Images(**(held | change))
