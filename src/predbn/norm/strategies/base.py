@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import difflib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from ..errors import AdaptationError
+from ..naming import find_by_name, written
 from ..observation import Observation
 from ..statistics import Statistics
 
@@ -56,8 +55,7 @@ class Strategy(ABC):
         return None
 
     def __str__(self) -> str:
-        arguments = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
-        return f"{self.name}({arguments})" if arguments else self.name
+        return written(self.name, self)
 
 
 def names() -> list[str]:
@@ -67,41 +65,6 @@ def names() -> list[str]:
 
 def find(strategy: str | Strategy, **arguments: Any) -> Strategy:
     """A strategy from an object, a name with arguments, or a text such as ``"prior(N=16)"``."""
-    if isinstance(strategy, Strategy):
-        if arguments:
-            raise AdaptationError(
-                f"arguments {', '.join(arguments)} were given beside the strategy object {strategy}; "
-                "give them to the object itself"
-            )
-        return strategy
-    if not isinstance(strategy, str):
-        raise AdaptationError(f"a strategy is a name or a Strategy object, not {type(strategy).__name__}")
-    name, written = _parse(strategy)
-    if name not in Strategy._by_name:
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
-        raise AdaptationError(f"unknown strategy '{name}'{hint}; known are {', '.join(names())}")
-    cls = Strategy._by_name[name]
-    known = [f.name for f in fields(cls)]
-    given = {**written, **arguments}
-    unknown = [a for a in given if a not in known]
-    if unknown:
-        takes = f"takes {', '.join(known)}" if known else "takes no arguments"
-        raise AdaptationError(f"strategy '{name}' has no argument '{unknown[0]}'; it {takes}")
-    return cls(**given)
-
-
-def _parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Split ``"name(key=literal, …)"``."""
-    if "(" not in text:
-        return text.strip(), {}
-    try:
-        call = ast.parse(text.strip().replace("=inf", "=1e999"), mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError
-        arguments = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
-    except (SyntaxError, ValueError):
-        raise AdaptationError(
-            f"cannot read strategy '{text}'; write a name, or a name with arguments such as 'prior(N=16)'"
-        ) from None
-    return call.func.id, arguments
+    return find_by_name(
+        "strategy", Strategy, Strategy._by_name, strategy, arguments, example="prior(N=16)", error=AdaptationError
+    )

@@ -1,0 +1,89 @@
+"""The interface of a method, and finding one by name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import Tensor
+
+from predbn.norm.naming import class_by_name, find_by_name, written
+
+from .errors import MethodError
+
+Logits: TypeAlias = Tensor | Sequence[Tensor]
+"""[n, classes] of one model, or one such for each member of an ensemble."""
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """What turns logits into probabilities.
+
+    A method is a small immutable object and knows nothing of models: their logits are computed once and
+    serve every method, under whatever BN strategy they were computed.
+    """
+
+    name: ClassVar[str]
+    takes_members: ClassVar[bool] = False
+    """Whether it is given the logits of several models."""
+    needs_fit: ClassVar[bool] = False
+    """Whether its arguments come from validation data, under the strategy it will be used with."""
+
+    _by_name: ClassVar[dict[str, type[Method]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            Method._by_name[cls.name] = cls
+
+    @abstractmethod
+    def log_probabilities(self, logits: Logits) -> Tensor:
+        """ln p, [n, classes], in float32 or better: exact where p itself rounds to 0."""
+
+    def probabilities(self, logits: Logits) -> Tensor:
+        """p, [n, classes]."""
+        return self.log_probabilities(logits).exp()
+
+    def __str__(self) -> str:
+        return written(self.name, self)
+
+
+def names() -> list[str]:
+    """The methods known by name."""
+    return sorted(Method._by_name)
+
+
+def find(method: str | Method, **arguments: Any) -> Method:
+    """A method from an object, a name with arguments, or a text such as ``"temperature(value=1.5)"``."""
+    return find_by_name(
+        "method", Method, Method._by_name, method, arguments, example="temperature(value=1.5)", error=MethodError
+    )
+
+
+def kind(name: str) -> type[Method]:
+    """The class of a method: what it takes and whether it must be fitted, before it is."""
+    return class_by_name("method", Method._by_name, name, error=MethodError)
+
+
+def only(logits: Logits) -> Tensor:
+    """The logits of the one model."""
+    if isinstance(logits, Tensor):
+        return widened(logits)
+    if len(logits) != 1:
+        raise MethodError(
+            f"the logits of {len(logits)} models are given where one is expected; use an ensemble for several"
+        )
+    return widened(logits[0])
+
+
+def widened(logits: Tensor) -> Tensor:
+    """Logits in float32 or better."""
+    if logits.dim() != 2 or not logits.is_floating_point():
+        kind = str(logits.dtype).removeprefix("torch.")
+        raise MethodError(
+            f"logits have shape {tuple(logits.shape)} and are {kind}; give [examples, classes] floating point"
+        )
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

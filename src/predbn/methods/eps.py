@@ -1,0 +1,117 @@
+"""The eps of batch norm at prediction, chosen on validation data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from predbn.metrics import Scores
+from predbn.norm import Strategy
+
+from .base import Method, find
+from .errors import MethodError
+from .predict import labelled_logits, predicting
+
+GRID = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+_SAME_ACCURACY = 1e-12
+
+
+class EpsScores(NamedTuple):
+    """What one eps gives on the validation data; None is the layers' own."""
+
+    eps: float | None
+    accuracy: float
+    ece: float
+    brier: float
+    nll: float
+
+
+@dataclass(frozen=True)
+class EpsChoice:
+    """The chosen eps, to be given to `predbn.adapt` (None: the layers' own), and all that were tried."""
+
+    eps: float | None
+    table: tuple[EpsScores, ...]
+
+
+def tune_eps(
+    models: nn.Module | Sequence[nn.Module],
+    batches: Iterable[Any],
+    *,
+    strategy: str | Strategy = "batch",
+    grid: Sequence[float] = GRID,
+    method: str | Method | None = None,
+    bins: int = 10,
+    max_accuracy_loss: float = 0.005,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Any,
+) -> EpsChoice:
+    """The eps of least ECE among those that cost at most `max_accuracy_loss` of accuracy.
+
+    In x̂ = (x − μ) / √(σ² + eps) a larger eps is a temperature for the channels of small variance: it lowers
+    confidence first, and accuracy later. Accuracy is compared with that of the layers' own eps, which is
+    among the candidates and is kept unless another is better; of equals the smallest is taken.
+
+    models      one, or the members of an ensemble (`method` is "vanilla" or "ensemble" unless given)
+    batches     (images, labels), gone through once for each eps
+    progress    called with (passes done, passes in all)
+    options     go to `predbn.adapt`
+
+    The models are left exactly as they were, also after an error.
+    """
+    members = [models] if isinstance(models, nn.Module) else list(models)
+    chosen = find(method if method is not None else "vanilla" if isinstance(models, nn.Module) else "ensemble")
+    _check(members, batches, grid, max_accuracy_loss, options)
+    candidates = (None, *sorted(set(grid)))
+    table: list[EpsScores] = []
+    for eps in candidates:
+        table.append(_score(members, batches, chosen, bins, strategy, {**options, "eps": eps}))
+        if progress is not None:
+            progress(len(table), len(candidates))
+    enough = table[0].accuracy - max_accuracy_loss - _SAME_ACCURACY
+    best = min((row for row in table if row.accuracy >= enough), key=lambda row: row.ece)
+    return EpsChoice(best.eps, tuple(table))
+
+
+def _score(
+    members: list[nn.Module],
+    batches: Iterable[Any],
+    method: Method,
+    bins: int,
+    strategy: str | Strategy,
+    options: dict[str, Any],
+) -> EpsScores:
+    scores: Scores | None = None
+    with predicting(members, batches, strategy, **options):
+        for logits, labels in labelled_logits(members, batches):
+            logs = method.log_probabilities(logits)
+            if scores is None:
+                scores = Scores(logs.shape[1], bins=bins)
+            scores.update(logs.exp(), labels, log_probabilities=logs)
+    assert scores is not None
+    found = scores.compute()
+    return EpsScores(options["eps"], found["accuracy"], found["ece"], found["brier"], found["nll"])
+
+
+def _check(
+    members: list[nn.Module],
+    batches: Iterable[Any],
+    grid: Sequence[float],
+    max_accuracy_loss: float,
+    options: dict[str, Any],
+) -> None:
+    if not members:
+        raise MethodError("there is no model to tune; give one or several")
+    if isinstance(batches, Iterator):
+        raise MethodError(
+            "the batches can be gone through only once and each eps needs a pass; give a list or a loader"
+        )
+    if len(grid) == 0:
+        raise MethodError("the grid is empty; give one or more values of eps")
+    if not max_accuracy_loss >= 0:
+        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a share of examples, 0 or more")
+    if "eps" in options:
+        raise MethodError("eps is what is tuned; give the values to try as grid")

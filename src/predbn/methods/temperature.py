@@ -1,0 +1,115 @@
+"""`temperature`: logits divided by a number that makes the confidence right on validation data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from predbn.norm import Strategy
+
+from .base import Logits, Method, only
+from .errors import MethodError
+from .predict import labelled_logits, predicting
+
+_CONVERGED = 1e-6
+
+
+@dataclass(frozen=True)
+class Temperature(Method):
+    """p = softmax(z / T) (Guo et al. 2017). T changes confidence, never the predicted class."""
+
+    name: ClassVar[str] = "temperature"
+    needs_fit: ClassVar[bool] = True
+    value: float
+
+    def __post_init__(self) -> None:
+        check_temperature(self.value)
+
+    def log_probabilities(self, logits: Logits) -> Tensor:
+        return torch.log_softmax(only(logits) / self.value, 1)
+
+    @classmethod
+    def fit(cls, logits: Tensor, labels: Tensor) -> Temperature:
+        """The temperature of least NLL on [n, classes] logits and [n] labels.
+
+        With β = 1 / T the NLL, mean of ln Σ_c exp(β z_c) − β z_y, is convex in β. Its slope at β = 0 is the
+        mean of (mean_c z_c) − z_y and towards β → ∞ the mean of (max_c z_c) − z_y; so there is a best T
+        exactly if the first is negative and the second positive, and otherwise it is refused. The minimum
+        is found by LBFGS in float64 over ln T, which keeps T positive, on logits centred and scaled to variance
+        1, so that z and 100 z + 7 take the same steps.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            centred, labels = _checked(logits, labels)
+            scale = float(centred.std())
+            return cls(scale * _minimise(centred / scale, labels))
+
+
+def fit_temperature(
+    model: nn.Module, batches: Iterable[Any], *, strategy: str | Strategy = "batch", **options: Any
+) -> Temperature:
+    """`Temperature.fit` on a model's predictions under the strategy it will be used with.
+
+    A temperature fitted under other statistics is another temperature: they change the logits' scale.
+    `batches` gives (images, labels); `options` go to `predbn.adapt`. Only logits are kept, and the model is
+    left as it was.
+    """
+    with predicting([model], batches, strategy, **options):
+        pairs = [(logits[0], labels) for logits, labels in labelled_logits([model], batches)]
+    return Temperature.fit(torch.cat([logits for logits, _ in pairs]), torch.cat([labels for _, labels in pairs]))
+
+
+def check_temperature(value: float) -> None:
+    """Refuse what no logits can be divided by."""
+    if not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise MethodError(f"temperature {value!r}; it divides the logits and must be above 0 and finite")
+
+
+def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    wide, labels = only(logits).detach().double(), labels.detach().to(logits.device).long()
+    if labels.shape != wide.shape[:1] or len(labels) == 0:
+        raise MethodError(f"{len(wide)} rows of logits and labels of shape {tuple(labels.shape)}; give one label a row")
+    if not bool(torch.isfinite(wide).all()):
+        raise MethodError("the logits hold NaN or infinity; look for an overflow in the model before fitting")
+    if not bool(((labels >= 0) & (labels < wide.shape[1])).all()):
+        raise MethodError(
+            f"labels must be between 0 and {wide.shape[1] - 1}, as the logits have {wide.shape[1]} classes"
+        )
+    centred = wide - wide.mean(1, keepdim=True)
+    own = centred.gather(1, labels[:, None])[:, 0]
+    if float((centred.amax(1) - own).mean()) <= 0:
+        raise MethodError(
+            "every validation example is predicted right, so the NLL falls down to temperature 0 and none fits; "
+            "give more or other validation data"
+        )
+    if float(own.mean()) <= 0:
+        raise MethodError(
+            "the labels' logits are no higher than the others, so the NLL falls up to infinite temperature and none "
+            "fits; check that logits and labels belong together"
+        )
+    return centred, labels
+
+
+def _minimise(logits: Tensor, labels: Tensor) -> float:
+    log_temperature = torch.zeros((), dtype=torch.float64, device=logits.device, requires_grad=True)
+    optimiser = torch.optim.LBFGS(
+        [log_temperature], max_iter=200, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
+
+    def nll() -> Tensor:
+        optimiser.zero_grad()
+        loss = F.cross_entropy(logits * torch.exp(-log_temperature), labels)
+        loss.backward()
+        return loss
+
+    optimiser.step(nll)
+    nll()
+    slope = float("nan") if log_temperature.grad is None else abs(log_temperature.grad.item())
+    if not slope <= _CONVERGED:
+        raise MethodError(f"the fit of the temperature did not converge (slope {slope:.1e}); look at the logits' range")
+    return math.exp(log_temperature.item())

@@ -1,0 +1,91 @@
+"""Methods by name, and each of them under every strategy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import predbn
+from predbn.methods import (
+    Ensemble,
+    MethodError,
+    Temperature,
+    Vanilla,
+    find,
+    fit_temperature,
+    kind,
+    member_logits,
+    names,
+)
+from predbn.metrics import Scores
+
+from .models import STRATEGIES, labelled, models
+
+
+def test_the_names():
+    assert names() == ["ensemble", "temperature", "vanilla"]
+    assert find("vanilla") == Vanilla()
+    assert find("temperature", value=2.0) == find("temperature(value=2.0)") == Temperature(2.0)
+    assert find(Ensemble()) == Ensemble()
+
+
+def test_a_kind_says_what_it_needs_before_it_is_made():
+    assert [kind(name) for name in names()] == [Ensemble, Temperature, Vanilla]
+    assert [name for name in names() if kind(name).needs_fit] == ["temperature"]
+    assert [name for name in names() if kind(name).takes_members] == ["ensemble"]
+    with pytest.raises(MethodError, match="did you mean 'temperature'"):
+        kind("temprature")
+
+
+@pytest.mark.parametrize("method", [Vanilla(), Temperature(1.25), Ensemble(), Ensemble(temperature=0.5)])
+def test_what_is_written_is_read_again(method):
+    assert find(str(method)) == method
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        (
+            "vanila",
+            {},
+            r"unknown method 'vanila' \(did you mean 'vanilla'\?\); known are ensemble, temperature, vanilla",
+        ),
+        ("temperature", {}, "method 'temperature' needs its argument 'value'"),
+        ("vanilla(x=1)", {}, "method 'vanilla' has no argument 'x'; it takes no arguments"),
+        ("ensemble(", {}, "cannot read method 'ensemble\\('"),
+        (Vanilla(), {"value": 1}, "beside the method object vanilla"),
+        (3, {}, "a method is a name or a Method object, not int"),
+    ],
+)
+def test_says_what_is_wrong(method, arguments, message):
+    with pytest.raises(MethodError, match=message):
+        find(method, **arguments)
+
+
+@pytest.mark.parametrize("logits", [torch.zeros(3), torch.zeros(3, 2, dtype=torch.long), [torch.zeros(3, 2)] * 2])
+def test_one_model_has_one_table_of_logits(logits):
+    for method in (Vanilla(), Temperature(2.0)):
+        with pytest.raises(MethodError):
+            method.probabilities(logits)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_method_under_every_strategy(strategy):
+    members = models(3)
+    batches = labelled(members[0])
+    temperature = fit_temperature(members[0], batches, strategy=strategy)
+    methods = [Vanilla(), temperature, Ensemble()]
+    scores = [Scores(5) for _ in methods]
+    options = {"loader": batches} if strategy == "population" else {}
+    for member in members:
+        predbn.adapt(member, strategy, **options)
+    for images, labels, _ in batches:
+        with torch.no_grad():
+            logits = member_logits(members, images)
+        for method, each in zip(methods, scores, strict=True):
+            logs = method.log_probabilities(logits if method.takes_members else logits[0])
+            torch.testing.assert_close(logs.exp().sum(1), torch.ones(len(labels)))
+            each.update(logs.exp(), labels, log_probabilities=logs)
+    vanilla, tempered, _ = (each.compute() for each in scores)
+    assert tempered["accuracy"] == vanilla["accuracy"]
+    assert tempered["nll"] <= vanilla["nll"] + 1e-6

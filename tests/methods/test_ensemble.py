@@ -1,0 +1,60 @@
+"""The ensemble against the mean of softmaxes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.methods import Ensemble, MethodError, Temperature, Vanilla, member_logits
+
+from .models import images, models
+
+
+@given(members=st.integers(1, 10), temperature=st.sampled_from([1.0, 0.5, 3.0]))
+def test_it_is_the_mean_of_the_softmaxes(members, temperature):
+    logits = [4 * torch.randn(9, 5, dtype=torch.float64) for _ in range(members)]
+    wanted = sum((each / temperature).softmax(1) for each in logits) / members
+    torch.testing.assert_close(Ensemble(temperature).probabilities(logits), wanted)
+
+
+def test_one_member_is_that_model():
+    logits = torch.randn(9, 5)
+    torch.testing.assert_close(Ensemble().probabilities([logits]), Vanilla().probabilities(logits))
+    torch.testing.assert_close(Ensemble(2.0).probabilities([logits]), Temperature(2.0).probabilities(logits))
+
+
+@pytest.mark.parametrize("members", range(1, 12))
+def test_certain_members_give_no_more_than_certainty(members):
+    logits = [torch.tensor([[200.0, 0.0]])] * members
+    assert Ensemble().probabilities(logits).max() <= 1
+
+
+def test_impossible_classes_stay_impossible():
+    logits = [torch.tensor([[0.0, -torch.inf]])] * 3
+    assert Ensemble().probabilities(logits).tolist() == [[1.0, 0.0]]
+
+
+def test_members_see_the_same_batch():
+    seen = []
+    members = models(3)
+    for member in members:
+        member.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    x = images(4)
+    logits = member_logits(members, x)
+    assert all(torch.equal(each, x) for each in seen)
+    assert [each.shape for each in logits] == [(4, 5)] * 3
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (torch.zeros(3, 2), "list of one or more members"),
+        ([], "list of one or more members"),
+        ([torch.zeros(3, 2), torch.zeros(4, 2)], r"shapes \[\(3, 2\), \(4, 2\)\]"),
+    ],
+)
+def test_says_what_is_wrong(logits, message):
+    with pytest.raises(MethodError, match=message):
+        Ensemble().probabilities(logits)

@@ -1,0 +1,114 @@
+"""The tuned eps against a loop over the grid, and the model left alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+import predbn
+from predbn.methods import MethodError, tune_eps
+from predbn.metrics import accuracy, ece
+
+from .models import STRATEGIES, labelled, models, snapshot
+
+GRID = (1e-5, 1e-2, 1.0, 30.0)
+
+
+def looped(model, batches, strategy, eps):
+    """(accuracy, ECE) with one eps, the long way."""
+    options = {"loader": batches} if strategy == "population" else {}
+    with predbn.adapted(model, strategy, eps=eps, **options), torch.no_grad():
+        p = torch.cat([model(images).softmax(1) for images, _, _ in batches])
+    labels = torch.cat([labels for _, labels, _ in batches])
+    return accuracy(p, labels).item(), ece(p, labels).item()
+
+
+def stream_state(model):
+    """What a model remembers of its stream, to the last bit; nothing if it is not adapted."""
+    buffer = io.BytesIO()
+    if "_predbn" in model.bn1.__dict__:
+        torch.save(predbn.state_dict(model), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("loss", [0.0, 0.1, 1.0])
+def test_a_loop_finds_the_same(strategy, loss):
+    model = models(1)[0]
+    batches = labelled(model)
+    found = tune_eps(model, batches, strategy=strategy, grid=GRID, max_accuracy_loss=loss)
+    rows = {eps: looped(model, batches, strategy, eps) for eps in (None, *GRID)}
+    assert [row.eps for row in found.table] == list(rows)
+    for row in found.table:
+        assert (row.accuracy, row.ece) == pytest.approx(rows[row.eps], abs=1e-6)
+    allowed = [eps for eps, (right, _) in rows.items() if right >= rows[None][0] - loss - 1e-12]
+    assert found.eps == min(allowed, key=lambda eps: rows[eps][1])
+
+
+def test_accuracy_bounds_the_choice():
+    model = models(1)[0]
+    batches = labelled(model)
+    free = tune_eps(model, batches, grid=GRID, max_accuracy_loss=1.0)
+    bound = tune_eps(model, batches, grid=GRID, max_accuracy_loss=0.0)
+    of = {row.eps: row for row in free.table}
+    assert of[bound.eps].accuracy >= of[None].accuracy
+    assert of[free.eps].ece == min(row.ece for row in free.table)
+
+
+@pytest.mark.parametrize("before", [None, "ema", "frozen", "train"])
+def test_the_model_is_left_as_it_was(before):
+    model = models(1)[0]
+    batches = labelled(model)
+    if before is not None:
+        predbn.adapt(model, before, eps=0.5)
+        model(batches[0].images)
+    model.train()
+    model.bn1.eval()
+    was, described, stream = snapshot(model), str(predbn.describe(model)), stream_state(model)
+    tune_eps(model, batches, grid=(0.1,))
+    assert (snapshot(model), str(predbn.describe(model)), stream_state(model)) == (was, described, stream)
+    with pytest.raises(MethodError, match="a batch is a Tensor"):
+        tune_eps(model, [*batches, batches[0].images], grid=(0.1,))
+    assert (snapshot(model), str(predbn.describe(model)), stream_state(model)) == (was, described, stream)
+
+
+def test_an_ensemble_is_tuned_as_one():
+    members = models(3)
+    batches = labelled(members[0])
+    found = tune_eps(members, batches, grid=(0.1,))
+    wanted = []
+    for eps in (None, 0.1):
+        for member in members:
+            predbn.adapt(member, eps=eps)
+        with torch.no_grad():
+            p = torch.cat([sum(m(b.images).softmax(1) for m in members) / 3 for b in batches])
+        wanted.append(ece(p, torch.cat([b.labels for b in batches])).item())
+    assert [row.ece for row in found.table] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_progress_counts_passes():
+    model, calls = models(1)[0], []
+    tune_eps(model, labelled(model), grid=(0.1, 0.2), progress=lambda *done: calls.append(done))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batches": iter([])}, "only once"),
+        ({"batches": []}, "no batch"),
+        ({"grid": ()}, "grid is empty"),
+        ({"eps": 0.1}, "give the values to try as grid"),
+        ({"max_accuracy_loss": -0.1}, "0 or more"),
+        ({"models": []}, "no model"),
+        ({"grid": (-1.0,)}, "must be 0 or more"),
+        ({"strategy": "bach"}, "did you mean 'batch'"),
+    ],
+)
+def test_says_what_is_wrong(change, message):
+    model = models(1)[0]
+    arguments = {"models": model, "batches": labelled(model), **change}
+    with pytest.raises(ValueError, match=message):
+        tune_eps(**arguments)
