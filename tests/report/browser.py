@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=30000"
-).split()
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--virtual-time-budget=30000",
+)
 DARK = "--blink-settings=preferredColorScheme=0"
 
 LISTEN = """
@@ -45,12 +53,13 @@ ASK = """
   }
   answer.complaints = window.complaints;
   answer.fetched = performance.getEntriesByType("resource").map((entry) => entry.name);
-  const result = document.createElement("pre");
-  result.id = "answer";
-  result.textContent = JSON.stringify(answer);
-  document.body.append(result);
+  parent.postMessage(JSON.stringify(answer), "*");
 })();
 """
+
+FRAME = """<!doctype html><body style="margin: 0"><pre id="answer" hidden></pre><script>
+addEventListener("message", (event) => { document.getElementById("answer").textContent = event.data; });
+</script><iframe src="%s" style="display: block; border: 0; width: %dpx; height: %dpx"></iframe>"""
 
 
 def find_chromium() -> str | None:
@@ -62,6 +71,13 @@ def _chromium(*arguments: str) -> str:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [find_chromium() or "chromium", *FLAGS, f"--user-data-dir={profile}", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def _framed(page: Path, width: int, height: int) -> str:
+    """The address of a page that holds the given one in a frame: a window cannot be as narrow as a phone."""
+    frame = page.with_name(f"framed-{page.name}")
+    frame.write_text(FRAME % (page.name, width, height))
+    return frame.resolve().as_uri()
 
 
 def _hash(script: str) -> str:
@@ -80,16 +96,19 @@ def ask(page: Path, questions: str, *, width: int = 1000, flags: tuple[str, ...]
     text = f"{rest}<script>{asking}</script>{end}</html>"
     copy = page.with_name(f"asked-{page.name}")
     copy.write_text(text)
-    dom = _chromium(*flags, f"--window-size={width},1200", "--dump-dom", copy.as_uri())
-    found = re.search(r'<pre id="answer">(.*?)</pre>', dom, re.DOTALL)
+    dom = _chromium(*flags, f"--window-size={width},1200", "--dump-dom", _framed(copy, width, 1200))
+    found = re.search(r'<pre id="answer" hidden="">(.+?)</pre>', dom, re.DOTALL)
     assert found, "the page did not answer"
     answer: dict[str, Any] = json.loads(html.unescape(found[1]))
     return answer
 
 
 def photograph(page: Path, picture: Path, *, width: int = 900, height: int = 1100, flags: tuple[str, ...] = ()) -> None:
-    """A PNG of the top of the page."""
-    _chromium(*flags, f"--window-size={width},{height}", f"--screenshot={picture.resolve()}", page.resolve().as_uri())
+    """A PNG of the top of the page, by way of a copy in a folder that goes again."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copy(page, folder))
+        address = _framed(copy, width, height)
+        _chromium(*flags, f"--window-size={width},{height}", f"--screenshot={picture.resolve()}", address)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,12 @@ def _bins(accuracy: float, ece: float) -> list[dict[str, Any]]:
     ]
 
 
+def values_of(spec: dict[str, Any], part: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that a part of a specification draws."""
+    rows: list[dict[str, Any]] = spec["datasets"][part["data"]["name"]]
+    return rows
+
+
 @pytest.fixture(scope="session")
 def results() -> tuple[pd.DataFrame, pd.DataFrame]:
     return make_results()

@@ -158,7 +158,7 @@ def _variants(panel: Panel) -> list[dict[str, Any]]:
 def _without_legends(spec: Any) -> Any:
     if isinstance(spec, dict):
         return {
-            key: None if key == "legend" else value if key == "data" else _without_legends(value)
+            key: None if key == "legend" else value if key == "datasets" else _without_legends(value)
             for key, value in spec.items()
         }
     return [_without_legends(item) for item in spec] if isinstance(spec, list) else spec

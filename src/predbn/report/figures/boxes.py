@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -10,7 +12,7 @@ from predbn.report.errors import ReportError
 from predbn.report.figures.parts import SEVERITY_LABEL, inline, series_scale
 from predbn.report.frames import averaged, checked, of_metric, readable
 from predbn.report.looks import looks
-from predbn.report.meanings import meaning
+from predbn.report.meanings import Meaning, meaning
 
 __all__ = ["boxes", "five_numbers"]
 
@@ -25,6 +27,19 @@ def five_numbers(values: pd.DataFrame) -> pd.DataFrame:
     quantiles = {name: grouped.quantile(share) for name, share in columns.items()}
     numbers: pd.DataFrame = pd.DataFrame(quantiles).reset_index()
     return numbers
+
+
+def _tip(over: str, known: Meaning) -> alt.ExprRef:
+    """What pointing at a dot shows, as an expression: the selection of the nearest dot wraps each datum in another,
+    which tooltip channels of text fields do not see through."""
+    shown = {
+        over: "d.what",
+        "severity": "d.severity",
+        "series": "d.series",
+        known.label: "format(d.value, '.1%')" if known.percent else "format(d.value, '.3f')",
+    }
+    entries = (f"{json.dumps(name)}: {value.replace('d.', '(datum.datum || datum).')}" for name, value in shown.items())
+    return alt.ExprRef("{" + ", ".join(entries) + "}")
 
 
 def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.LayerChart:
@@ -73,7 +88,7 @@ def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.
     )
     dots = (
         alt.Chart(inline(values))
-        .mark_point(filled=False, strokeWidth=1.5)
+        .mark_point(filled=False, strokeWidth=1.5, tooltip=_tip(over, known))
         .encode(
             x=x,
             xOffset=offset,
@@ -81,12 +96,6 @@ def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.
             stroke=line,
             opacity=alt.condition(pointed, alt.value(1), alt.value(0.45)),
             size=alt.condition(pointed, alt.value(50), alt.value(3)),
-            tooltip=[
-                alt.Tooltip("what:N", title=over),
-                alt.Tooltip("severity:O", title="severity"),
-                alt.Tooltip("series:N", title="series"),
-                alt.Tooltip("value:Q", title=known.label, format=".1%" if known.percent else ".3f"),
-            ],
         )
         .add_params(pointed)
     )
