@@ -60,6 +60,12 @@ def test_metrics_of_which_less_is_better():
     assert "raises NLL at severity 5 from 1.000 to 2.000 (worse)" in headline(two((1, 2), (1, 2), (1, 1), "nll"))[0]
 
 
+def test_three_metrics_are_listed_with_commas():
+    parts = [two((0.2, 0.1), (0.2, 0.1), (0.1, 0.1), metric) for metric in ("accuracy", "brier", "ece", "nll")]
+    improved = "Brier score improves from 0.200 to 0.100, ECE from 0.200 to 0.100 and NLL from 0.200 to 0.100."
+    assert headline(pd.concat(parts))[1] == f"There, {improved}"
+
+
 def test_small_batches_get_their_own_sentence():
     large = two((0.4, 0.7), (0.4, 0.7), (0.9, 0.9), "accuracy")
     small = two((0.4, 0.3), (0.4, 0.3), (0.9, 0.7), "accuracy", batch_size=4)

@@ -171,8 +171,9 @@ def test_what_differs_besides_method_and_strategy_is_a_choice(tmp_path, frame):
     both = pd.concat([few.assign(batch_size=10), few])
     text = report.write(tmp_path / "r.html", both, {}).read_text()
     data = json.loads(text.split('id="data">')[1].split("</script>")[0])
-    assert [variant["choice"] for variant in data["figures"][0]] == [["batch size 10"], ["batch size 500"]]
+    assert [variant["choice"] for variant in data["figures"][0]] == [["batch size 10", ""], ["batch size 500", ""]]
     assert '<option value="batch size 10">' in text
+    assert '<option value="batch size 500" selected>' in text
     assert "Means over the corruptions, batch size 10" in text
 
 

@@ -21,6 +21,13 @@ def test_the_figures_of_a_report(frame, rel):
     }
 
 
+def test_methods_become_a_choice_where_the_series_are_too_many_to_tell_apart(frame):
+    few = frame[frame["metric"] == "ece"]
+    batch = few[few["strategy"] == "batch"]
+    many = pd.concat([few, *(batch.assign(strategy=name) for name in ("ema", "prior"))])
+    assert list(panels(many)[0].variants) == [("", method) for method in ("vanilla", "temperature", "ensemble")]
+
+
 def test_without_a_baseline_there_is_no_gain(frame):
     assert [panel.name for panel in panels(frame[frame["strategy"] == "batch"])] == ["accuracy", "brier", "ece"]
 

@@ -26,6 +26,7 @@ __all__ = [
     "checked_reliability",
     "families",
     "main_method",
+    "main_setting",
     "methods",
     "of_metric",
     "readable",
@@ -118,6 +119,11 @@ def settings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if not columns:
         return {"": frame}
     return {_label(columns, values): part for values, part in frame.groupby(columns)}
+
+
+def main_setting(parts: dict[str, pd.DataFrame]) -> str:
+    """The setting that findings are stated for: the largest batches, and of these the most rows."""
+    return max(parts, key=lambda name: (int(parts[name]["batch_size"].max()), len(parts[name])))
 
 
 def with_series(frame: pd.DataFrame) -> pd.DataFrame:

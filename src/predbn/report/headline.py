@@ -11,6 +11,7 @@ from predbn.report.frames import (
     averaged,
     checked,
     main_method,
+    main_setting,
     of_metric,
     readable,
     settings,
@@ -31,7 +32,7 @@ def headline(frame: pd.DataFrame) -> list[str]:
     """
     results = checked(frame)
     parts = settings(results)
-    main = max(parts, key=lambda name: (int(parts[name]["batch_size"].max()), len(parts[name])))
+    main = main_setting(parts)
     strategy = next((name for name in ("batch", *strategies(parts[main])) if _compared(parts[main], name)), None)
     metrics = [name for name in ordered(parts[main]["metric"]) if meaning(name).better]
     if strategy is None or not metrics:
@@ -107,7 +108,12 @@ def _moves(means: dict[str, tuple[float, float]]) -> str:
         verb = "improves" if known.sign * (after - before) > 0 else "worsens"
         said = "" if groups[verb] else f" {verb}"
         groups[verb].append(f"{known.label}{said} from {known.text(before)} to {known.text(after)}")
-    return "; ".join(" and ".join(group) for group in groups.values() if group)
+    return "; ".join(_listed(group) for group in groups.values() if group)
+
+
+def _listed(phrases: list[str]) -> str:
+    *most, last = phrases
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _others_at_top(found: dict[str, pd.DataFrame]) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 import vl_convert
 
 from predbn.report.card import card_html, find
-from predbn.report.frames import CLEAN, KEYS, checked, settings
+from predbn.report.frames import CLEAN, KEYS, checked, main_setting, settings
 from predbn.report.headline import headline
 from predbn.report.looks import looks
 from predbn.report.panels import Panel, panels
@@ -47,7 +47,7 @@ def write(
     results = checked(frame)
     drawn = panels(frame, reliability)
     library, script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), _asset("page.js")
-    found = headline(frame)
+    found, chosen = headline(frame), main_setting(settings(results))
     page = Template(_asset("page.html")).substitute(
         policy=f"{POLICY} {_hash(library)} {_hash(script)}",
         title=escape(title or TITLE),
@@ -56,7 +56,7 @@ def write(
         findings="".join(f"<li>{escape(sentence)}</li>" for sentence in found[1:]),
         facts=" · ".join(map(escape, _facts(results, card, reliability))),
         legend_note=_legend_note(results),
-        figures="\n".join(_figure(number, panel) for number, panel in enumerate(drawn)),
+        figures="\n".join(_figure(number, panel, chosen) for number, panel in enumerate(drawn)),
         summary=_tables(results, "severity"),
         splits=_tables(results, "split"),
         split_count=f"{sum(len(by_split(part)) for part in settings(results).values()):,}",
@@ -130,12 +130,16 @@ def _legend_note(results: pd.DataFrame) -> str:
     return "Hollow boxes and dashed lines are the <code>train</code> baseline." if hollow else ""
 
 
-def _figure(number: int, panel: Panel) -> str:
+def _figure(number: int, panel: Panel, chosen: str) -> str:
+    """One figure's place in the page, its choices starting at the setting that the headline speaks of."""
     selects = []
     for place, name in enumerate(panel.choices):
         options = list(dict.fromkeys(choice[place] for choice in panel.variants))
         if len(options) > 1:
-            listed = "".join(f'<option value="{escape(option)}">{escape(option)}</option>' for option in options)
+            listed = "".join(
+                f'<option value="{escape(option)}"{" selected" if option == chosen else ""}>{escape(option)}</option>'
+                for option in options
+            )
             selects.append(f'<label>{name} <select data-place="{place}">{listed}</select></label>')
     choices = f'<div class="choices">{"".join(selects)}</div>' if selects else ""
     return (

@@ -15,6 +15,7 @@ from predbn.report.frames import (
     checked,
     checked_reliability,
     methods,
+    series_of,
     settings,
     strategies,
 )
@@ -23,6 +24,8 @@ from predbn.report.meanings import meaning, ordered
 from predbn.report.save import save, suffix_of
 
 __all__ = ["Panel", "Variant", "panels", "save_all"]
+
+MOST_SERIES = 8
 
 Chart = alt.LayerChart | alt.FacetChart
 
@@ -50,6 +53,17 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _parts(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """The frame by (setting, method), all methods together (an empty name) where their series can be told apart."""
+    parts: dict[tuple[str, str], pd.DataFrame] = {}
+    for setting, part in settings(frame).items():
+        if len(series_of(part)) <= MOST_SERIES:
+            parts[setting, ""] = part
+        else:
+            parts |= {(setting, method): part[part["method"] == method] for method in methods(part)}
+    return parts
+
+
 def _over(part: pd.DataFrame) -> str:
     """What a box spreads over: corruptions, or where there is but one, seeds or models."""
     if part.loc[part["corruption"] != CLEAN, "corruption"].nunique() > 1:
@@ -57,17 +71,17 @@ def _over(part: pd.DataFrame) -> str:
     return next((key for key in ("seed", "model") if part[key].nunique() > 1), "corruption")
 
 
-def _box_panel(metric: str, parts: dict[str, pd.DataFrame]) -> Panel:
+def _box_panel(metric: str, frame: pd.DataFrame) -> Panel:
     known = meaning(metric)
     direction = f" {_capital(known.direction)}." if known.direction else ""
-    panel = Panel(metric, _capital(known.label), f"{known.sentence}{direction}".strip(), ("setting",))
-    for setting, part in parts.items():
+    panel = Panel(metric, _capital(known.label), f"{known.sentence}{direction}".strip(), ("setting", "method"))
+    for choice, part in _parts(frame).items():
         if metric in set(part["metric"]):
-            panel.variants[(setting,)] = Variant(boxes(part, metric, over=_over(part)), looks(part))
+            panel.variants[choice] = Variant(boxes(part, metric, over=_over(part)), looks(part))
     return panel
 
 
-def _gain_panel(metrics: list[str], parts: dict[str, pd.DataFrame]) -> Panel:
+def _gain_panel(metrics: list[str], frame: pd.DataFrame) -> Panel:
     caption = (
         "Each cell is one split: the value with prediction-time statistics against the one with the training "
         "statistics, signed so that positive and blue is better, negative and orange is worse, whichever way the "
@@ -75,7 +89,7 @@ def _gain_panel(metrics: list[str], parts: dict[str, pd.DataFrame]) -> Panel:
     )
     panel = Panel("gain", "Where it helps, and where it does not", caption, ("metric", "comparison", "setting"))
     for metric in metrics:
-        for setting, part in parts.items():
+        for setting, part in settings(frame).items():
             rows = part[part["metric"] == metric]
             for method in methods(rows):
                 there = strategies(rows[rows["method"] == method])
@@ -93,18 +107,18 @@ def _reliability_panel(rel: pd.DataFrame) -> Panel:
         "the diagonal a model is as often right as it says; below, it is over-confident. All corruptions of a "
         "severity are pooled."
     )
-    panel = Panel("reliability", "Reliability", caption, ("setting",))
-    for setting, part in settings(checked_reliability(rel)).items():
-        panel.variants[(setting,)] = Variant(reliability(part), looks(part))
+    panel = Panel("reliability", "Reliability", caption, ("setting", "method"))
+    for choice, part in _parts(checked_reliability(rel)).items():
+        panel.variants[choice] = Variant(reliability(part), looks(part))
     return panel
 
 
 def panels(frame: pd.DataFrame, rel: pd.DataFrame | None = None) -> list[Panel]:
     """The figures of a report in reading order: boxes for each metric, then gains, then reliability."""
-    parts = settings(checked(frame))
-    metrics = ordered(frame["metric"])
-    found = [_box_panel(metric, parts) for metric in metrics]
-    found.append(_gain_panel([metric for metric in metrics if meaning(metric).better], parts))
+    results = checked(frame)
+    metrics = ordered(results["metric"])
+    found = [_box_panel(metric, results) for metric in metrics]
+    found.append(_gain_panel([metric for metric in metrics if meaning(metric).better], results))
     if rel is not None and not rel.empty:
         found.append(_reliability_panel(rel))
     return [panel for panel in found if panel.variants]

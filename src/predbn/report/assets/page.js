@@ -55,7 +55,7 @@
       this.view?.finalize();
       this.view = undefined;
       this.legend.replaceChildren(...(variant?.legend ?? []).map(key));
-      this.legend.classList.toggle("paired", this.legend.children.length > 2 && this.legend.children.length % 2 === 0);
+      this.legend.classList.toggle("paired", [4, 6].includes(this.legend.children.length));
       if (!variant) {
         this.chart.textContent = "This combination was not measured.";
         return;
