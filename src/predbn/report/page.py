@@ -91,7 +91,7 @@ def _style() -> str:
 
 def _configs() -> dict[str, Any]:
     """The themes for charts within the page, whose background shows through."""
-    return {name: {**theme.config(), "background": None} for name, theme in THEMES.items()}
+    return {name: {**theme.config(), "background": None, "padding": 4} for name, theme in THEMES.items()}
 
 
 def _facts(results: pd.DataFrame, card: Mapping[str, Any], rel: pd.DataFrame | None) -> list[str]:

@@ -33,6 +33,7 @@ class Theme:
         title = {"titleColor": self.muted, "titleFontSize": 11, "titleFontWeight": "normal", "titleFont": SANS}
         return {
             "background": self.paper,
+            "padding": 14,
             "font": SANS,
             "view": {"stroke": None},
             "axis": {
