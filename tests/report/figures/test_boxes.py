@@ -1,0 +1,43 @@
+"""Box plots: five numbers against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.report import ReportError
+from predbn.report.figures import boxes
+from predbn.report.figures.boxes import five_numbers
+
+from ..conftest import values_of
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))
+def test_five_numbers_are_numpys_quantiles(values):
+    rows = pd.DataFrame({"series": "a", "severity": 1, "value": values})
+    found = five_numbers(rows)[["low", "lower", "median", "upper", "high"]].to_numpy()[0]
+    assert found == pytest.approx(np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+
+
+def test_values_that_are_not_finite_are_left_out(frame):
+    frame.loc[(frame["corruption"] == "fog") & (frame["metric"] == "ece"), "value"] = np.inf
+    spec = boxes(frame, "ece").to_dict()
+    assert all(row["high"] < 1 for row in values_of(spec, spec["layer"][0]))
+
+
+def test_a_box_for_each_series_and_severity_and_a_dot_for_each_corruption(frame):
+    spec = boxes(frame, "accuracy").to_dict()
+    assert len(values_of(spec, spec["layer"][0])) == 36
+    dots = values_of(spec, spec["layer"][-1])
+    assert len(dots) == 6 * 96
+    assert {"series": "vanilla · train", "severity": 0, "what": "clean"}.items() <= dots[0].items()
+
+
+def test_what_cannot_be_drawn_is_said(frame):
+    with pytest.raises(ReportError, match="over 'order': use corruption, model, seed"):
+        boxes(frame, "accuracy", over="order")
+    with pytest.raises(ReportError, match="no metric 'top5'"):
+        boxes(frame, "top5")

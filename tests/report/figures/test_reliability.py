@@ -1,0 +1,63 @@
+"""Reliability diagrams: pooled bins against binning all predictions at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbn.report import ReportError
+from predbn.report.figures import reliability
+from predbn.report.figures.reliability import pooled
+from predbn.report.frames import checked_reliability
+
+from ..conftest import values_of
+
+KEYS = {"model": "m", "method": "vanilla", "strategy": "batch", "severity": 1, "batch_size": 9, "order": "o", "seed": 0}
+
+
+def binned(confidence: np.ndarray, correct: np.ndarray, bins: int = 5) -> list[dict[str, float]]:
+    rows = []
+    for index in range(bins):
+        inside = np.floor(confidence * bins) == index
+        some = bool(inside.any())
+        rows.append(
+            {
+                "bin": index,
+                "lower": index / bins,
+                "upper": (index + 1) / bins,
+                "count": int(inside.sum()),
+                "confidence": confidence[inside].mean() if some else np.nan,
+                "accuracy": correct[inside].mean() if some else np.nan,
+            }
+        )
+    return rows
+
+
+def test_pooling_splits_is_binning_them_together():
+    random = np.random.default_rng(0)
+    rows, sets = [], []
+    for name, count in (("fog", 50), ("snow", 3), ("frost", 200)):
+        confidence = random.uniform(0, 0.8, count)
+        correct = random.uniform(size=count) < confidence
+        sets.append((confidence, correct))
+        rows += [{**KEYS, "corruption": name, **row} for row in binned(confidence, correct)]
+    found = pooled(checked_reliability(pd.DataFrame(rows)))
+    together = pd.DataFrame(binned(*(np.concatenate(part) for part in zip(*sets, strict=True)))).query("count > 0")
+    for column in ("bin", "count", "confidence", "accuracy"):
+        assert found[column].to_numpy() == pytest.approx(together[column].to_numpy())
+    assert found["share"].sum() == pytest.approx(1)
+
+
+def test_a_panel_for_each_severity(rel):
+    spec = reliability(rel).to_dict()
+    assert spec["facet"]["field"] == "severity"
+    assert {row["severity"] for row in values_of(spec, spec)} == set(range(6))
+    assert spec["columns"] == 3
+
+
+def test_empty_bins_and_missing_columns_are_said(rel):
+    with pytest.raises(ReportError, match=r"Every bin .* is empty"):
+        reliability(rel.assign(count=0))
+    with pytest.raises(ReportError, match="reliability frame has no column bin"):
+        reliability(rel.drop(columns="bin"))

@@ -1,0 +1,39 @@
+"""Metrics in words and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from predbn.report.meanings import meaning, ordered
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text", "change"),
+    [
+        ("accuracy", 0.7036, "70.4\N{NO-BREAK SPACE}%", "+70.4"),
+        ("accuracy", -0.012, "−1.2\N{NO-BREAK SPACE}%", "−1.2"),
+        ("ece", 0.0812, "0.081", "+0.081"),
+        ("nll", math.inf, "∞", "+∞"),
+        ("nll", math.nan, "–", "–"),
+    ],
+)
+def test_values_and_changes(metric, value, text, change):
+    assert meaning(metric).text(value) == text
+    assert meaning(metric).change(value) == change
+
+
+def test_a_change_is_signed_so_that_positive_is_better():
+    assert meaning("accuracy").sign == 1
+    assert meaning("brier").sign == -1
+
+
+def test_an_unknown_metric_has_its_name_and_no_direction():
+    assert meaning("entropy").label == "entropy"
+    assert meaning("entropy").better is None
+    assert meaning("entropy").direction == ""
+
+
+def test_accuracy_comes_first_and_what_has_no_direction_last():
+    assert ordered(["entropy", "ece", "confidence", "accuracy", "ece"]) == ["accuracy", "ece", "confidence", "entropy"]

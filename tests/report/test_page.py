@@ -1,0 +1,197 @@
+"""The report as a reader opens it: whole, quiet, drawn, sortable, without network."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import vl_convert
+
+from predbn import report
+from predbn.report.theme import DARK as DARK_THEME
+
+from . import browser
+from .conftest import make_results
+
+needs_browser = pytest.mark.skipif(
+    browser.find_chromium() is None, reason="no chromium, chromium-browser or google-chrome on this machine"
+)
+
+COUNT = """
+const marks = (figure, kind, shape) => figure.querySelectorAll(`.chart g.mark-${kind}.role-mark ${shape}`).length;
+const figures = [...document.querySelectorAll("figure")].map((figure) => ({
+  title: figure.querySelector("h2").textContent,
+  rects: marks(figure, "rect", "path"),
+  symbols: marks(figure, "symbol", "path"),
+  lines: marks(figure, "line", "path"),
+  texts: marks(figure, "text", "text"),
+  wide: figure.querySelector("svg").getBoundingClientRect().width,
+  legend: [...figure.querySelectorAll(".legend li")].map((item) => item.textContent),
+}));
+const overflow = document.documentElement.scrollWidth - innerWidth;
+const label = document.querySelector("svg .role-axis-label text");
+const colours = [getComputedStyle(document.body).backgroundColor, label.getAttribute("fill")];
+"""
+
+USE = """
+const table = document.querySelector("table.sortable");
+const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[2].textContent));
+const head = table.tHead.rows[0].cells[2];
+head.querySelector("button").click();
+const ascending = [head.getAttribute("aria-sort"), column()];
+head.querySelector("button").click();
+const descending = [head.getAttribute("aria-sort"), column()];
+table.tHead.rows[0].cells[0].querySelector("button").click();
+const named = [head.getAttribute("aria-sort"), [...table.tBodies[0].rows].map((row) => row.cells[0].textContent)];
+
+const gain = [...document.querySelectorAll("figure")].find((figure) => figure.querySelector("select"));
+const numbers = () => [...gain.querySelectorAll(".chart .mark-text.role-mark text")].map((text) => text.textContent);
+const before = numbers();
+const select = gain.querySelector("select");
+select.value = "ECE";
+select.dispatchEvent(new Event("change"));
+await wait(1000);
+const after = numbers();
+
+const cell = document.querySelector("figure .chart .mark-path.role-mark path, figure .chart g.voronoi path");
+const box = cell.getBoundingClientRect();
+for (const kind of ["pointerover", "pointermove"])
+  cell.dispatchEvent(new PointerEvent(kind, { bubbles: true, clientX: box.x + 1, clientY: box.y + 1 }));
+await wait(500);
+const tip = document.getElementById("vg-tooltip-element")?.innerText ?? "";
+return { figures, overflow, colours, width: innerWidth, ascending, descending, named, before, after, tip };
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, results: tuple[pd.DataFrame, pd.DataFrame]) -> Path:
+    card = {"predbn": "0.1.0", "device": {"kind": "cpu"}, "data": {"images": 10_000}}
+    return report.write(tmp_path_factory.mktemp("report") / "report.html", results[0], card, reliability=results[1])
+
+
+@pytest.fixture(scope="module")
+def used(page: Path) -> dict[str, Any]:
+    return browser.ask(page, COUNT + USE)
+
+
+@needs_browser
+def test_it_opens_without_a_complaint_and_without_network(used):
+    assert "failed" not in used
+    assert used["complaints"] == []
+    assert used["fetched"] == []
+
+
+@needs_browser
+def test_every_chart_is_drawn(used):
+    drawn = {figure["title"]: figure for figure in used["figures"]}
+    series, severities, splits = 6, 6, 96
+    for metric in ("Accuracy", "Brier score", "ECE"):
+        assert drawn[metric]["rects"] == 2 * series * severities
+        assert drawn[metric]["symbols"] == series * splits
+        assert drawn[metric]["legend"][:2] == ["vanilla · train", "vanilla · batch"]
+    gain = drawn["Where it helps, and where it does not"]
+    assert (gain["rects"], gain["texts"], gain["legend"]) == (splits, splits, [])
+    assert drawn["Reliability"]["lines"] == severities * (series + 1)
+
+
+@needs_browser
+def test_the_table_sorts_both_ways_and_by_name(used):
+    (up, rising), (down, falling) = used["ascending"], used["descending"]
+    assert (up, down) == ("ascending", "descending")
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert len(rising) == 36
+    unsorted, names = used["named"]
+    assert unsorted == "none"
+    assert names == sorted(names)
+
+
+@needs_browser
+def test_a_choice_redraws_the_heat_map(used):
+    assert len(used["after"]) == len(used["before"]) == 96
+    assert used["after"] != used["before"]
+
+
+@needs_browser
+def test_pointing_at_a_dot_names_the_corruption(used):
+    assert re.fullmatch(
+        r"corruption\tclean\nseverity\t0\nseries\tvanilla · train\naccuracy\t9\d\.\d%", used["tip"].strip()
+    )
+
+
+@needs_browser
+def test_dark_on_a_phone(page):
+    seen = browser.ask(
+        page, COUNT + "return { figures, overflow, colours, width: innerWidth };", width=380, flags=(browser.DARK,)
+    )
+    assert seen["complaints"] == []
+    assert seen["width"] == 380
+    assert seen["overflow"] <= 0
+    assert all(300 < figure["wide"] <= seen["width"] for figure in seen["figures"])
+    red, green, blue = bytes.fromhex(DARK_THEME.paper[1:])
+    assert seen["colours"] == [f"rgb({red}, {green}, {blue})", DARK_THEME.muted]
+
+
+@needs_browser
+def test_names_are_shown_and_never_run(tmp_path):
+    evil = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
+    frame, rel = (part.assign(method=evil, model=evil) for part in make_results())
+    keep = ["corruption", "severity", "strategy", "metric"]
+    frame = frame.drop_duplicates(keep)
+    frame.loc[frame["corruption"] == "fog", "corruption"] = evil
+    rel = rel.drop_duplicates(["corruption", "severity", "strategy", "bin"])
+    page = report.write(tmp_path / "r.html", frame, {evil: {evil: [evil]}}, reliability=rel, title=evil)
+    seen = browser.ask(page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };")
+    assert seen["ran"] == 0
+    assert seen["complaints"] == []
+    assert evil in seen["body"]
+    assert seen["title"] == evil
+
+
+@needs_browser
+def test_a_photograph_can_be_taken(page, tmp_path):
+    browser.photograph(page, tmp_path / "page.png", height=600)
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_is_small_and_has_the_libraries_once(page):
+    text = page.read_text()
+    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    assert text.count(library) == 1
+    assert len(text.encode()) - len(library.encode()) < 1_000_000
+    assert not re.search(r'(src|href)="(?!data:)', text.replace(library, ""))
+
+
+def test_what_differs_besides_method_and_strategy_is_a_choice(tmp_path, frame):
+    few = frame[(frame["method"] == "vanilla") & (frame["metric"] != "brier")]
+    both = pd.concat([few.assign(batch_size=10), few])
+    text = report.write(tmp_path / "r.html", both, {}).read_text()
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    assert [variant["choice"] for variant in data["figures"][0]] == [["batch size 10", ""], ["batch size 500", ""]]
+    assert '<option value="batch size 10">' in text
+    assert '<option value="batch size 500" selected>' in text
+    assert "Means over the corruptions, batch size 10" in text
+
+
+def test_it_says_what_it_rests_on(page):
+    text = page.read_text()
+    for fact in ("10,000 images a split", "19 corruptions × 5 severities", "batch size 500", "resnet20-cifar10"):
+        assert fact in text
+    assert "squared distance between the predicted distribution and the one-hot label" in text
+
+
+def test_nothing_is_left_of_a_report_that_fails(tmp_path, frame):
+    with pytest.raises(report.ReportError, match="no column value"):
+        report.write(tmp_path / "r.html", frame.drop(columns="value"), {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_reliability_there_is_no_such_figure(tmp_path, frame):
+    few = frame[(frame["method"] == "vanilla") & (frame["metric"] == "accuracy")]
+    text = report.write(tmp_path / "deep" / "r.html", few, {}, title="Mine").read_text()
+    assert "<h2>Reliability</h2>" not in text
+    assert "<title>Mine</title>" in text
