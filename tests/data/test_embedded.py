@@ -9,13 +9,15 @@ from PIL import Image
 from predbn.data import DataError, embedded, sample
 
 
-@pytest.mark.parametrize(("part", "count", "last"), [("train", 1000, 45_000), ("test", 2000, 10_000)])
-def test_the_sample_is_balanced_and_in_official_order(part, count, last):
+@pytest.mark.parametrize(
+    ("part", "count", "first", "last"), [("validation", 1000, 45_000, 50_000), ("test", 2000, 0, 10_000)]
+)
+def test_the_sample_is_balanced_and_in_official_order(part, count, first, last):
     images = sample(part)
     assert images.images.shape == (count, 3, 32, 32)
     assert images.labels.bincount().tolist() == [count // 10] * 10
     assert (images.index.diff() > 0).all()
-    assert 0 <= images.index[0] < images.index[-1] < last
+    assert first <= images.index[0] < images.index[-1] < last
 
 
 def test_the_test_sample_shares_its_images_with_another_copy():
@@ -29,16 +31,16 @@ def test_the_test_sample_shares_its_images_with_another_copy():
 
 
 def test_a_damaged_or_unknown_sample_is_said_to_be(tmp_path, monkeypatch):
-    with pytest.raises(DataError, match="no embedded sample 'validation': use train or test"):
-        sample("validation")
+    with pytest.raises(DataError, match="no embedded sample 'train': use validation or test"):
+        sample("train")
     for path in embedded.SAMPLE_FOLDER.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(embedded, "SAMPLE_FOLDER", tmp_path)
-    table = np.load(tmp_path / "train.npy")
+    table = np.load(tmp_path / "validation.npy")
     table[0, 1] = (table[0, 1] + 1) % 10
-    np.save(tmp_path / "train.npy", table)
+    np.save(tmp_path / "validation.npy", table)
     with pytest.raises(DataError, match="wrong SHA-256"):
-        sample("train")
-    (tmp_path / "train.webp").write_bytes((tmp_path / "train.webp").read_bytes()[:1000])
+        sample("validation")
+    (tmp_path / "validation.webp").write_bytes((tmp_path / "validation.webp").read_bytes()[:1000])
     with pytest.raises(DataError, match=r"is damaged .*reinstall"):
-        sample("train")
+        sample("validation")

@@ -83,7 +83,7 @@ def list_command(cache: Cache = None) -> None:
 
     Example: predbn data list
     """
-    for part in ("train", "test"):
+    for part in ("validation", "test"):
         images = sample(part)
         path = SAMPLE_FOLDER / f"{part}.webp"
         typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")

@@ -31,7 +31,7 @@ tune_app = typer.Typer(help="Search for the numbers of a training recipe.", no_a
 Norm = Annotated[str, typer.Option(help=f"Normalisation: {', '.join(NORMALISATIONS)}.")]
 Device = Annotated[str, typer.Option(help="cuda, cpu, or auto for the GPU where there is one.")]
 Root = Annotated[Path | None, typer.Option(help="CIFAR-10 as downloaded; the cache of `predbn data` unless given.")]
-OnSample = Annotated[bool, typer.Option("--sample", help="Train on the 1,000 embedded images: to try it out.")]
+OnSample = Annotated[bool, typer.Option("--sample", help="Train on 800 embedded images: to try it out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
@@ -210,7 +210,7 @@ def _device(name: str) -> torch.device:
 
 def _sets(root: Path | None, on_sample: bool, device: torch.device) -> Sets:
     if on_sample:
-        images = sample("train")
+        images = sample("validation")
         test = sample("test")
         return Sets(images.take(800), images.take(range(800, 1000)), test, device)
     return Sets(cifar10("train", root), cifar10("validation", root), cifar10("test", root), device)

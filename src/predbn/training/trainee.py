@@ -125,9 +125,11 @@ class Trainee:
 
     def _capture(self) -> Callable[[], None]:
         """The step as a CUDA graph. The steps that warm up for it are undone: only replays count."""
+        torch.cuda.synchronize(self.device)
         weights = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         moments = {p: {k: v.clone() for k, v in state.items()} for p, state in self.optimiser.state.items()}
         counters = [place.clone() for place in (self.cursor, self.loss_sum, self.correct)]
+        torch.cuda.synchronize(self.device)
         with self.on_stream():
             for _ in range(_WARM_UP):
                 self.cursor.zero_()
@@ -150,9 +152,9 @@ class Trainee:
     def validate(self, size: int = 2500) -> tuple[Tensor, Tensor]:
         """Number of correct predictions and summed loss on the validation images, left on the device."""
         self.network.eval()
-        correct = torch.zeros((), dtype=torch.int64, device=self.device)
-        loss = torch.zeros((), device=self.device)
         with self.on_stream():
+            correct = torch.zeros((), dtype=torch.int64, device=self.device)
+            loss = torch.zeros((), device=self.device)
             for start in range(0, len(self.data.held_out), size):
                 labels = self.data.held_out_labels[start : start + size]
                 logits = self.classifier(self.data.held_out[start : start + size])

@@ -1,0 +1,144 @@
+"""A model by one word.
+
+| reference | what it is |
+|---|---|
+| `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `*` stands for any in `expand` |
+| `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
+| `file:weights.safetensors#resnet50-v1` | weights of yours in an architecture of ours |
+| `package.module:function` | what your function returns: a Classifier, or a network beside `preprocessing` |
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import architectures, zoo
+from .classifier import Classifier, Description
+from .errors import ModelError
+from .outside import from_timm
+from .preprocessing import Preprocessing
+from .weights import load_into, read
+
+__all__ = ["expand", "load"]
+
+
+def load(
+    reference: str,
+    *,
+    weights: str | Path | None = None,
+    preprocessing: Preprocessing | None = None,
+    device: torch.device | str | None = None,
+) -> Classifier:
+    """The model that a reference names, in evaluation mode: uint8 pictures in, logits out.
+
+    `weights` (a state dict on the disk) and `preprocessing` are for functions of your own; a function that returns a
+    Classifier brings its own preprocessing.
+    """
+    kind, separator, name = reference.partition(":")
+    if not separator or not name:
+        raise ModelError(
+            f"{reference!r} names no model: write zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE "
+            "or package.module:function."
+        )
+    if kind == "zoo":
+        classifier = _zoo(name)
+    elif kind == "timm":
+        network, classes, stated = from_timm(name)
+        classifier = Classifier(network, Description(reference, classes, preprocessing or stated))
+    elif kind == "file":
+        classifier = _file(reference, name)
+    else:
+        classifier = _own(reference, kind, name, weights, preprocessing)
+    return classifier.eval().to(device) if device is not None else classifier.eval()
+
+
+def expand(reference: str) -> list[str]:
+    """The references that a pattern stands for: all that fit in the zoo, anything else itself."""
+    if reference.startswith("zoo:"):
+        return [f"zoo:{name}" for name in zoo.matching(reference.removeprefix("zoo:"))]
+    return [reference]
+
+
+def _zoo(name: str) -> Classifier:
+    if name not in zoo.names():
+        zoo.matching(name)
+        raise ModelError(f"zoo:{name} stands for several networks: name one, such as zoo:{zoo.matching(name)[0]}.")
+    entry = architectures.find(name.rpartition("/")[0])
+    network = entry.build()
+    load_into(network, zoo.weights(name), f"zoo:{name}")
+    return Classifier(network, Description(f"zoo:{name}", entry.classes, entry.preprocessing, zoo.card(name)))
+
+
+def _file(reference: str, name: str) -> Classifier:
+    path, separator, architecture = name.rpartition("#")
+    if not separator:
+        choices = ", ".join(architectures.ARCHITECTURES)
+        raise ModelError(f"{reference!r} does not say what the weights are of: add #ARCHITECTURE, one of {choices}.")
+    entry = architectures.find(architecture)
+    network = entry.build()
+    state, card = read(path)
+    load_into(network, _our_names(state), path)
+    return Classifier(network, Description(reference, entry.classes, entry.preprocessing, card))
+
+
+def _our_names(state: dict[str, Any]) -> dict[str, Any]:
+    """torchvision calls a normalisation bn1 where this ResNet, which has a choice of them, says norm1."""
+    return {
+        ".".join(part.replace("bn", "norm") if part[:2] == "bn" else part for part in name.split(".")): tensor
+        for name, tensor in state.items()
+    }
+
+
+def _own(
+    reference: str, module: str, function: str, weights: str | Path | None, preprocessing: Preprocessing | None
+) -> Classifier:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        build: Any = importlib.import_module(module)
+        for part in function.split("."):
+            build = getattr(build, part)
+    except ImportError as error:
+        raise ModelError(
+            f"{reference}: {module} cannot be imported ({error}); it is looked for in the current folder too."
+        ) from None
+    except AttributeError:
+        raise ModelError(f"{reference}: {module} has no {function!r}.") from None
+    built = build()
+    if not isinstance(built, nn.Module):
+        raise ModelError(f"{reference} gave {type(built).__name__}, but it must return a torch.nn.Module.")
+    network = built.network if isinstance(built, Classifier) else built
+    if weights is not None:
+        load_into(network, read(weights)[0], str(weights))
+    if isinstance(built, Classifier) and preprocessing is None:
+        return built
+    stated = preprocessing or getattr(built, "preprocessing", None)
+    if not isinstance(stated, Preprocessing):
+        raise ModelError(
+            f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
+            "give the network an attribute `preprocessing`, or say --mean, --std and --size."
+        )
+    return Classifier(network, Description(reference, _classes(network, stated), stated))
+
+
+@torch.no_grad()
+def _classes(network: nn.Module, preprocessing: Preprocessing) -> int:
+    """How many logits the network gives."""
+    first = next(network.parameters(), torch.zeros(()))
+    picture = torch.zeros(2, 3, *preprocessing.size, device=first.device, dtype=first.dtype)
+    was_training = network.training
+    try:
+        logits = network.eval()(picture)
+    finally:
+        network.train(was_training)
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
+        raise ModelError("The network must give logits [N, classes] for pictures [N, 3, height, width].")
+    return int(logits.shape[1])
