@@ -18,6 +18,19 @@ from .normalisation import Normalisation, find
 __all__ = ["ResNet", "resnet20", "resnet50"]
 
 
+def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu: bool = True) -> Tensor:
+    """relu(norm(x) + shortcut), in the norm's own fused form where it has one that fits the input."""
+    fused = getattr(norm, "fused", None)
+    result: Tensor | None = None if fused is None else fused(x, shortcut, relu)
+    if result is None:
+        result = norm(x)
+        if shortcut is not None:
+            result = result + shortcut
+        if relu:
+            result = F.relu(result, inplace=True)
+    return result
+
+
 class Block(nn.Module):
     """One residual block: two 3×3 convolutions, or a bottleneck of 1×1, 3×3 and 1×1 (four times the width out)."""
 
@@ -37,18 +50,20 @@ class Block(nn.Module):
             self.add_module(f"conv{position}", conv)
             self.add_module(f"norm{position}", (scheme.branch_end if last else scheme.norm)(channels, eps))
             previous = channels
-        self.downsample: nn.Module | None = None
+        self.downsample: nn.Sequential | None = None
         if stride != 1 or inputs != outputs:
             projection = scheme.conv(inputs, outputs, 1, stride=stride, bias=False)
             self.downsample = nn.Sequential(projection, scheme.shortcut(outputs, eps))
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x if self.downsample is None else self.downsample(x)
+        shortcut = x
+        if self.downsample is not None:
+            convolution, norm = self.downsample
+            shortcut = activate(norm, convolution(x), relu=False)
         for position in range(1, self.depth + 1):
-            x = getattr(self, f"norm{position}")(getattr(self, f"conv{position}")(x))
-            if position < self.depth:
-                x = F.relu(x, inplace=True)
-        return F.relu(x + shortcut, inplace=True)
+            x = getattr(self, f"conv{position}")(x)
+            x = activate(getattr(self, f"norm{position}"), x, shortcut if position == self.depth else None)
+        return x
 
 
 class ResNet(nn.Module):
@@ -91,7 +106,7 @@ class ResNet(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """The features that the linear layer turns into logits, [N, C]."""
-        x = self.maxpool(F.relu(self.norm1(self.conv1(x)), inplace=True))
+        x = self.maxpool(activate(self.norm1, self.conv1(x)))
         for stage in range(1, self.stages + 1):
             x = getattr(self, f"layer{stage}")(x)
         embedded: Tensor = self.before_linear(F.adaptive_avg_pool2d(x, 1).flatten(1))

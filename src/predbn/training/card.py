@@ -42,7 +42,7 @@ def make(
     return {
         "architecture": f"resnet20-cifar10/{recipe.norm}",
         "seed": seed,
-        "recipe": {"optimiser": "Adam (decoupled weight decay)", **recipe.describe()},
+        "recipe": {"optimiser": "Adam", **recipe.describe()},
         "augmentation": "zero-pad 4, random crop 32, random flip, pixels to [-1, 1]",
         "trained_on": f"{train.name}: {len(train):,} images, the last 5,000 of the 50,000 held out",
         "data": {"train": train.sums, "test": test.sums},

@@ -20,7 +20,7 @@ from predbn.models.normalisation import NORMALISATIONS
 from .cohort import Epoch
 from .produce import Sets, produce
 from .recipe import Recipe
-from .search import best, enqueue_best, open_study, search, table
+from .search import RANGES, best, enqueue_best, open_study, search, table
 from .tuned import tuned
 
 __all__ = ["train_app", "tune_app"]
@@ -45,13 +45,14 @@ def train_cifar10(
     learning_rate: Annotated[float | None, typer.Option(help="Adam's; what the search found unless given.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Adam's β₁; likewise.")] = None,
     adam_eps: Annotated[float | None, typer.Option(help="Adam's ε; likewise.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Decoupled weight decay; likewise.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay; likewise.")] = None,
     at_once: Annotated[int, typer.Option(help="Networks trained side by side on the device.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted training was.")] = False,
     checkpoint_every: Annotated[int, typer.Option(help="Epochs between checkpoints.")] = 10,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs beside the CSV.")] = False,
     device: Device = "auto",
     root: Root = None,
+    decoupled: Annotated[bool | None, typer.Option("--decoupled/--l2", help="Kind of weight decay; likewise.")] = None,
     on_sample: OnSample = False,
     quiet: Quiet = False,
 ) -> None:
@@ -70,6 +71,7 @@ def train_cifar10(
         "momentum": momentum,
         "adam_eps": adam_eps,
         "weight_decay": weight_decay,
+        "decoupled": decoupled,
     }
     _check_norm(norm)
     recipe = replace(tuned(norm), **{name: value for name, value in given.items() if value is not None})
@@ -123,6 +125,11 @@ def tune_cifar10(
     seed: Annotated[int, typer.Option(help="What all draws follow from.")] = 0,
     device: Device = "auto",
     root: Root = None,
+    decoupled: Annotated[bool, typer.Option("--decoupled/--l2", help="Kind of weight decay.")] = False,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", metavar="NAME=LOW,HIGH", help="Another range than the paper's; may be repeated."),
+    ] = None,
     on_sample: OnSample = False,
     quiet: Quiet = False,
 ) -> None:
@@ -137,21 +144,22 @@ def tune_cifar10(
     _check_norm(norm)
     console = Console(quiet=quiet, highlight=False)
     sets = _sets(root, on_sample, _device(device))
-    recipe = Recipe(norm=norm, epochs=epochs, **({"batch_size": 100} if on_sample else {}))
+    recipe = Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **({"batch_size": 100} if on_sample else {}))
+    limits = _ranges(ranges or [])
     storage = storage or f"search/{norm}.journal"
     study = open_study(storage, f"cifar10/{norm}/{epochs}", seed=seed)
     before = len(table(study))
     total = -(-max(0, trials - before) // at_once) * epochs
     with _bar(console, f"{norm}, {trials} trials", total) as on_epoch:
-        search(study, recipe, sets.on_device, trials=trials, at_once=at_once, on_epoch=on_epoch)
+        search(study, recipe, sets.on_device, trials=trials, at_once=at_once, ranges=limits, on_epoch=on_epoch)
     rows = table(study)
     if finalists:
         recipe, earlier = replace(recipe, epochs=finalist_epochs), study
-        study = open_study(storage, f"cifar10/{norm}/{finalist_epochs}", seed=seed)
+        study = open_study(storage, f"cifar10/{norm}/finalists/{finalist_epochs}", seed=seed)
         enqueue_best(study, earlier, finalists)
         total = -(-max(0, finalists - len(table(study))) // at_once) * finalist_epochs
         with _bar(console, f"{norm}, {finalists} finalists", total) as on_epoch:
-            search(study, recipe, sets.on_device, trials=finalists, at_once=at_once, on_epoch=on_epoch)
+            search(study, recipe, sets.on_device, trials=finalists, at_once=at_once, ranges=limits, on_epoch=on_epoch)
         rows = table(study) + rows
     if out is not None:
         _write_table(out, rows)
@@ -179,6 +187,22 @@ def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
 def _check_norm(norm: str) -> None:
     if norm not in NORMALISATIONS:
         raise typer.BadParameter(f"{norm!r} is not one of {', '.join(NORMALISATIONS)}.", param_hint="--norm")
+
+
+def _ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
+    """`weight_decay=1e-5,1e-4` and the like."""
+    found = {}
+    for text in texts:
+        name, _, ends = text.partition("=")
+        try:
+            low, high = (float(end) for end in ends.split(","))
+        except ValueError:
+            low, high = 1.0, 0.0
+        if name not in RANGES or not 0 < low <= high:
+            names = ", ".join(RANGES)
+            raise typer.BadParameter(f"{text!r} is no range: write NAME=LOW,HIGH with {names}.", param_hint="--range")
+        found[name] = (low, high)
+    return found
 
 
 def _seeds(text: str) -> list[int]:

@@ -20,9 +20,10 @@ DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
 class Recipe:
     """Adam on ResNet-20 v1, batch 512, 100 epochs, the learning rate dropped four times.
 
-    `momentum` is Adam's β₁, `adam_eps` its ε. `weight_decay` is decoupled: a step takes lr · weight_decay of every
-    filter and matrix away. The paper states none, but its network is "standard", and the standard one is trained
-    with weight decay; 0 turns it off. `eps` is the ε of the normalisation layers.
+    `momentum` is Adam's β₁, `adam_eps` its ε. `weight_decay` acts on filters and matrices; the paper states none, but
+    its network is "standard", and the standard one is trained with it; 0 turns it off. It is added to the gradient
+    (L2, ½ weight_decay ‖w‖² in the loss) or, `decoupled`, a step takes lr · weight_decay of the weights away. `eps` is
+    the ε of the normalisation layers.
     """
 
     norm: str = "batch"
@@ -30,6 +31,7 @@ class Recipe:
     momentum: float = 0.9
     adam_eps: float = 1e-7
     weight_decay: float = 0.0
+    decoupled: bool = False
     epochs: int = 100
     batch_size: int = 512
     eps: float = 1e-3

@@ -30,9 +30,12 @@ RANGES = {
     "learning_rate": (1e-3, 1.0),
     "one_minus_momentum": (1e-2, 0.15),
     "adam_eps": (1e-8, 1e-5),
-    "weight_decay": (1e-2, 1.0),
+    "weight_decay": (1e-5, 1e-3),
 }
 """All on a logarithmic scale. The first three are the paper's for CIFAR-10; it names no weight decay."""
+
+DECOUPLED = (1e-2, 1.0)
+"""The range of a decoupled weight decay."""
 
 
 def open_study(storage: str, name: str, *, seed: int) -> optuna.Study:
@@ -58,7 +61,7 @@ def search(
     *,
     trials: int,
     at_once: int,
-    ranges: dict[str, tuple[float, float]] = RANGES,
+    ranges: dict[str, tuple[float, float]] | None = None,
     on_epoch: Callable[[list[Epoch]], None] = lambda epochs: None,
     on_trial: Callable[[optuna.trial.FrozenTrial], None] = lambda trial: None,
 ) -> None:
@@ -69,7 +72,8 @@ def search(
     """
     optuna = _optuna()
     done = optuna.trial.TrialState.COMPLETE
-    space = {name: optuna.distributions.FloatDistribution(*ends, log=True) for name, ends in ranges.items()}
+    wanted = {**RANGES, **({"weight_decay": DECOUPLED} if recipe.decoupled else {}), **(ranges or {})}
+    space = {name: optuna.distributions.FloatDistribution(*ends, log=True) for name, ends in wanted.items()}
     while missing := max(0, trials - len(study.get_trials(deepcopy=False, states=(done,)))):
         asked = [study.ask(space) for _ in range(min(missing, at_once))]
         for trial in asked:

@@ -63,7 +63,8 @@ class Trainee:
         self.rate = torch.tensor(recipe.learning_rate, device=device)
         matrices = [p for p in network.parameters() if p.ndim > 1]
         vectors = [p for p in network.parameters() if p.ndim <= 1]
-        self.optimiser = torch.optim.AdamW(
+        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        self.optimiser = kind(
             [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
             lr=self.rate,
             betas=(recipe.momentum, 0.999),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from types import MethodType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from predbn.models.layers import ScalarAffine
+
 __all__ = ["accelerate"]
 
 _LARGEST_IMAGE = 1 << 14
+_CHANNELS = (16, 32, 64)
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -18,46 +22,59 @@ Module = TypeVar("Module", bound=nn.Module)
 def accelerate(network: Module) -> Module:
     """The same network with faster layers for half-precision training on a GPU; its state dict stays what it was.
 
-    A layer whose input does not fit when it is called (another precision, evaluation, an odd size) does what it
-    always did. Without Triton nothing is changed.
+    Convolutions are replaced where they fit; normalisations get a `fused` form that does the addition of the shortcut
+    and the ReLU too (see `predbn.models.resnet.activate`). What does not fit when it is called (another precision,
+    evaluation, an odd size) is done as always. Without Triton nothing is changed.
     """
-    try:
-        from .conv import CHANNELS
-    except ImportError:
+    if find_spec("triton") is None:
         return network
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             square = module.kernel_size == (3, 3) and module.stride == (1, 1) and module.padding == (1, 1)
             plain = module.groups == 1 and module.dilation == (1, 1) and module.bias is None
-            if square and plain and module.in_channels in CHANNELS and module.out_channels in CHANNELS:
+            if square and plain and module.in_channels in _CHANNELS and module.out_channels in _CHANNELS:
                 module._conv_forward = MethodType(_convolve, module)  # type: ignore[method-assign]
-        elif isinstance(module, (nn.GroupNorm, nn.InstanceNorm2d)) and module.affine:
-            module.forward = MethodType(_normalise, module)  # type: ignore[method-assign]
+        elif isinstance(module, (nn.BatchNorm2d, nn.GroupNorm, nn.InstanceNorm2d)) and module.affine:
+            module.__dict__["fused"] = MethodType(_normalise, module)
+        elif isinstance(module, ScalarAffine):
+            module.__dict__["fused"] = MethodType(_scale, module)
     return network
 
 
 def _convolve(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     from .conv import conv3x3
 
-    if module.training and _half(input) and weight.dtype == torch.float32:
+    if _fits(module, input) and weight.dtype == torch.float32:
         return conv3x3(input, weight)
     result: Tensor = nn.Conv2d._conv_forward(module, input, weight, bias)
     return result
 
 
-def _normalise(module: Any, input: Tensor) -> Tensor:
-    from .norm import group_norm
+def _normalise(
+    module: nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d, input: Tensor, shortcut: Tensor | None, relu: bool
+) -> Tensor | None:
+    if not _fits(module, input):
+        return None
+    if isinstance(module, nn.BatchNorm2d):
+        from .batch_norm import batch_norm
 
+        return batch_norm(module, input, shortcut, relu=relu)
     pixels = input[0, 0].numel()
-    fits = (
-        input[0].numel() <= _LARGEST_IMAGE and not pixels & (pixels - 1) and not input.shape[1] & (input.shape[1] - 1)
-    )
-    if module.training and _half(input) and fits:
-        groups = input.shape[1] if isinstance(module, nn.InstanceNorm2d) else module.num_groups
-        return group_norm(input, groups, module.weight, module.bias, module.eps)
-    result: Tensor = type(module).forward(module, input)
-    return result
+    if input[0].numel() > _LARGEST_IMAGE or pixels & (pixels - 1):
+        return None
+    from .image_norm import image_norm
+
+    return image_norm(module, input, shortcut, relu=relu)
 
 
-def _half(input: Tensor) -> bool:
-    return input.is_cuda and input.dtype in (torch.bfloat16, torch.float16)
+def _scale(module: ScalarAffine, input: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor | None:
+    if not _fits(module, input):
+        return None
+    from .scalar_affine import scalar_affine
+
+    return scalar_affine(input, module.scale, module.shift, shortcut, relu=relu)
+
+
+def _fits(module: nn.Module, input: Tensor) -> bool:
+    half = input.dtype in (torch.bfloat16, torch.float16)
+    return module.training and input.is_cuda and half and input.shape[1] in _CHANNELS
