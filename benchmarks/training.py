@@ -91,7 +91,8 @@ def measure(norm: str, count: int, data: TrainingSet, rounds: int) -> dict[str, 
     }
 
 
-def markdown(found: dict) -> str:
+def markdown(path: Path = RESULTS / "training-speed.json") -> str:
+    found = json.loads(path.read_text())
     lines = [
         "| normalisation | networks at once | plain, epochs/s | predbn, epochs/s | ratio |",
         "|---|---|---|---|---|",
@@ -112,7 +113,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "training-speed.json")
     options = parser.parse_args()
     if options.markdown:
-        print(markdown(json.loads(options.out.read_text())))
+        print(markdown(options.out))
         return
     if not torch.cuda.is_available():
         raise SystemExit("This benchmark needs a GPU.")
@@ -128,7 +129,7 @@ def main() -> None:
             print(rows[-1], flush=True)
     found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "target": TARGET, "rows": rows}
     options.out.write_text(json.dumps(found, indent=2) + "\n")
-    print(markdown(found))
+    print(markdown(options.out))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import corruptions
 import inference
+import training
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,3 +23,8 @@ def test_the_readme_shows_the_measured_costs():
 def test_the_corruptions_page_shows_the_measured_speed():
     shown = between((ROOT / "docs" / "corruptions.md").read_text(), "speed")
     assert shown == corruptions.markdown(), "run: python benchmarks/corruptions.py --markdown"
+
+
+def test_the_training_page_shows_the_measured_speed():
+    shown = between((ROOT / "docs" / "training.md").read_text(), "speed")
+    assert shown == training.markdown(), "run: python benchmarks/training.py --markdown"
