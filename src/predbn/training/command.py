@@ -18,6 +18,8 @@ from predbn.data import cifar10, sample
 from predbn.models.normalisation import NORMALISATIONS
 
 from .cohort import Epoch
+from .criteo.command import train_criteo
+from .options import device_of, seeds_of
 from .produce import Sets, produce
 from .recipe import Recipe
 from .search import RANGES, best, enqueue_best, open_study, search, table
@@ -27,6 +29,7 @@ __all__ = ["train_app", "tune_app"]
 
 train_app = typer.Typer(help="Train the paper's networks.", no_args_is_help=True)
 tune_app = typer.Typer(help="Search for the numbers of a training recipe.", no_args_is_help=True)
+train_app.command("criteo")(train_criteo)
 
 Norm = Annotated[str, typer.Option(help=f"Normalisation: {', '.join(NORMALISATIONS)}.")]
 Device = Annotated[str, typer.Option(help="cuda, cpu, or auto for the GPU where there is one.")]
@@ -75,9 +78,9 @@ def train_cifar10(
     }
     _check_norm(norm)
     recipe = replace(tuned(norm), **{name: value for name, value in given.items() if value is not None})
-    numbers = _seeds(seeds)
+    numbers = seeds_of(seeds)
     console = Console(quiet=quiet, highlight=False)
-    sets = _sets(root, on_sample, _device(device))
+    sets = _sets(root, on_sample, device_of(device))
     accuracies: list[float] = []
 
     def finished(seed: int, card: dict[str, Any]) -> None:
@@ -143,7 +146,7 @@ def tune_cifar10(
     """
     _check_norm(norm)
     console = Console(quiet=quiet, highlight=False)
-    sets = _sets(root, on_sample, _device(device))
+    sets = _sets(root, on_sample, device_of(device))
     recipe = Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **({"batch_size": 100} if on_sample else {}))
     limits = _ranges(ranges or [])
     storage = storage or f"search/{norm}.journal"
@@ -203,33 +206,6 @@ def _ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
             raise typer.BadParameter(f"{text!r} is no range: write NAME=LOW,HIGH with {names}.", param_hint="--range")
         found[name] = (low, high)
     return found
-
-
-def _seeds(text: str) -> list[int]:
-    """`0-9`, `3` or `0,2,5-7` as numbers, each once."""
-    numbers: list[int] = []
-    try:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            numbers.extend(range(int(first), int(last or first) + 1))
-    except ValueError:
-        numbers = []
-    if not numbers:
-        raise typer.BadParameter(f"{text!r} is no list of seeds: write 0-9 or 0,3,7.", param_hint="--seeds")
-    return sorted(set(numbers))
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter(
-            "there is no GPU that PyTorch can use here: leave it out, or say cpu.", param_hint="--device"
-        )
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise typer.BadParameter(f"{name!r} is not cuda, cpu or auto.", param_hint="--device") from None
 
 
 def _sets(root: Path | None, on_sample: bool, device: torch.device) -> Sets:
