@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
+from .commands.evaluate import evaluate_command
 from .data.command import data_app
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
@@ -45,6 +46,7 @@ def demo() -> None:
     run()
 
 
+app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")

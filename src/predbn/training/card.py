@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import predbn
 from predbn.data import Images
+from predbn.evaluation.provenance import commit
 from predbn.metrics import Scores
 from predbn.models.classifier import Classifier
 
 from .cohort import Epoch
 from .recipe import Recipe
 
-__all__ = ["commit", "make", "score"]
+__all__ = ["make", "score"]
 
 
 def score(classifier: Classifier, images: Images, *, size: int = 500) -> dict[str, float]:
@@ -52,15 +51,3 @@ def make(
         "software": {"predbn": predbn.__version__, "commit": commit(), "torch": torch.__version__},
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
-
-
-def commit() -> str | None:
-    """The commit of the checkout that this code runs from, or None for an installed package."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
