@@ -138,8 +138,8 @@ def evaluate_command(
         reports.write(out / "report.html", results.frame, results.card, reliability=results.reliability)
         written.append(f"report in {out / 'report.html'}")
     if as_json:
-        summary = results.by_severity()
-        typer.echo(json.dumps({"out": str(out), "by_severity": summary.to_dict("records")}))
+        summary = json.loads(results.by_severity().to_json(orient="records", double_precision=15))
+        typer.echo(json.dumps({"out": str(out), "by_severity": summary}))
         return
     from .output import print_results
 
