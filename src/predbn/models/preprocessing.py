@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -28,6 +29,12 @@ class Preprocessing:
     channels: Literal["rgb", "bgr"] = "rgb"
     resize: int | None = None
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
+
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise ModelError(f"The size {self.size} must be a height and a width of at least 1.")
+        if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
+            raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
 
     def describe(self) -> dict[str, Any]:
         """The same as plain data, for cards."""
