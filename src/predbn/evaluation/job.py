@@ -14,6 +14,7 @@ from predbn.models import Classifier
 
 from .errors import EvaluationError
 from .plan import Plan, is_ensemble, needs_fit
+from .precision import check_precision
 from .settings import Setting
 from .shelf import ROOM, Shelf, check_classes
 from .source import Source, open_images, open_source
@@ -38,6 +39,9 @@ class Job:
     validation: Images | None = None
     models: Mapping[str, Classifier] = field(default_factory=dict)
     room: int = ROOM
+
+    def __post_init__(self) -> None:
+        check_precision(self.plan.precision, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """What was opened stays in its process."""
