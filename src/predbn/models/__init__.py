@@ -8,6 +8,7 @@ from .errors import ModelError
 from .preprocessing import Preprocessing
 from .references import expand, load
 from .resnet import ResNet, resnet20, resnet50
+from .restricted import restrict
 
 __all__ = [
     "Classifier",
@@ -19,4 +20,5 @@ __all__ = [
     "load",
     "resnet20",
     "resnet50",
+    "restrict",
 ]

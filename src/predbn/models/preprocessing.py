@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .errors import ModelError
 
-__all__ = ["CAFFE", "SIGNED", "Normalise", "Preprocessing"]
+__all__ = ["CAFFE", "IMAGENET", "SIGNED", "Normalise", "Preprocessing"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ SIGNED = Preprocessing((32, 32), mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 
 
 CAFFE = Preprocessing((224, 224), mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="bgr", resize=256)
 """The input of the Keras ResNet-50 v1 weights: BGR, minus the mean of ImageNet, not scaled."""
+
+IMAGENET = Preprocessing((224, 224), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), resize=256)
+"""The usual input of ImageNet networks: RGB, each channel with mean 0 and variance 1 over the training images."""
 
 
 class Normalise(nn.Module):

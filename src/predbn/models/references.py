@@ -4,6 +4,7 @@
 |---|---|
 | `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `*` stands for any in `expand` |
 | `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
+| `lite:efficientnet_lite0` | EfficientNet-Lite 0, 1 or 2 with its pretrained weights |
 | `file:weights.safetensors#resnet50-v1` | weights of yours in an architecture of ours |
 | `package.module:function` | what your function returns: a Classifier, or a network beside `preprocessing` |
 """
@@ -24,6 +25,7 @@ from torch import nn
 from . import architectures, zoo
 from .classifier import Classifier, Description
 from .errors import ModelError
+from .lite import from_lite
 from .outside import from_timm
 from .preprocessing import Preprocessing
 from .weights import load_into, read
@@ -46,7 +48,7 @@ def load(
     kind, _, name = reference.partition(":")
     if not kind or not name:
         raise ModelError(
-            f"{reference!r} names no model: write zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE "
+            f"{reference!r} names no model: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
             "or package.module:function."
         )
     if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
@@ -54,8 +56,8 @@ def load(
         raise ModelError(f"{reference} has its {given}: {given}= is for package.module:function.")
     if kind == "zoo":
         classifier = _zoo(name)
-    elif kind == "timm":
-        network, classes, stated = from_timm(name)
+    elif kind in ("timm", "lite"):
+        network, classes, stated = from_timm(name) if kind == "timm" else from_lite(name)
         classifier = Classifier(network, Description(reference, classes, preprocessing or stated))
     elif kind == "file":
         classifier = _file(reference, name)
