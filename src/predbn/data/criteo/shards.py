@@ -1,0 +1,98 @@
+"""A prepared folder: rows as int32 [n, 40] in numbered .npy files that are mapped, never loaded.
+
+`source.json` says what the rows were made from and is there from the beginning; each shard `00000.npy` has a
+`00000.json`, written after it, that says which lines of the source it holds; `criteo.json`, written last, has the
+totals. Whatever is killed in between goes on after the last shard that has its .json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from predbn.shifts.files import PART, finish, part_of, write_bytes
+
+from ..errors import DataError
+from .columns import WIDTH
+
+__all__ = ["Shard", "Shards"]
+
+SOURCE, TOTALS = "source.json", "criteo.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one shard holds: rows, the lines they come from, where those begin and end, and lines that are no rows.
+
+    `examples` are the first of those lines, as [line of the source, why].
+    """
+
+    rows: int
+    lines: int
+    begins: int
+    ends: int
+    rejected: int = 0
+    examples: tuple[tuple[int, str], ...] = ()
+
+
+class Shards:
+    """The folder as it is being filled."""
+
+    def __init__(self, folder: Path, source: Mapping[str, Any]) -> None:
+        self.folder = folder
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"{folder} is a file, but prepared rows go into a folder.")
+        place = folder / SOURCE
+        if place.exists():
+            if json.loads(place.read_text()) != source:
+                raise DataError(
+                    f"{folder} was prepared from another file or in another way: delete it, or choose another --out."
+                )
+        elif folder.exists() and any(folder.iterdir()):
+            raise DataError(f"{folder} is not empty and holds no prepared rows: choose another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob("*" + PART):
+            leftover.unlink()
+        write_bytes(place, _json(source))
+        self.done: list[Shard] = []
+        while (place := folder / f"{len(self.done):05d}.json").exists():
+            found = json.loads(place.read_text())
+            self.done.append(Shard(**{**found, "examples": tuple(map(tuple, found["examples"]))}))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all shards are there."""
+        return (self.folder / TOTALS).exists()
+
+    def write(self, number: int, tables: Sequence[npt.NDArray[np.int32]]) -> None:
+        """Write the rows of a shard, given in one or more tables; several threads may, each its own shard."""
+        path = self.folder / f"{number:05d}.npy"
+        header = {"descr": "<i4", "fortran_order": False, "shape": (sum(map(len, tables)), WIDTH)}
+        with part_of(path).open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for table in tables:
+                table.tofile(file)
+        finish(path)
+
+    def record(self, shard: Shard) -> None:
+        """Say that the rows of the next shard are there."""
+        write_bytes(self.folder / f"{len(self.done):05d}.json", _json(asdict(shard)))
+        self.done.append(shard)
+
+    def finish(self) -> None:
+        """Say that there are no more."""
+        totals: dict[str, Any] = {name: sum(getattr(s, name) for s in self.done) for name in _SUMMED}
+        write_bytes(self.folder / TOTALS, _json({**totals, "shards": [shard.rows for shard in self.done]}))
+
+
+_SUMMED = ("rows", "lines", "rejected")
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()

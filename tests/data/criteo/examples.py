@@ -1,0 +1,49 @@
+"""Small files of rows, and a slow reading of them to compare with."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from predbn.data.criteo.columns import COLUMNS, MISSING_NUMBER
+from predbn.data.criteo.synthetic import synthetic_rows
+
+MULTIPLIER = 0x9E3779B97F4A7C15
+
+
+def slow_token(text: str) -> int:
+    """The docstring of `tokens`, in Python's own numbers."""
+    if not text:
+        return 0
+    raw = text.encode()
+    if len(raw) == 8:
+        token = (int.from_bytes(raw, "little") * MULTIPLIER % 2**64) >> 32
+    else:
+        token = int.from_bytes(hashlib.blake2b(raw, digest_size=4).digest(), "little")
+    return token - 2**32 if token >= 2**31 else token
+
+
+def slow_row(cells: list[str]) -> list[int]:
+    numbers = [int(cell) if cell else MISSING_NUMBER for cell in cells[:14]]
+    return numbers + [slow_token(cell) for cell in cells[14:]]
+
+
+def slow_table(text: str) -> np.ndarray:
+    rows = [slow_row(line.split("\t")) for line in text.splitlines()]
+    return np.array(rows, np.int32).reshape(-1, 40)
+
+
+def lines(count: int, seed: int = 0) -> list[str]:
+    """Synthetic rows as lines of text, written by Python."""
+    rows = synthetic_rows(count, seed=seed)
+    found = []
+    for row in range(count):
+        numbers = ["" if value == MISSING_NUMBER else str(value) for value in rows.numbers[row].tolist()]
+        pairs = zip(rows.categories[row].tolist(), rows.missing[row].tolist(), strict=True)
+        found.append("\t".join([str(rows.labels[row]), *numbers, *("" if gone else f"{v:08x}" for v, gone in pairs)]))
+    return found
+
+
+def header(delimiter: str = ",") -> str:
+    return delimiter.join(COLUMNS)

@@ -1,0 +1,143 @@
+"""Prepared rows are those of the text, whatever the blocks and however often it was interrupted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from predbn.data import DataError
+from predbn.data.criteo import criteo, prepare, prepare_synthetic, synthetic_rows
+from predbn.data.criteo.shards import Shards
+
+from .examples import header, lines, slow_table
+
+
+def held(folder) -> np.ndarray:
+    return np.concatenate([table.numpy() for table in criteo("all", folder).tables])
+
+
+def files(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("\n".join(lines(200)) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("block", [1000, 7000, 1 << 24])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_of_the_text(text, tmp_path, block, threads):
+    seen = []
+    shards = prepare(text, tmp_path / "out", block=block, threads=threads, progress=lambda *now: seen.append(now))
+    assert np.array_equal(held(tmp_path / "out"), slow_table(text.read_text()))
+    assert seen[-1] == (text.stat().st_size, text.stat().st_size)
+    assert sum(shard.rows for shard in shards.done) == 200
+    before = files(tmp_path / "out")
+    prepare(text, tmp_path / "out", block=block)
+    assert files(tmp_path / "out") == before
+
+
+def test_gzipped_and_with_a_header(text, tmp_path):
+    packed = tmp_path / "train.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    prepare(packed, tmp_path / "packed", block=9000)
+    named = tmp_path / "rows.csv"
+    named.write_text(header() + "\n" + text.read_text().replace("\t", ","))
+    prepare(named, tmp_path / "named", block=9000)
+    for folder in ("packed", "named"):
+        assert np.array_equal(held(tmp_path / folder), slow_table(text.read_text()))
+
+
+@pytest.mark.parametrize("gzipped", [False, True])
+@pytest.mark.parametrize("fails", ["write", "record", "finish"])
+def test_goes_on_where_it_was_and_lands_on_the_same_bytes(text, tmp_path, monkeypatch, fails, gzipped):
+    if gzipped:
+        packed = tmp_path / "train.gz"
+        packed.write_bytes(gzip.compress(text.read_bytes()))
+        text = packed
+    prepare(text, tmp_path / "whole", block=3000, threads=1)
+    real, calls = getattr(Shards, fails), []
+
+    def killed(self, *args):
+        calls.append(args)
+        if len(calls) == (1 if fails == "finish" else 5):
+            raise KeyboardInterrupt
+        return real(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Shards, fails, killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(text, tmp_path / "again", block=3000, threads=1)
+    with pytest.raises(DataError, match="prepared in part only"):
+        criteo("all", tmp_path / "again")
+    (tmp_path / "again" / "00009.npy.part").write_bytes(b"half")
+    first = tmp_path / "again" / "00000.npy"
+    stamp = first.stat().st_mtime_ns
+    prepare(text, tmp_path / "again", block=3000, threads=2)
+    assert files(tmp_path / "again") == files(tmp_path / "whole")
+    assert first.stat().st_mtime_ns == stamp
+
+
+def test_lines_are_counted_over_blocks_and_headers(tmp_path):
+    rows = [row.replace("\t", ",") for row in lines(90)]
+    rows[1] += ",more"
+    rows[60] = "0,1"
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([header(), *rows]) + "\n")
+    shards = prepare(path, tmp_path / "out", block=4000)
+    wrong = [example for shard in shards.done for example in shard.examples]
+    assert wrong == [
+        (3, "the line has 41 columns where there must be 40"),
+        (62, "the line has 2 columns where there must be 40"),
+    ]
+    totals = json.loads((tmp_path / "out" / "criteo.json").read_text())
+    assert (totals["rows"], totals["lines"], totals["rejected"]) == (88, 90, 2)
+
+
+def test_conditions(tmp_path):
+    rows = [row.replace("\t", ",") + f",{'late' if number % 3 else 'early'}" for number, row in enumerate(lines(30))]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([header() + ",period", *rows]) + "\n")
+    prepare(path, tmp_path / "early", where={"period": "early"}, block=3000)
+    assert np.array_equal(held(tmp_path / "early"), slow_table("\n".join(lines(30)[::3])))
+    with pytest.raises(DataError, match="no column 'time'"):
+        prepare(path, tmp_path / "none", where={"time": "early"})
+    with pytest.raises(DataError, match="has no row with period 'never'"):
+        prepare(path, tmp_path / "never", where={"period": "never"})
+
+
+def test_folders_of_others_are_left_alone(text, tmp_path):
+    prepare(text, tmp_path / "out")
+    text.write_text(text.read_text() + lines(1)[0] + "\n")
+    with pytest.raises(DataError, match="prepared from another file"):
+        prepare(text, tmp_path / "out")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(DataError, match="is not empty"):
+        prepare(text, tmp_path / "photos")
+    with pytest.raises(DataError, match="is a file"):
+        prepare(text, text)
+    with pytest.raises(DataError, match="threads is 0"):
+        prepare(text, tmp_path / "new", threads=0)
+
+
+def test_a_file_of_something_else_is_given_up(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text(lines(1)[0] + "\n" + "word\n" * 9000)
+    with pytest.raises(DataError, match="has no row in the"):
+        prepare(path, tmp_path / "out", block=3000)
+
+
+def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
+    monkeypatch.setitem(prepare_synthetic.__globals__, "SYNTHETIC_ROWS", 64)
+    prepare_synthetic(150, tmp_path / "out", seed=5)
+    assert np.array_equal(held(tmp_path / "out"), synthetic_rows(150, seed=5).table)
+    assert criteo("test", tmp_path / "out").name == "criteo-synthetic-test"
+    with pytest.raises(DataError, match="0 synthetic rows"):
+        prepare_synthetic(0, tmp_path / "none")

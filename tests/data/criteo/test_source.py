@@ -1,0 +1,82 @@
+"""Files of either layout are recognised, cut into blocks of whole lines, and refused in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.data import DataError
+from predbn.data.criteo.columns import COLUMNS
+from predbn.data.criteo.source import PAD, Source, open_source
+
+from .examples import header, lines
+
+
+def text_of(blocks) -> bytes:
+    return b"".join(bytes(block.padded[PAD : PAD + block.ends - block.begins]) for block in blocks)
+
+
+def test_layouts(tmp_path):
+    kaggle = tmp_path / "train.txt"
+    kaggle.write_text("\n".join(lines(3)) + "\n")
+    assert open_source(kaggle) == open_source(tmp_path) == Source(kaggle, "\t", COLUMNS, 0)
+    named = tmp_path / "rows.csv"
+    named.write_text("src," + header().upper() + "\r\n")
+    assert open_source(named) == Source(named, ",", ("src", *COLUMNS), len(header()) + 6)
+    packed = tmp_path / "rows"
+    packed.write_bytes(gzip.compress(kaggle.read_bytes()))
+    assert open_source(packed).is_packed
+    assert text_of(open_source(packed).blocks(1000)) == kaggle.read_bytes()
+
+
+@given(
+    content=st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line), min_size=1, max_size=12),
+    size=st.integers(1, 60),
+    ended=st.booleans(),
+)
+def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended):
+    path = tmp_path_factory.mktemp("blocks") / "text"
+    text = b"\n".join(content) + b"\n" * ended
+    path.write_bytes(b" " + text)
+    source = Source(path, "\t", COLUMNS, 1)
+    blocks = list(source.blocks(size))
+    assert text_of(blocks) == text
+    assert [block.begins for block in blocks] == [1, *(block.ends for block in blocks)][:-1] or not blocks
+    assert all(text_of([block]).endswith(b"\n") for block in blocks[:-1])
+    for number, block in enumerate(blocks):
+        assert text_of(source.blocks(size, begins=block.begins)) == text_of(blocks[number:])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (("\t".join(["1"] * 39)).encode(), "has 39 columns: it seems to be test.txt"),
+        (b"a,b,c\n1,2,3\n", "begins with 3 columns"),
+        (("label," + ",".join(COLUMNS[2:])).encode(), "has no column I1"),
+        (b"\xff\xfe\x00", "is no text"),
+        (gzip.compress(b"1\t2" * 99)[:20], "cannot be read"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_source(path)
+
+
+def test_what_is_missing_or_cut_off_is_said(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        open_source(tmp_path / "train.txt")
+    with pytest.raises(DataError, match="holds neither"):
+        open_source(tmp_path)
+    path = tmp_path / "train.txt.gz"
+    whole = gzip.compress("\n".join(lines(2000)).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="cannot be read to its end"):
+        list(open_source(path).blocks(1 << 20))
+    path.write_bytes(b"1" * (3 << 20))
+    with pytest.raises(DataError, match="no end of line"):
+        list(Source(path, "\t", COLUMNS, 0).blocks(1 << 20))

@@ -1,0 +1,60 @@
+"""Synthetic rows have the shape of Criteo's, a known truth, and nothing to do with how many are asked for at once."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from predbn.data.criteo import synthetic_rows, write_synthetic_text
+from predbn.data.criteo.columns import MISSING_NUMBER
+from predbn.metrics import auc
+
+from .examples import lines, slow_table
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return synthetic_rows(20_000, seed=0)
+
+
+def test_a_row_follows_from_seed_and_index(rows):
+    few = synthetic_rows(7, seed=0, first=100)
+    assert np.array_equal(few.table, rows.table[100:107])
+    assert np.array_equal(few.probability, rows.probability[100:107])
+    assert not np.array_equal(synthetic_rows(7, seed=1, first=100).table, few.table)
+
+
+def test_clicks_come_with_the_stated_probability(rows):
+    bins = np.digitize(rows.probability, [0.1, 0.2, 0.3, 0.5])
+    for each in range(5):
+        mine = bins == each
+        clicks, wanted = rows.labels[mine].sum(), rows.probability[mine].sum()
+        spread = np.sqrt((rows.probability[mine] * (1 - rows.probability[mine])).sum())
+        assert abs(clicks - wanted) < 4 * spread
+    assert auc(torch.from_numpy(rows.probability), torch.from_numpy(rows.labels)) > 0.75
+
+
+def test_the_shape_of_criteo(rows):
+    assert 0.18 < rows.labels.mean() < 0.28
+    values = rows.table[:, 1:]
+    gone = np.concatenate([values[:, :13] == MISSING_NUMBER, values[:, 13:] == 0], 1)
+    assert gone.mean() == pytest.approx(0.14, abs=0.01)
+    assert len(np.unique(rows.categories[:, 8])) == 3
+    assert len(np.unique(rows.categories[:, 2])) > 5000
+    counts = np.sort(np.unique(rows.categories[:, 0], return_counts=True)[1])[::-1]
+    assert counts[0] > 5 * counts[9]
+    known = rows.numbers[:, 6] != MISSING_NUMBER
+    assert stats.spearmanr(rows.numbers[known, 1], rows.numbers[known, 6]).statistic > 0.15
+
+
+@pytest.mark.parametrize("name", ["rows.txt", "rows.txt.gz"])
+def test_text_says_the_same(tmp_path, name):
+    path = tmp_path / name
+    write_synthetic_text(path, 40, seed=3)
+    text = (gzip.decompress(path.read_bytes()) if name.endswith("gz") else path.read_bytes()).decode()
+    assert text.splitlines() == lines(40, seed=3)
+    assert np.array_equal(slow_table(text), synthetic_rows(40, seed=3).table)
