@@ -9,6 +9,7 @@ import typer
 
 from . import __version__
 from .commands.evaluate import evaluate_command
+from .commands.paper import paper_app
 from .data.command import data_app
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
@@ -48,6 +49,7 @@ def demo() -> None:
 
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
+app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")
