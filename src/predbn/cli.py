@@ -11,6 +11,7 @@ import typer
 from . import __version__
 from .commands.evaluate import engine_on, evaluate_command
 from .commands.output import Json, Quiet
+from .commands.paper import paper_app
 from .commands.results import results_app
 from .data.command import data_app
 from .shifts.command import corrupt_command
@@ -57,6 +58,7 @@ def demo(
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.add_typer(results_app, name="results")
+app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -29,7 +30,7 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
     return alt.InlineData(values=rows)
 
 
-def series_scale(looks: list[Look], attribute: str) -> alt.Scale:
+def series_scale(looks: Sequence[Look], attribute: str) -> alt.Scale:
     """The scale from a series to one attribute of its look."""
     domain, values = [look.series for look in looks], [getattr(look, attribute) for look in looks]
     return alt.Scale(type="ordinal", domain=domain, range=values)
