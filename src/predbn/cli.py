@@ -9,6 +9,7 @@ import typer
 
 from . import __version__
 from .data.command import data_app
+from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
 
@@ -46,6 +47,7 @@ def demo() -> None:
 
 
 app.command("corrupt")(corrupt_command)
+app.command("diagnose")(diagnose_command)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")
