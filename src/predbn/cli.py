@@ -14,6 +14,7 @@ from .commands.output import Json, Quiet
 from .commands.paper import paper_app
 from .commands.results import results_app
 from .data.command import data_app
+from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
 
@@ -57,6 +58,7 @@ def demo(
 
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
+app.command("diagnose")(diagnose_command)
 app.add_typer(results_app, name="results")
 app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")

@@ -21,9 +21,36 @@ from predbn.report.panels import Panel
 from predbn.report.save import specification
 from predbn.report.theme import DARK, LIGHT, SANS, THEMES
 
-__all__ = ["figure_html", "render"]
+__all__ = ["assemble", "asset", "figure_html", "render"]
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
+
+
+def assemble(
+    *,
+    title: str,
+    findings: Sequence[str],
+    facts: Sequence[str],
+    note: str,
+    panels: Sequence[Panel],
+    sections: str,
+    chosen: str = "",
+) -> bytes:
+    """A page: findings in words, the facts they rest on, figures, and sections of HTML.
+
+    Findings and facts are plain text; `note` and `sections` are HTML. The choices of figures start at `chosen`.
+    """
+    return render(
+        "page.html",
+        title,
+        panels,
+        first=escape(findings[0]),
+        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in findings[1:]),
+        facts=" · ".join(map(escape, facts)),
+        note=note,
+        figures="\n".join(figure_html(number, panel, chosen) for number, panel in enumerate(panels)),
+        sections=sections,
+    )
 
 
 def render(template: str, title: str, drawn: Sequence[Panel], **parts: str) -> bytes:
@@ -31,8 +58,8 @@ def render(template: str, title: str, drawn: Sequence[Panel], **parts: str) -> b
 
     The panels are those whose places `figure_html` gave, in the order of their numbers.
     """
-    library, script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), _asset("page.js")
-    page = Template(_asset(template)).substitute(
+    library, script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), asset("page.js")
+    page = Template(asset(template)).substitute(
         policy=f"{POLICY} {_hash(library)} {_hash(script)}",
         title=escape(title),
         style=_style(),
@@ -62,7 +89,8 @@ def figure_html(number: int, panel: Panel, chosen: str = "") -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file among the assets."""
     return (files("predbn.report") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -80,7 +108,7 @@ def _json(value: Any) -> str:
 def _style() -> str:
     themes = f":root {{ {LIGHT.css()} --sans: {SANS}; }}\n"
     themes += f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css()} }} }}\n"
-    return themes + _asset("page.css")
+    return themes + asset("page.css")
 
 
 def _configs() -> dict[str, Any]:
