@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from predbn import report
@@ -78,6 +79,8 @@ def _gains_table(results: Results) -> Table:
 
 
 def _print_where(console: Console, page: Path, seconds: float) -> None:
-    console.print(f"It took {seconds:.0f} s. The report, with figures: [bold]{page}[/bold]", soft_wrap=True)
+    console.print(
+        f"It took {seconds:.0f} s. The report, with figures: [bold]{escape(str(page))}[/bold]", soft_wrap=True
+    )
     console.print("On your own model: [bold]predbn.adapt(model)[/bold], and predbn.restore(model) to undo it;")
     console.print("to see what it does there: [bold]predbn evaluate --help[/bold].")

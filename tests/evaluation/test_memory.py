@@ -42,7 +42,7 @@ def peak(images: int, splits: int, models: int) -> int:
 
 
 def test_memory_is_flat():
-    small = peak(2_000, 1, 3)
-    more_images, more = peak(22_000, 1, 3), peak(2_000, 4, 15)
-    assert more_images - small < 0.4 * 20_000 * PICTURES
-    assert more - small < 0.4 * 12 * MODEL
+    small = peak(5_000, 1, 3)
+    more_images, more = peak(45_000, 1, 3), peak(2_600, 2, 23)
+    assert more_images - small < 0.4 * 40_000 * PICTURES
+    assert more - small < 0.4 * 20 * MODEL

@@ -48,6 +48,8 @@ def test_published_splits_and_their_clean_images(tmp_path):
     (batch,) = source.stream(Split("fog", 4), "official", 0, 10)
     assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), rows[3])
     assert source.describe()["corruptions"] == "as published"
+    assert not source.has_clean
+    assert Source(Cifar10C(tmp_path, clean=clean)).has_clean
     with pytest.raises(DataError, match="no clean images"):
         source.stream(Split("clean", 0), "official", 0, 10)
 

@@ -22,6 +22,12 @@ def test_words_add_up_and_none_is_twice():
     assert splits[-1] == Split("mixed-5", 3)
 
 
+def test_published_data_may_have_no_clean_images():
+    assert resolve(["all"], (1,), ["fog"], has_clean=False) == [Split("fog", 1)]
+    with pytest.raises(EvaluationError, match="no clean images: name them with --clean"):
+        resolve(["clean"], (1,), ["fog"], has_clean=False)
+
+
 def test_what_the_data_does_not_have_is_refused():
     with pytest.raises(EvaluationError, match="'snow' is not in the data, which has fog"):
         resolve(["snow"], (1,), ["fog"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -56,7 +57,7 @@ def progress_bar(console: Console, what: str) -> Iterator[Callable[[int, int, st
         task = progress.add_task("", total=None)
 
         def report(done: int, total: int, last: str) -> None:
-            progress.update(task, completed=done, total=total, description=last)
+            progress.update(task, completed=done, total=total, description=escape(last))
 
         yield report
 
@@ -103,7 +104,7 @@ def _add_metric(table: Table, metric: str, means: pd.DataFrame, order: Iterable[
             text = known.number(value)
             is_best = len(series) > 1 and known.better is not None and known.sign * value == best[severity]
             cells.append(f"[bold]{text}[/bold]" if is_best else text)
-        table.add_row(f"  {name}", *cells, end_section=name == series[-1])
+        table.add_row(f"  {escape(name)}", *cells, end_section=name == series[-1])
 
 
 def comparison_table(differences: pd.DataFrame, level: float) -> Table:

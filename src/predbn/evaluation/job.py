@@ -156,7 +156,8 @@ class Job:
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done, a done one being (*cell, *split, order, seed)."""
         units, cells = [], self.cells()
-        for split in resolve(self.plan.shifts, self.plan.severities, self.source.names):
+        source = self.source
+        for split in resolve(self.plan.shifts, self.plan.severities, source.names, has_clean=source.has_clean):
             for order in self.plan.orders:
                 for seed in self.plan.seeds:
                     missing = tuple(cell for cell in cells if (*cell, *split, order, seed) not in done)
