@@ -11,6 +11,7 @@ from . import __version__
 from .data.command import data_app
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
+from .training.imagenet.command import train_imagenet
 
 app = typer.Typer(
     help="Prediction-time batch normalisation for any PyTorch model.",
@@ -47,6 +48,7 @@ def demo() -> None:
 
 app.command("corrupt")(corrupt_command)
 app.add_typer(data_app, name="data")
+train_app.command("imagenet")(train_imagenet)
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")
 
