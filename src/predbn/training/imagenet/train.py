@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 import predbn
+from predbn.evaluation.provenance import commit
 from predbn.models.weights import load_into, read, write
 from predbn.shifts.files import write_bytes
 from predbn.training import checkpoint
-from predbn.training.card import commit
 from predbn.training.errors import TrainingError
 from predbn.training.log import Log
 
