@@ -28,7 +28,7 @@ return { figures, overflow, options, before, after: panels(), rows: document.que
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, diagnosis: Diagnosis) -> Path:
-    card = {"model": "zoo:<b>mine</b>", "data": "sample", "strategy": "batch"}
+    card = {"model": "zoo:<b>mine</b>", "data": "sample", "corruption": "fog", "severity": 4}
     return write_diagnosis(tmp_path_factory.mktemp("diagnosis") / "diagnosis.html", diagnosis, card)
 
 
@@ -60,7 +60,7 @@ def test_the_sentences_come_first_and_names_are_shown_as_text(page: Path, diagno
     text = page.read_text()
     assert re.search(r"<h1>The data has shifted: \d of 3 batch norm layers", text)
     assert all(f"<li>{sentence}".replace("'", "&#x27;") in text for sentence in diagnosis.sentences()[1:])
-    assert "zoo:&lt;b&gt;mine&lt;/b&gt;" in text
+    assert "zoo:&lt;b&gt;mine&lt;/b&gt; · sample fog 4 · 200 examples against 200 of the reference" in text
     assert "<b>mine" not in text.split("</main>")[0]
 
 

@@ -43,9 +43,9 @@ def write_diagnosis(
 
 
 def _facts(diagnosis: Diagnosis, card: Mapping[str, Any]) -> list[str]:
-    named = [str(card[key]) for key in ("model", "data") if isinstance(card.get(key), str)]
+    data = " ".join(str(card[key]) for key in ("data", "corruption", "severity") if card.get(key))
     return [
-        *named,
+        *(fact for fact in (str(card.get("model") or ""), data) if fact),
         f"{diagnosis.before.count:,} examples against {diagnosis.reference.count:,} of the reference",
         f"strategy {diagnosis.strategy}, batches of {diagnosis.batch_size}",
     ]

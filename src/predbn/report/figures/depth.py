@@ -61,7 +61,7 @@ def depth(diagnosis: Diagnosis) -> alt.LayerChart:
 
     def x(field: str) -> alt.X:
         axis = alt.Axis(domain=False, ticks=False, tickCount=6)
-        return alt.X(f"{field}:Q", title="distance from the reference, in its standard deviations", axis=axis)
+        return alt.X(f"{field}:Q", title="distance in standard deviations", axis=axis)
 
     base = alt.Chart(inline(spans)).encode(y=y)
     chance = base.mark_bar(size=max(4, step - 7), color=GREY, opacity=0.18).encode(x=x("threshold"))
