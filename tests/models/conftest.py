@@ -4,9 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from predbn.data import Images, sample
 from predbn.models import resnet20, zoo
 from predbn.models.weights import write
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(_deterministic) -> None:
+    """Small batches: a second thread would mostly wait for the first."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -19,3 +27,9 @@ def small_zoo(tmp_path, monkeypatch) -> Path:
         if norm == "batch":
             place.with_suffix(".json").write_text(json.dumps({"seed": seed}))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def embedded_test() -> Images:
+    """The embedded test images, decoded once."""
+    return sample("test")

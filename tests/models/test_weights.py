@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from predbn.data import sample
 from predbn.models import Classifier, Description, ModelError, resnet20, zoo
 from predbn.models.preprocessing import SIGNED
 from predbn.models.weights import compact, load_into, read, write
@@ -147,12 +146,12 @@ def before_storage(stored: torch.Tensor, generator: np.random.Generator) -> torc
 
 @pytest.mark.parametrize("name", FAMILIES.values())
 @torch.no_grad()
-def test_storage_in_half_precision_changes_no_prediction(name):
+def test_storage_in_half_precision_changes_no_prediction(name, embedded_test):
     stored, generator = zoo.weights(name), np.random.default_rng(0)
     single = {n: before_storage(t, generator) if t.dtype == torch.float16 else t for n, t in stored.items()}
     again = compact(single)
     assert all(torch.equal(again[n], stored[n]) for n in stored)
-    images = sample("test").take(range(0, 2000, 10)).images
+    images = embedded_test.take(range(0, 2000, 10)).images
     probabilities = []
     for state in (single, stored):
         network = resnet20(name.split("/")[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from predbn.data import sample
 from predbn.models import ModelError, load, zoo
 from predbn.models.architectures import ARCHITECTURES
 from predbn.models.weights import compact
@@ -16,8 +15,8 @@ COUNT = min(500, max(200, 5_000 // max(1, len(NAMES))))
 
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
-def test_the_accuracy_on_the_sample_is_the_cards(name):
-    images = sample("test").take(range(0, 2000, 2000 // COUNT)).take(COUNT)
+def test_the_accuracy_on_the_sample_is_the_cards(name, embedded_test):
+    images = embedded_test.take(range(0, 2000, 2000 // COUNT)).take(COUNT)
     model = load(f"zoo:{name}")
     correct = sum(int((model(b.images).argmax(1) == b.labels).sum()) for b in images.batches(250))
     accuracy = model.description.card["test"]["accuracy"]
