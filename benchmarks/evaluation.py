@@ -43,11 +43,11 @@ NAMES = shifts.names("all")
 class Cached:
     """Splits that were corrupted before."""
 
-    def __init__(self, clean: Images, severity: int) -> None:
+    def __init__(self, clean: Images, severity: int, only: tuple[str, ...]) -> None:
         source = Corrupted(clean)
         self.name, self.classes, self.names = source.name, source.classes, source.names
         self.labels, self.index = source.labels, source.index
-        self.splits = {name: torch.cat([b.images for b in source.batches(name, severity, 500)]) for name in self.names}
+        self.splits = {name: torch.cat([b.images for b in source.batches(name, severity, 500)]) for name in only}
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,17 +64,17 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def on_cpu(images: int, rounds: int, severity: int = 3) -> dict[str, Any]:
+def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -> dict[str, Any]:
     """The overhead over the bare forward passes, with corruptions cached and without."""
     clean = sample("test").take(images)
-    plan = Plan(models="zoo:resnet20-cifar10/batch/0", shifts=NAMES, severities=severity, orders="official")  # type: ignore[arg-type]
-    cached = Cached(clean, severity)
+    plan = Plan(models="zoo:resnet20-cifar10/batch/0", shifts=only, severities=severity, orders="official")  # type: ignore[arg-type]
+    cached = Cached(clean, severity, only)
     jobs = {"cached": Job(plan, data=cached), "on the fly": Job(plan, data=clean)}
     shelf = jobs["cached"].worker.shelf
     lanes = [shelf.lane(LaneKey(plan.models[0].name, strategy, 500, None)) for strategy in plan.strategies]
 
     def bare() -> None:
-        for name in NAMES:
+        for name in only:
             pieces = cached.splits[name].split(500)
             each_on_one_core(lambda job: job[0].logits(job[1]), [(lane, piece) for piece in pieces for lane in lanes])
 
@@ -95,7 +95,7 @@ def on_cpu(images: int, rounds: int, severity: int = 3) -> dict[str, Any]:
             if turn:
                 best[name] = min(best[name][0], found[0]), min(best[name][1], found[1])
                 print(f"{name:15s} {found[0]:7.2f} s, {found[1]:7.2f} s of all cores", flush=True)
-    result: dict[str, Any] = {"images": images, "splits": len(NAMES), "threads": torch.get_num_threads()}
+    result: dict[str, Any] = {"images": images, "splits": len(only), "threads": torch.get_num_threads()}
     for name, (wall, cpu) in best.items():
         base = best["forward passes"]
         result[name] = {"seconds": wall, "cpu_seconds": cpu, "ratio": wall / base[0], "ratio_cpu": cpu / base[1]}
@@ -164,6 +164,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--images", type=int, default=500, help="images a split, on a CPU")
     parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more comes before them")
+    parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
     parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded; the cache unless given")
     parser.add_argument("--precision", default="fp16", help="on a GPU")
     parser.add_argument("--members", type=int, default=10, help="networks of the ensemble, on a GPU")
@@ -178,7 +179,7 @@ def main() -> None:
         card["gpu"] = torch.cuda.get_device_name()
         found = on_gpu(options.root, options.precision, options.members)
     else:
-        found = on_cpu(options.images, options.rounds)
+        found = on_cpu(options.images, options.rounds, tuple(options.only))
     out = options.out or ROOT / "results" / f"evaluation-{options.device}.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"card": card, **found}, indent=1) + "\n")

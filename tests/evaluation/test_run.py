@@ -84,7 +84,6 @@ def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
 
 def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("predbn.evaluation.worker._AT_ONCE", {"cpu": 1, "cuda": 1})
-    monkeypatch.setattr("predbn.evaluation.shelf.ROOM", 1)
     plan = Plan(**{**PLAN.__dict__, "shifts": ("contrast",)})
     evaluate(plan, tmp_path, data=DATA, models=MODELS)
     small, large = Results.load(tmp_path), Results.load(whole).filter(corruption="contrast")
