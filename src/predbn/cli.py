@@ -17,7 +17,6 @@ from .data.command import data_app
 from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
-from .training.imagenet.command import train_imagenet
 
 app = typer.Typer(
     help="Prediction-time batch normalisation for any PyTorch model.",
@@ -63,7 +62,6 @@ app.command("diagnose")(diagnose_command)
 app.add_typer(results_app, name="results")
 app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
-train_app.command("imagenet")(train_imagenet)
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")
 

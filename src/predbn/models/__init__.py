@@ -1,9 +1,10 @@
-"""Models: ResNet v1 with a choice of normalisation, references to outside models, the zoo of trained weights.
+"""Models: ResNet v1 with a choice of normalisation, the Criteo network, outside models by reference, a zoo of weights.
 
 `load("zoo:resnet20-cifar10/batch/3")` gives a Classifier, which takes pictures as they are and prepares them itself.
 """
 
 from .classifier import Classifier, Description
+from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .errors import ModelError
 from .preprocessing import Preprocessing
 from .references import expand, load
@@ -12,12 +13,16 @@ from .restricted import restrict
 
 __all__ = [
     "Classifier",
+    "ClickModel",
+    "CriteoNetwork",
+    "CriteoSizes",
     "Description",
     "ModelError",
     "Preprocessing",
     "ResNet",
     "expand",
     "load",
+    "load_criteo",
     "resnet20",
     "resnet50",
     "restrict",

@@ -14,7 +14,9 @@ from rich.console import Console
 from predbn.shifts.files import finish, part_of
 
 from .arguments import Device, Norm, OnSample, Quiet, Root, device_of, ranges_of, seeds_of, sets_of
+from .criteo.command import train_criteo
 from .errors import TrainingError
+from .imagenet.command import train_imagenet
 from .produce import produce, unfinished
 from .progress import epochs_bar
 from .recipe import Recipe
@@ -25,6 +27,8 @@ __all__ = ["train_app", "tune_app"]
 
 train_app = typer.Typer(help="Train the paper's networks.", no_args_is_help=True)
 tune_app = typer.Typer(help="Search for the numbers of a training recipe.", no_args_is_help=True)
+train_app.command("criteo")(train_criteo)
+train_app.command("imagenet")(train_imagenet)
 
 
 @train_app.command("cifar10")

@@ -18,12 +18,14 @@ COLUMNS = ("epoch", "learning_rate", "loss", "accuracy", "validation_loss", "val
 class Log:
     """Appends a row an epoch. Rows of epochs that are run again, those after the first `done`, are dropped first."""
 
-    def __init__(self, path: Path, *, done: int = 0, tensorboard: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, *, done: int = 0, tensorboard: bool = False, columns: tuple[str, ...] = COLUMNS
+    ) -> None:
+        self.path, self.columns = path, columns
         rows = [row for row in self.rows(path) if int(row["epoch"]) <= done]
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path).open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+            writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
         finish(path)
@@ -40,9 +42,9 @@ class Log:
     def append(self, row: dict[str, float]) -> None:
         """Add an epoch."""
         with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, COLUMNS).writerow({name: _short(row[name]) for name in COLUMNS})
+            csv.DictWriter(file, self.columns).writerow({name: _short(row[name]) for name in self.columns})
         if self._board is not None:
-            for name in COLUMNS[1:]:
+            for name in self.columns[1:]:
                 self._board.add_scalar(name, row[name], row["epoch"])
             self._board.flush()
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predbn.data.criteo import careful
 from predbn.data.criteo import parse as module
 from predbn.data.criteo.columns import COLUMNS, MISSING_NUMBER
 from predbn.data.criteo.parse import parse
@@ -31,7 +32,7 @@ def only_fast(monkeypatch):
     def refuse(*args, **options):
         raise AssertionError("a regular line went the careful way")
 
-    monkeypatch.setattr(module, "parse_any", refuse)
+    monkeypatch.setattr(careful, "parse_any", refuse)
 
 
 @pytest.fixture

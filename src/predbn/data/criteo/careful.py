@@ -7,7 +7,7 @@ is then looked at. It is several times slower than `fast`, which hands it what i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +16,15 @@ import pyarrow.compute
 import pyarrow.csv
 
 from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH
+from .source import Rejected
 from .tokens import token_of
 
-__all__ = ["Rejected", "parse_any"]
+__all__ = ["parse_any"]
 
 Table = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
 _WHOLE = r"^[+-]?[0-9]+(\.0*)?$"
-
-
-class Rejected(NamedTuple):
-    """A line that is no row, and why; lines are counted from 1."""
-
-    line: int
-    why: str
 
 
 def parse_any(

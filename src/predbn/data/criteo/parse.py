@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .careful import Rejected, parse_any
 from .columns import COLUMNS
 from .fast import parse_regular
-from .source import PAD, Block, Source
+from .source import PAD, Block, Rejected, Source
 
 __all__ = ["Parsed", "parse"]
 
@@ -45,6 +44,8 @@ def parse(block: Block, source: Source, where: Mapping[str, str] | None = None) 
         table = _regular(block, start, end, source) if regular else None
         count = 0 if table is None else len(table)
         if table is None:
+            from .careful import parse_any  # pyarrow is slow to import and seldom needed
+
             text, options = bytes(block.padded[start:end]), {"quoted": source.has_header, "where": where}
             table, count, wrong = parse_any(text, source.columns, source.delimiter, **options)  # type: ignore[arg-type]
             rejected += [Rejected(lines + line, why) for line, why in wrong]

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple, cast
 from ..errors import DataError
 from .columns import COLUMNS, LABEL, WIDTH
 
-__all__ = ["PAD", "Block", "Source", "open_source"]
+__all__ = ["PAD", "Block", "Rejected", "Source", "open_source"]
 
 PAD = 8
 """How many bytes there are before and after a text, so that each of its bytes begins and ends a 64-bit word."""
@@ -30,6 +30,13 @@ class Block(NamedTuple):
     padded: bytearray
     begins: int
     ends: int
+
+
+class Rejected(NamedTuple):
+    """A line that is no row, and why; lines are counted from 1."""
+
+    line: int
+    why: str
 
 
 @dataclass(frozen=True)

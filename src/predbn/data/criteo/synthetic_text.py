@@ -6,9 +6,6 @@ import gzip
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import pyarrow as pa
-import pyarrow.csv
-
 from predbn.shifts.files import finish, part_of
 
 from .columns import CATEGORIES, COLUMNS, MISSING_NUMBER, NUMBERS
@@ -33,6 +30,8 @@ def write_synthetic_text(path: str | Path, count: int, *, seed: int = 0) -> None
 
 
 def _write(file: BinaryIO, count: int, seed: int) -> None:
+    import pyarrow.csv
+
     options = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     for first in range(0, count, _AT_ONCE):
         rows = synthetic_rows(min(_AT_ONCE, count - first), seed=seed, first=first)
@@ -40,6 +39,9 @@ def _write(file: BinaryIO, count: int, seed: int) -> None:
 
 
 def _as_arrow(rows: Synthetic) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute
+
     columns = [pa.array(rows.labels)]
     columns += [pa.array(rows.numbers[:, j], mask=rows.numbers[:, j] == MISSING_NUMBER) for j in range(len(NUMBERS))]
     for f in range(len(CATEGORIES)):

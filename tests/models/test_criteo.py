@@ -1,0 +1,161 @@
+"""The Criteo network: what goes in, what comes out, and batch norm on tables under every strategy."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import predbn
+from predbn.data.criteo import Rows, synthetic_rows
+from predbn.data.criteo.columns import MISSING_NUMBER
+from predbn.methods import fit_temperature, member_logits
+from predbn.methods.ensemble import Ensemble
+from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, ModelError, load_criteo
+from predbn.models.criteo import PrepareRows, RowPreprocessing, plain_sizes
+from predbn.models.weights import write
+
+SMALL = CriteoSizes(widths=(16, 8)).limited(buckets=40, dimensions=3)
+TABLE = torch.from_numpy(synthetic_rows(4200, seed=0).table)
+INPUTS = TABLE[:, 1:]
+
+
+def model(seed: int = 0) -> ClickModel:
+    """A network whose running statistics have seen some rows."""
+    torch.manual_seed(seed)
+    made = ClickModel(CriteoNetwork(SMALL, momentum=0.5))
+    with torch.no_grad():
+        for part in INPUTS[:2048].split(256):
+            made.train()(part)
+    return made.eval()
+
+
+def test_preparation_value_by_value():
+    buckets = tuple(range(1, 27))
+    values, found = PrepareRows(RowPreprocessing(buckets))(INPUTS[:50])
+    for row, numbers, places in zip(INPUTS[:50].tolist(), values.tolist(), found.tolist(), strict=True):
+        for raw, number in zip(row[:13], numbers, strict=True):
+            raw = -1 if raw == MISSING_NUMBER else raw
+            assert number == pytest.approx(math.copysign(math.log1p(abs(raw)), raw), abs=1e-6)
+        assert places == [(token % 2**32) * count // 2**32 for token, count in zip(row[13:], buckets, strict=True)]
+
+
+def test_the_network_is_the_one_described():
+    made, sizes = model(), SMALL
+    numbers, buckets = made.prepare(INPUTS[:7])
+    parts = [numbers]
+    hot = []
+    for column, (count, size) in enumerate(zip(sizes.buckets, sizes.dimensions, strict=True)):
+        if size is None:
+            hot.append(F.one_hot(buckets[:, column], count).float())
+        else:
+            parts.append(made.network.embeddings[f"C{column + 1}"].weight[buckets[:, column]])
+    x = torch.cat([*parts, *hot], 1)
+    assert x.shape[1] == sizes.features
+    norm = made.network.norm
+    x = (x - norm.running_mean) / (norm.running_var + 1e-3).sqrt() * norm.weight + norm.bias
+    for linear in made.network.hidden:
+        x = (x @ linear.weight.T + linear.bias).clamp_min(0)
+    logit = (x @ made.network.last.weight.T + made.network.last.bias)[:, 0]
+    assert_close(made(INPUTS[:7]).softmax(1)[:, 1], logit.sigmoid(), atol=1e-5, rtol=1e-4)
+
+
+def test_the_reference_sizes():
+    sizes = CriteoSizes()
+    assert sizes.widths == (2572, 1454, 1596)
+    assert sizes.features == 13 + 328 + 701
+    assert CriteoSizes.from_plain(plain_sizes(SMALL)) == SMALL
+    assert max(SMALL.buckets) == 40
+    everything = CriteoSizes(dimensions=(2,) * 26, widths=(4,))
+    assert CriteoNetwork(everything)(*PrepareRows(RowPreprocessing(everything.buckets))(INPUTS[:3])).shape == (3, 2)
+
+
+def expected(made: ClickModel, inputs: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    """The logits with these statistics in the batch norm, by plain arithmetic."""
+    norm = made.network.norm
+    kept = norm.running_mean.clone(), norm.running_var.clone()
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(var)
+    try:
+        return made(inputs)
+    finally:
+        norm.running_mean.copy_(kept[0])
+        norm.running_var.copy_(kept[1])
+
+
+def features(made: ClickModel, inputs: torch.Tensor) -> torch.Tensor:
+    seen = []
+    hook = made.network.norm.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    made(inputs)
+    hook.remove()
+    return seen[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 16, 100, 500, 1024, 4096])
+@pytest.mark.parametrize("strategy", ["train", "batch", "prior", "ema", "frozen", "population"])
+@torch.no_grad()
+def test_batch_norm_on_tables_under_every_strategy(strategy, size):
+    made, inputs = model(), INPUTS[:size]
+    norm, x = made.network.norm, features(made, inputs)
+    source_mean, source_var = norm.running_mean.clone(), norm.running_var.clone()
+    before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+    options = {"loader": [INPUTS[:size]]} if strategy == "population" else {}
+    if size == 1 and strategy in ("batch", "frozen"):
+        with pytest.raises(predbn.AdaptationError, match="batch of shape"):
+            predbn.adapt(made, strategy, **options)(inputs)
+        return
+    mean, var = x.mean(0), x.var(0, correction=0)
+    if strategy == "train":
+        mean, var = source_mean, source_var
+    elif strategy == "prior":
+        share = size / (size + 16)
+        mean, var = share * mean + (1 - share) * source_mean, share * var + (1 - share) * source_var
+    elif strategy == "ema":
+        mean, var = 0.1 * mean + 0.9 * source_mean, 0.1 * var + 0.9 * source_var
+    wanted = expected(made, inputs, mean, var)
+    with predbn.adapted(made, strategy, **options):
+        assert_close(made(inputs), wanted, atol=2e-4, rtol=1e-3)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
+    assert_close(made(inputs), expected(made, inputs, source_mean, source_var))
+
+
+def test_methods_take_its_logits():
+    rows = Rows([TABLE[2048:]], "rows")
+    members = [model(seed) for seed in range(3)]
+    found = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
+    assert found.value > 0
+    with torch.no_grad():
+        logits = member_logits(members, INPUTS[:10])
+        mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
+        assert_close(Ensemble().probabilities(logits), mean)
+
+
+def test_weights_come_back_with_their_sizes(tmp_path):
+    made = model()
+    path = tmp_path / "0.safetensors"
+    write(path, made.network.state_dict(), {"sizes": plain_sizes(SMALL), "eps": 1e-3})
+    loaded = load_criteo(path)
+    assert loaded.description.classes == 2
+    assert loaded.description.preprocessing.describe()["buckets"] == list(SMALL.buckets)
+    with torch.no_grad():
+        assert_close(loaded(INPUTS[:9]), made(INPUTS[:9]), atol=2e-2, rtol=1e-2)
+    write(path, made.network.state_dict())
+    with pytest.raises(ModelError, match="no card with the sizes"):
+        load_criteo(path)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CriteoSizes(buckets=(3,)), "buckets has 1 numbers"),
+        (lambda: CriteoSizes(widths=(5, 0)), "is 0, but each must be at least 1"),
+        (lambda: model()(INPUTS.long()), r"The rows are int64 \[4200, 39\]"),
+        (lambda: model()(TABLE), "the model takes int32"),
+    ],
+)
+def test_what_is_wrong_is_said(call, message):
+    with pytest.raises(ModelError, match=message):
+        call()
