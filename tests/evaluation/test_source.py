@@ -7,6 +7,7 @@ from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, Images, sampl
 from predbn.evaluation import EvaluationError, Split
 from predbn.evaluation.source import Source, open_images, open_source
 from predbn.evaluation.splits import mixed_kinds, positions
+from predbn.models.preprocessing import SIGNED
 
 
 def test_a_stream_is_the_corrupted_images_in_its_order():
@@ -64,7 +65,7 @@ def test_what_a_folder_holds_is_seen(tmp_path):
     for folder in ("classes/cat", "classes/dog", "c/fog/1/cat"):
         (tmp_path / folder).mkdir(parents=True)
         Image.new("RGB", (40, 36)).save(tmp_path / folder / "a.png")
-    opened = open_source(str(tmp_path / "classes"), side=32)
+    opened = open_source(str(tmp_path / "classes"), preprocessing=SIGNED)
     assert isinstance(opened, Images)
     assert opened.images.shape == (2, 3, 32, 32)
     assert isinstance(open_source(str(tmp_path / "c")), ImageNetC)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from predbn.data import Images, Shifted
-from predbn.models import Classifier
+from predbn.models import Classifier, Preprocessing
 
 from .errors import EvaluationError
 from .plan import Plan, is_ensemble, needs_fit
@@ -61,7 +61,7 @@ class Job:
         """The data, opened."""
         data = self.data
         if data is None:
-            data = open_source(self.plan.data, self.plan.clean, side=self._side())
+            data = open_source(self.plan.data, self.plan.clean, preprocessing=self._preprocessing())
         return Source(data, images=self.plan.images, device=self.device)
 
     @cached_property
@@ -73,7 +73,7 @@ class Job:
                 raise EvaluationError(
                     "the plan fits temperatures or eps and names no validation data: add it with --validation."
                 )
-            validation = open_images(plan.validation_data, "validation", side=self._side())
+            validation = open_images(plan.validation_data, "validation", preprocessing=self._preprocessing())
         return Worker(
             self.source, self._shelf, self.members, validation=validation, precision=plan.precision, bins=plan.bins
         )
@@ -88,11 +88,18 @@ class Job:
         }
         return Shelf(members, device=self.device, precision=self.plan.precision, given=self.models, room=self.room)
 
-    def _side(self) -> int | None:
-        """The size that the models take, where it is a square one."""
-        name = self.members[self.plan.models[0].name][0]
-        height, width = self._shelf.model(name).description.preprocessing.size
-        return height if height == width else None
+    def _preprocessing(self) -> Preprocessing:
+        """How the models want pictures framed: all alike, since they are decoded once."""
+        names = [members[0] for members in self.members.values()]
+        found = {name: self._shelf.model(name).description.preprocessing for name in names}
+        first = found[names[0]]
+        for name, other in found.items():
+            if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
+                raise EvaluationError(
+                    f"{name} takes its pictures resized and cropped in another way than {names[0]}: "
+                    "evaluate them in runs of their own."
+                )
+        return first
 
     def context(self) -> dict[str, Any]:
         """All that determines values and is not in the key of a row: results with another context are others."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from predbn.data import Batch, Cifar10C, Corrupted, ImageNetC, Images, Shifted, cifar10, from_folder, from_npy, sample
 from predbn.data.batch import pick
 from predbn.data.images import sha256_of
+from predbn.models import Preprocessing
 from predbn.shifts.random import Draws
 
 from .errors import EvaluationError
@@ -100,19 +101,21 @@ class Source:
             yield Batch(cast(Tensor, images), pick(shifted.labels, step, self.device), index)
 
 
-def open_source(reference: str, clean: str | None = None, *, side: int | None = None) -> Images | Shifted:
-    """The data that a plan names. Pictures of a folder are brought to `side` × `side` pixels where it is given."""
+def open_source(
+    reference: str, clean: str | None = None, *, preprocessing: Preprocessing | None = None
+) -> Images | Shifted:
+    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them."""
     root = Path(reference).expanduser()
     if _is_named(reference) or not root.exists() or (root / "images.npy").exists():
-        return open_images(reference, "test", side=side)
+        return open_images(reference, "test", preprocessing=preprocessing)
     if (root / "labels.npy").exists():
         return Cifar10C(root, clean=None if clean is None else open_images(clean, "test"))
     if any((folder / "1").is_dir() for folder in root.glob("*")):
         return ImageNetC(root, clean=clean)
-    return open_images(reference, "test", side=side)
+    return open_images(reference, "test", preprocessing=preprocessing)
 
 
-def open_images(reference: str, part: str, *, side: int | None = None) -> Images:
+def open_images(reference: str, part: str, *, preprocessing: Preprocessing | None = None) -> Images:
     """Labelled images by reference; `part` ("test" or "validation") is for the data sets that have parts."""
     kind, _, path = reference.partition(":")
     if reference == "sample":
@@ -124,7 +127,9 @@ def open_images(reference: str, part: str, *, side: int | None = None) -> Images
         raise EvaluationError(f"data {reference!r} is neither sample, cifar10, cifar10:PATH nor a folder that exists.")
     if (root / "images.npy").exists():
         return from_npy(root)
-    return from_folder(root, side)
+    if preprocessing is None:
+        return from_folder(root)
+    return from_folder(root, preprocessing.size, resize=preprocessing.resize, interpolation=preprocessing.interpolation)
 
 
 def _is_named(reference: str) -> bool:
