@@ -6,7 +6,7 @@ memory does not grow with the number of pictures, and gets its name when all are
 
 Threads decode, not processes: Pillow lets go of the interpreter while it decodes and resizes, so that threads keep
 all cores busy and nothing is copied between processes (`benchmarks/decoding.py` measures both). Channels come first
-in the file: a batch is then picked by copying whole rows, some fifty times faster than by turning each picture round.
+in the file: a batch is then picked by copying whole rows instead of turning each picture round, every time anew.
 """
 
 from __future__ import annotations
