@@ -22,8 +22,9 @@ ROOMS = [
     "evaluation",
     "diagnostics",
     "training",
-    "paper",
     "report",
+    "paper",
+    "commands",
     "cli",
 ]
 HEAVY = ["pandas", "altair", "optuna", "triton", "timm", "torchvision", "scipy.stats", "predbn.training"]

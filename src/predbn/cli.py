@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from . import __version__
+from .commands.diagnose import diagnose_command
 from .commands.evaluate import engine_on, evaluate_command
 from .commands.output import Json, Quiet
 from .commands.paper import paper_app
 from .commands.results import results_app
 from .data.command import data_app
-from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
 

@@ -62,7 +62,7 @@ def test_what_a_folder_holds_is_seen(tmp_path):
     np.save(tmp_path / "npy" / "images.npy", np.zeros((4, 32, 32, 3), np.uint8))
     np.save(tmp_path / "npy" / "labels.npy", np.arange(4))
     assert isinstance(open_source(str(tmp_path / "npy")), Images)
-    for folder in ("classes/cat", "classes/dog", "c/fog/1/cat"):
+    for folder in ("classes/cat", "classes/dog", *(f"c/fog/{severity}/cat" for severity in range(1, 6))):
         (tmp_path / folder).mkdir(parents=True)
         Image.new("RGB", (40, 36)).save(tmp_path / folder / "a.png")
     opened = open_source(str(tmp_path / "classes"), preprocessing=SIGNED)

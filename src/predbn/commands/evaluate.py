@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 
 from .output import Json, Quiet, console_for, progress_bar
+from .preprocessing import preprocessing_of
 
 if TYPE_CHECKING:
     from predbn.evaluation import Engine, Plan
-    from predbn.models import Preprocessing
 
 __all__ = ["engine_on", "evaluate_command"]
 
@@ -109,7 +109,7 @@ def evaluate_command(
             raise typer.BadParameter(
                 "name a model, such as zoo:resnet20-cifar10/batch/0, or give a --plan.", param_hint="--model"
             )
-        prepared = _preprocessing(mean, std, size)
+        prepared = preprocessing_of(mean, std, size)
         given: dict[str, Any] = {
             "shifts": shift,
             "severities": severity,
@@ -187,40 +187,3 @@ def _batch_size(text: str) -> int | str:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--batch-size") from None
-
-
-def _preprocessing(mean: str | None, std: str | None, size: str | None) -> Preprocessing | None:
-    """What --mean, --std and --size say together; pixels are scaled to 0 to 1 first, as torchvision does."""
-    from predbn.models import Preprocessing
-
-    if mean is None and std is None and size is None:
-        return None
-    if size is None:
-        raise typer.BadParameter("say the size of the pictures too, as in --size 224.", param_hint="--size")
-    height, _, width = size.partition("x")
-    try:
-        sides = int(height), int(width or height)
-    except ValueError:
-        raise typer.BadParameter(f"{size!r} is no size: write 224 or 224x192.", param_hint="--size") from None
-    means, stds = _channels(mean or "0", "--mean"), _channels(std or "1", "--std")
-    if max(means) > 1 or min(stds) <= 0:
-        raise typer.BadParameter(
-            "means lie between 0 and 1 and deviations above 0, as in --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225.",
-            param_hint="--mean",
-        )
-    scaled = [(255 * a, 255 * b, 255 * c) for a, b, c in (means, stds)]
-    return Preprocessing(sides, scaled[0], scaled[1])
-
-
-def _channels(text: str, option: str) -> tuple[float, float, float]:
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) == 1:
-        values *= 3
-    if len(values) != 3:
-        raise typer.BadParameter(
-            f"{text!r} is not one number or three, as in 0.5 or 0.485,0.456,0.406.", param_hint=option
-        )
-    return values[0], values[1], values[2]

@@ -46,7 +46,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
 def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
     code = "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 4))\n"
     (tmp_path / "mine_without_norm.py").write_text(code)
-    prepared = ["--mean", "128,128,128", "--std", "64,64,64", "--size", "32"]
+    prepared = ["--mean", "0.5", "--std", "0.25", "--size", "32"]
     asked = ["diagnose", "--model", "mine_without_norm:build", "--data", "sample", "--quiet", *prepared, *SMALL]
     result = run.invoke(app, asked)
     assert result.exit_code == 0, result.output
@@ -64,8 +64,8 @@ def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
         (["--data", "sample", "--corruption", "fogg"], 2, "did you mean 'fog'"),
         (["--data", "sample", "--severity", "6"], 2, "severity"),
         (["--data", "sample", "--batch-size", "0"], 2, "batch-size"),
-        (["--data", "sample", "--mean", "1,2,3"], 2, "together"),
-        (["--data", "sample", "--mean", "1,2", "--std", "1,1,1", "--size", "8"], 2, "three numbers"),
+        (["--data", "sample", "--mean", "0.5"], 2, "size"),
+        (["--data", "sample", "--mean", "0.1,0.2", "--size", "8"], 2, "or three"),
         (["--data", "sample", "--device", "gpu"], 2, "is not cuda"),
         ([], 2, "--data"),
     ],

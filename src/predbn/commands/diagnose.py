@@ -1,7 +1,4 @@
-"""`predbn diagnose`: look into a model on shifted data.
-
-A command belongs to the command line, which knows all rooms; it writes its page with the report's.
-"""
+"""`predbn diagnose`: look into a model on shifted data."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from .preprocessing import preprocessing_of
 
 __all__ = ["diagnose_command"]
 
@@ -36,9 +35,11 @@ def diagnose_command(
         str | None, typer.Option(help="Module whose input is the embedding; the last linear layer unless given.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="State dict for a function of yours.")] = None,
-    mean: Annotated[str | None, typer.Option(help="Its pixel means, such as 123.7,116.8,103.9.")] = None,
-    std: Annotated[str | None, typer.Option(help="Its pixel standard deviations.")] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Its height and width.")] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Its means by channel on the scale of 0 to 1, as 0.485,0.456,0.406.")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="Its standard deviations, on the same scale.")] = None,
+    size: Annotated[str | None, typer.Option(help="Its height and width: 224, or 224x192.")] = None,
     device: Annotated[str, typer.Option(help="cuda, cpu, or auto for the GPU where there is one.")] = "auto",
     seed: Annotated[int, typer.Option(help="What all draws follow from.")] = 0,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("diagnosis.html"),
@@ -61,7 +62,7 @@ def diagnose_command(
     from predbn.norm.strategies import find as find_strategy
     from predbn.shifts.corrupt import find as find_corruption
 
-    prepared, place = _preprocessing(mean, std, size), _device(device)
+    prepared, place = preprocessing_of(mean, std, size), _device(device)
     with _usage("--strategy"):
         find_strategy(strategy)
     with _usage("--corruption"):
@@ -93,10 +94,9 @@ def _run(classifier: Any, asked: dict[str, Any], out: Path, as_json: bool, quiet
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     from predbn import __version__
+    from predbn.diagnostics import diagnose
+    from predbn.diagnostics.sources import open_data
     from predbn.report import write_diagnosis
-
-    from .diagnose import diagnose
-    from .sources import open_data
 
     stated = classifier.description.preprocessing
     options = {"most": asked["images"], "seed": asked["seed"]}
@@ -134,27 +134,6 @@ def _usage(option: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
-
-
-def _preprocessing(mean: str | None, std: str | None, size: int | None) -> Any:
-    """What --mean, --std and --size say together; none of them, or all."""
-    from predbn.models import Preprocessing
-
-    if mean is None and std is None and size is None:
-        return None
-    if mean is None or std is None or size is None:
-        raise typer.BadParameter("give --mean, --std and --size together, or none of them.", param_hint="--mean")
-    return Preprocessing((size, size), _three(mean, "--mean"), _three(std, "--std"))
-
-
-def _three(text: str, option: str) -> tuple[float, float, float]:
-    try:
-        first, second, third = (float(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not three numbers, such as 127.5,127.5,127.5.", param_hint=option
-        ) from None
-    return first, second, third
 
 
 def _device(name: str) -> Any:
