@@ -97,6 +97,19 @@ def _learnable(images):
     return type(images)(images.images, labels, images.index, images.classes, images.name)
 
 
+def test_a_temperature_is_fitted_on_one_core_so_that_their_number_changes_no_bit(monkeypatch):
+    cores = []
+
+    def fit(logits, labels):
+        cores.append(torch.get_num_threads())
+        return Temperature(2.0)
+
+    monkeypatch.setattr(Temperature, "fit", staticmethod(fit))
+    made = job(methods=("temperature",), strategies=("batch",), batch_sizes=(50,))
+    made.worker.do(made.temperature_units([])[0])
+    assert cores == [1]
+
+
 def test_tuned_eps_and_temperature_reach_the_rows():
     made = job()
     fits = (Fit("t/0", "batch[eps=tuned]", 50, "eps", 0.3), Fit("t/0", "batch[eps=tuned]", 50, "temperature", 3.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -145,7 +146,8 @@ class Worker:
             watch.see(unit.model, logits, self._index(batches))
             watch.check()
             labels = torch.cat([batch.labels for batch in batches])
-            value = Temperature.fit(logits.float().cpu(), labels.cpu()).value
+            fit = partial(Temperature.fit, labels=labels.cpu())
+            value = each_on_one_core(fit, [logits.float().cpu()])[0].value
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
 
     def _tuned(self, unit: FitUnit, batches: _Batches) -> float | None:
