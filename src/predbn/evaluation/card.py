@@ -16,12 +16,12 @@ from .plan import Plan
 from .provenance import commit
 from .units import Fit
 
-__all__ = ["check_same", "joined", "make_card", "to_json"]
+__all__ = ["check_same", "hardware_of", "joined", "make_card", "to_json", "versions"]
 
 _PACKAGES = ("predbn", "torch", "numpy", "scipy", "opencv-python-headless", "Pillow")
 
 
-def make_card(plan: Plan, context: Mapping[str, Any], device: str, fits: list[Fit]) -> dict[str, Any]:
+def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any], fits: list[Fit]) -> dict[str, Any]:
     """The card as plain data."""
     return {
         **context,
@@ -39,8 +39,8 @@ def make_card(plan: Plan, context: Mapping[str, Any], device: str, fits: list[Fi
             "metrics": "summed as whole numbers: exact, in any order",
         },
         **({"fits": [fit._asdict() for fit in fits]} if fits else {}),
-        "software": {"commit": commit(), "python": platform.python_version(), **_versions()},
-        "hardware": _hardware(device),
+        "software": {"commit": commit(), "python": platform.python_version(), **versions()},
+        "hardware": dict(hardware),
     }
 
 
@@ -94,7 +94,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:16]}…"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of all that has a say in the values."""
     found = {}
     for name in _PACKAGES:
         try:
@@ -104,7 +105,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _hardware(device: str) -> dict[str, Any]:
+def hardware_of(device: str) -> dict[str, Any]:
+    """What this process computes on."""
     known: dict[str, Any] = {"machine": platform.machine(), "system": platform.system()}
     if torch.device(device).type == "cuda":
         known["gpu"] = torch.cuda.get_device_name(device)

@@ -21,7 +21,8 @@ class Engine(Protocol):
     """Does units anywhere and yields their results as they finish, in any order.
 
     `job.worker` opens in the process that asks for it what units need, once; `job.worker.do(unit)` does one. A job
-    and its units can be pickled. `device` is where units are computed, as torch writes it.
+    and its units can be pickled. `device` is where units are computed, as torch writes it. An engine that computes
+    elsewhere than on this machine has a method `hardware`, whose plain data goes into the run card.
     """
 
     device: str

@@ -91,7 +91,7 @@ class Job:
     def _preprocessing(self) -> Preprocessing:
         """How the models want pictures framed: all alike, since they are decoded once."""
         names = [members[0] for members in self.members.values()]
-        found = {name: self._shelf.model(name).description.preprocessing for name in names}
+        found = {name: self._shelf.original(name).description.preprocessing for name in names}
         first = found[names[0]]
         for name, other in found.items():
             if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from predbn.data import Images, Shifted
 from predbn.models import Classifier
 
-from .card import check_same, joined, make_card, to_json
+from .card import check_same, hardware_of, joined, make_card, to_json
 from .engines import Engine, InProcess
 from .job import Job
 from .plan import Plan
@@ -50,14 +51,19 @@ def evaluate(
             check_same(str(out), before, context)
             context = joined(before, context)
         store.write_text("plan.toml", write_plan(plan))
-        store.write_text("card.json", to_json(make_card(plan, context, engine.device, store.fits())))
+        store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
         run = _Run(engine, job, store, progress)
         run.compute(run.missing(job.eps_units()))
         run.compute(run.missing(job.temperature_units(store.fits())))
         run.compute(job.split_units(store.fits(), store.done()))
         store.merge()
-        store.write_text("card.json", to_json(make_card(plan, context, engine.device, store.fits())))
+        store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
     return Results.load(out)
+
+
+def _hardware(engine: Engine) -> dict[str, Any]:
+    told = getattr(engine, "hardware", None)
+    return hardware_of(engine.device) if told is None else told()
 
 
 class _Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -50,18 +51,30 @@ class Shelf:
         given: Mapping[str, Classifier] | None = None,
         room: int = ROOM,
     ) -> None:
-        self._members, self._given, self._room = dict(members), dict(given or {}), room
+        self._members, self._given, self._room = dict(members), given or {}, room
         self._device, self._precision = torch.device(device), precision
         self._models: OrderedDict[str, Classifier] = OrderedDict()
         self._bytes: dict[str, int] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
-        self.desk = Desk() if self._device.type == "cuda" else None
+
+    @cached_property
+    def desk(self) -> Desk | None:
+        """Where the graphs of a GPU find their images; made when it is first needed, for a process that only plans
+        what others compute may have no GPU."""
+        return Desk() if self._device.type == "cuda" else None
+
+    def original(self, name: str) -> Classifier:
+        """The model as it was given or is loaded, neither prepared nor kept."""
+        if name in self._given:
+            return self._given[name].eval()
+        member = self._members[name]
+        return models.load(member.reference, weights=member.weights, preprocessing=member.preprocessing)
 
     def model(self, name: str) -> Classifier:
         """The model, in the plan's precision, on the device."""
         if name not in self._models:
-            classifier = self._load(name)
+            classifier = prepare(self.original(name).to(self._device), self._precision)
             tensors = (*classifier.parameters(), *classifier.buffers())
             self._bytes[name] = sum(tensor.nbytes for tensor in tensors)
             self._models[name] = classifier
@@ -96,7 +109,7 @@ class Shelf:
 
     def describe(self, name: str) -> dict[str, Any]:
         """What a model is, for the run card: classes, preprocessing, card, and the sum of its tensors as loaded."""
-        classifier = self._load(name, prepared=False)
+        classifier = self.original(name)
         digest = hashlib.sha256()
         for key, tensor in sorted(classifier.state_dict().items()):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -108,16 +121,6 @@ class Shelf:
             "preprocessing": known.preprocessing.describe(),
             "card": known.card,
         }
-
-    def _load(self, name: str, *, prepared: bool = True) -> Classifier:
-        if name in self._given:
-            classifier = self._given[name].eval()
-        else:
-            member = self._members[name]
-            classifier = models.load(member.reference, weights=member.weights, preprocessing=member.preprocessing)
-        if not prepared:
-            return classifier
-        return prepare(classifier.to(self._device), self._precision)
 
     def _make_room(self) -> None:
         while len(self._models) > 1 and sum(self._bytes[name] for name in self._models) > self._room:

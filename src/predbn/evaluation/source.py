@@ -33,7 +33,7 @@ class Source:
     def __init__(
         self, data: Images | Shifted, *, images: int | None = None, device: torch.device | str = "cpu"
     ) -> None:
-        self.device = torch.device(device)
+        self.data, self.device = data, torch.device(device)
         self._clean = data if isinstance(data, Images) else None
         shifted: Shifted = Corrupted(data) if isinstance(data, Images) else data
         self._shifted, self._images = shifted, images
