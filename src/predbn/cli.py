@@ -10,7 +10,8 @@ import typer
 
 from . import __version__
 from .commands.diagnose import diagnose_command
-from .commands.evaluate import engine_on, evaluate_command
+from .commands.engines import engine_on
+from .commands.evaluate import evaluate_command
 from .commands.output import Json, Quiet
 from .commands.paper import paper_app
 from .commands.results import results_app

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from .engines import Address, CpusPerWorker, EngineName, EngineOption, GpusPerWorker, engine_of
 from .output import Json, Quiet, console_for, progress_bar
 from .preprocessing import preprocessing_of
 
 if TYPE_CHECKING:
-    from predbn.evaluation import Engine, Plan
+    from predbn.evaluation import Plan
 
-__all__ = ["engine_on", "evaluate_command"]
+__all__ = ["evaluate_command"]
 
 
 def evaluate_command(
@@ -77,6 +78,10 @@ def evaluate_command(
     bins: Annotated[int, typer.Option(help="Bins of the ECE.")] = 10,
     plan: Annotated[Path | None, typer.Option(help="A plan in TOML, in place of all options above.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    engine: EngineOption = EngineName.in_process,
+    address: Address = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
     out: Annotated[Path, typer.Option(help="Folder for the results; it is continued where it holds some.")] = Path(
         "predbn-run"
     ),
@@ -96,10 +101,11 @@ def evaluate_command(
     --std 0.229,0.224,0.225 --size 224 --batch-size 100
 
     predbn evaluate --plan plan.toml --out run
+
+    predbn evaluate --plan plan.toml --engine ray --address auto
     """
     from predbn.evaluation import Model, evaluate
 
-    engine = engine_on(device)
     if plan is not None:
         if model:
             raise typer.BadParameter("a plan names its own models: leave out --model, or --plan.", param_hint="--plan")
@@ -130,8 +136,11 @@ def evaluate_command(
             **{name: value for name, value in given.items() if value},
         )
     console = console_for(quiet or as_json)
-    with progress_bar(console, "evaluating") as progress:
-        results = evaluate(chosen, out, engine=engine, progress=progress)
+    with (
+        engine_of(engine, device, address, cpus_per_worker, gpus_per_worker) as doer,
+        progress_bar(console, "evaluating") as progress,
+    ):
+        results = evaluate(chosen, out, engine=doer, progress=progress)
     written = [f"results in {out}"]
     if report:
         from predbn import report as reports
@@ -146,19 +155,6 @@ def evaluate_command(
 
     print_results(console, results)
     console.print(f"[dim]{escape(', '.join(written))}[/dim]", soft_wrap=True)
-
-
-def engine_on(device: str) -> Engine:
-    """The engine for a device; one that is not there is a wrong argument."""
-    import torch
-
-    from predbn.evaluation import EvaluationError, InProcess
-
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    try:
-        return InProcess(name)
-    except EvaluationError as error:
-        raise typer.BadParameter(str(error), param_hint="--device") from None
 
 
 def _made(**given: Any) -> Plan:

@@ -11,7 +11,7 @@ from rich import box
 from rich.padding import Padding
 from rich.table import Table
 
-from .evaluate import engine_on
+from .engines import engine_on
 from .output import Json, Quiet, console_for, progress_bar
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from .errors import EvaluationError
 from .job import Job
 from .plan import Model, Plan
 from .plan_file import read_plan, write_plan
+from .ray_engine import RayEngine
 from .results import Results
 from .run import evaluate
 from .settings import Setting
@@ -25,6 +26,7 @@ __all__ = [
     "Job",
     "Model",
     "Plan",
+    "RayEngine",
     "Results",
     "Row",
     "Setting",
