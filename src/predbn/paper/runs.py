@@ -73,5 +73,9 @@ class Runs:
 
 
 def _families(references: list[str]) -> str:
-    """The kinds of network, without their seeds."""
-    return ", ".join(dict.fromkeys(reference.rpartition("/")[0] for reference in references))
+    """The kinds of network, without their seeds: `resnet20-cifar10 with instance, layer`."""
+    kinds: dict[str, dict[str, None]] = {}
+    for reference in references:
+        architecture, kind, _ = reference.split("/")
+        kinds.setdefault(architecture, {})[kind] = None
+    return "; ".join(f"{architecture} with {', '.join(found)}" for architecture, found in kinds.items())
