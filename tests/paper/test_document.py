@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from predbn.paper import PLANS, Runs, document, headline_table, verify, write_document
+from predbn.paper import PLANS, PaperError, Runs, document, headline_table, save_figures, verify, write_document
 from predbn.paper.runs import RESULTS
 
 from .world import World
@@ -50,6 +50,16 @@ def test_links_are_relative_to_the_document(tmp_path):
     runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "methods")))
     path = write_document(tmp_path / "docs" / "replication.md", runs, figures=tmp_path / "docs" / "figures")
     assert "](figures/C1-methods-Brier-score.svg)" in path.read_text()
+
+
+def test_a_folder_without_results_is_refused(nothing, tmp_path):
+    for write in (
+        document,
+        lambda runs: save_figures(tmp_path, runs),
+        lambda runs: write_document(tmp_path / "d", runs),
+    ):
+        with pytest.raises(PaperError, match="holds no results: make some with predbn paper run"):
+            write(nothing)
 
 
 @pytest.mark.skipif(not (ROOT / RESULTS).is_dir(), reason="there are no committed results yet")

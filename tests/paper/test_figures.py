@@ -7,6 +7,8 @@ import pytest
 from predbn.paper import EXPERIMENTS, save_figures
 from predbn.paper.figures import PAGE
 
+from ..report import browser
+
 DRAWN = [experiment for experiment in EXPERIMENTS.values() if experiment.plans]
 
 
@@ -54,3 +56,14 @@ def test_they_are_saved_with_a_page(as_the_paper, tmp_path):
     assert "Prediction statistics in the last batch norm layer alone" in page
     assert "there are no results on ImageNet-C" in page
     assert (tmp_path / "C7-last-layer-ECE.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.skipif(browser.find_chromium() is None, reason="no Chromium on this machine")
+def test_the_page_draws_every_figure_without_a_complaint(as_the_paper, tmp_path):
+    page = save_figures(tmp_path, as_the_paper, ["C5", "C7", "D2", "D4"], suffixes=())[-1]
+    asked = (
+        "return { drawn: document.querySelectorAll('figure svg').length, wide: document.documentElement.scrollWidth };"
+    )
+    seen = browser.ask(page, asked)
+    assert (seen["drawn"], seen["complaints"], seen["fetched"]) == (4, [], [])
+    assert seen["wide"] <= 1000

@@ -46,8 +46,8 @@ def test_the_unit_is_what_was_asked_for(as_the_paper):
 @pytest.mark.parametrize(
     ("series", "message"),
     [
-        (Series("x", "methods", "ema"), "methods has no x"),
-        (Series("x", "methods", "train", network="zoo:resnet20-cifar10/group"), "methods has no x"),
+        (Series("x", "methods", "ema"), "has no"),
+        (Series("x", "methods", "train", network="zoo:resnet20-cifar10/none"), "zoo has no resnet20-cifar10/none/0"),
         (Series("x", "eps", "batch[eps=0.1]"), "lacks severities"),
     ],
 )

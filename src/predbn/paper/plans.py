@@ -157,7 +157,7 @@ PLANS = {
             INSIDE,
             "activations, embeddings and logits of one network of every kind on every split",
             _INSIDE,
-            _small(_INSIDE, severities=(5,)),
+            _small(_INSIDE, severities=(5,), images=QUICK_IMAGES // 2),
         ),
     )
 }

@@ -10,7 +10,7 @@ import pandas as pd
 
 from predbn.evaluation import Results
 
-from .errors import NotMeasured
+from .errors import NotMeasured, PaperError
 from .networks import missing
 from .plans import PLANS
 
@@ -54,6 +54,11 @@ class Runs:
     def measured(self) -> list[str]:
         """The plans that have been carried out to their end."""
         return [name for name in PLANS if (self.folder / name / "results.parquet").is_file()]
+
+    def check(self) -> None:
+        """Refuse a folder in which nothing is measured."""
+        if not self.measured:
+            raise PaperError(f"{self.folder} holds no results: make some with predbn paper run, or name another.")
 
     @cached_property
     def is_quick(self) -> bool:

@@ -46,8 +46,8 @@ def curves(
     x = alt.X(
         f"{by}:Q",
         title=title,
-        scale=alt.Scale(type="log" if log else "linear", nice=False, zero=False),
-        axis=alt.Axis(grid=False, format="~e" if log else "~g", tickCount=8),
+        scale=alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False),
+        axis=alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8),
     )
     scale = alt.Scale(type="log") if log_value else alt.Scale(zero=known.better == "lower")
     number = "~e" if log_value else known.axis_format
