@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan, Setting
 from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
-from predbn.paper.plans import PaperPlan
+from predbn.paper.inside import HISTOGRAMS, SPECTRA
+from predbn.paper.networks import WITH_BATCH_NORM
+from predbn.paper.plans import INSIDE, PaperPlan
 from predbn.shifts import names
 
 IMAGES = 10_000
@@ -50,7 +52,7 @@ class World:
 
     def ece(self, kind: str, method: str, setting: Setting, accuracy: float) -> float:
         share = {"vanilla": 0.6, "temperature": 0.45, "ensemble": 0.3}[method]
-        share *= 0.15 if kind == "instance" else 1.0
+        share *= 0.1 if kind == "instance" else 1.0
         adapted = not setting.strategy.is_identity
         if adapted and setting.layers != "last":
             share *= 1 - 0.4 * self.effect
@@ -74,8 +76,22 @@ class World:
             accuracy = min(max(accuracy, 0.1), 0.99)
             ece = self.ece(kind, key["method"], setting, accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
+            if plan is PLANS[INSIDE].full or plan is PLANS[INSIDE].quick:
+                metrics = self.inside(setting, hard, key["severity"], 1 - accuracy)
             for metric, value in metrics.items():
                 yield {**key, "metric": metric, "value": value}
+
+    def inside(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
+        """What is measured inside: it grows with the error, and prediction statistics take most of it away."""
+        moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.9 * self.effect)
+        return {
+            "divergence": 0.1 + 4 * moved + error,
+            "distance": 0.05 + 0.2 * moved,
+            "outside": 0.001 + 0.01 * moved,
+            "spectrum_gap": 0.1 + 0.3 * moved,
+            "logit_gap": 0.1 + 0.3 * moved,
+            "logit_size": 5 + moved,
+        }
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
@@ -88,8 +104,29 @@ class World:
         rows = list(self.rows(plan.of(quick)))
         pq.write_table(pa.Table.from_pylist(rows, RESULTS), folder / "results.parquet")
         pq.write_table(RELIABILITY.empty_table(), folder / "reliability.parquet")
+        if plan.name == INSIDE:
+            _write_inside(folder)
         card = {"paper": {"plan": plan.name, "quick": quick}, "data": {"name": "made up", "images": IMAGES}}
         (folder / "card.json").write_text(json.dumps(card))
+
+
+def _write_inside(folder: Path) -> None:
+    """Distributions and spectra: normal ones, that of train BN moved."""
+    histograms, spectra = [], []
+    places = {"norm1": 4, "layer2.0.norm1": 4, "layer3.2.norm2": 4, "embeddings": 4, "logits": 10}
+    for series, moved in (("training", 0.0), ("train", 1.5), ("batch", 0.1)):
+        shared = {"model": f"{WITH_BATCH_NORM}/0", "series": series}
+        for place, channels in places.items():
+            for channel in range(channels):
+                for x in np.linspace(-4, 4, 41):
+                    density = math.exp(-((x - moved) ** 2) / 2)
+                    histograms.append({**shared, "place": place, "channel": channel, "x": x, "density": density})
+        for place, dimensions in (("embeddings", 64), ("logits", 10)):
+            for rank in range(1, dimensions + 1):
+                value = 20 * math.exp(-0.3 * rank * (1 + moved))
+                spectra.append({**shared, "place": place, "rank": rank, "value": value})
+    pq.write_table(pa.Table.from_pylist(histograms, HISTOGRAMS), folder / "histograms.parquet")
+    pq.write_table(pa.Table.from_pylist(spectra, SPECTRA), folder / "spectra.parquet")
 
 
 def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
@@ -100,7 +137,8 @@ def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
         members = [f"{network}/{n}" for n in range(10 if seed == "*" else 3)] if not seed.isdigit() else [model.name]
         for method in plan.methods:
             for name in [model.name] if method == "ensemble" else members:
-                for strategy in plan.strategies:
+                has_layers = name.split("/")[1] in ("batch", "last")
+                for strategy in plan.strategies if has_layers else ("train",):
                     for size in plan.batch_sizes:
                         for corruption in corruptions:
                             for severity in (0,) if corruption == "clean" else plan.severities:

@@ -27,6 +27,7 @@ DISCUSSION = "discussion.md"
 
 def document(runs: Runs, *, figures: str | None = None) -> str:
     """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
+    runs.check()
     found = verify(runs)
     notes = _discussion(runs.folder / DISCUSSION)
     parts = [_head(runs, found), _overview(found)]

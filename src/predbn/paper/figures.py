@@ -9,7 +9,7 @@ from pathlib import Path
 
 from predbn.report.card import card_html
 from predbn.report.panels import Panel, save_panels
-from predbn.report.save import store
+from predbn.report.save import store, suffix_of
 from predbn.report.shell import figure_html, render
 
 from .claims import Finding
@@ -28,6 +28,9 @@ def save_figures(
     folder: str | Path, runs: Runs, ids: Sequence[str] = (), *, suffixes: Sequence[str] = (".svg", ".pdf")
 ) -> list[Path]:
     """Write every figure that can be drawn from results in every form asked for, and all of them as one HTML page."""
+    for suffix in suffixes:
+        suffix_of(Path(f"figure{suffix}"))
+    runs.check()
     drawn = {experiment: experiment.panels(runs) for experiment in choose(ids)}
     named = [
         replace(panel, name=f"{experiment.id}-{panel.name}") for experiment, panels in drawn.items() for panel in panels

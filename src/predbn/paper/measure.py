@@ -7,7 +7,9 @@ s = −1 where lower is better.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from scipy.stats import rankdata
 
 from predbn.metrics import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
 from predbn.report.meanings import meaning
@@ -16,8 +18,9 @@ from .claims import Measurement, Side
 from .runs import Runs
 from .series import SHIFTED, Over, Series, Severities, paired
 
-__all__ = ["gain", "mean", "share", "signed", "unit"]
+__all__ = ["gain", "mean", "rank_correlation", "share", "signed", "unit"]
 
+_RESAMPLES, _LEVEL = 2_000, 0.95
 _MANY = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
 
 
@@ -36,7 +39,7 @@ def gain(
     """By how much `first` is better than `second`, pair by pair."""
     table = paired(runs, (first, second), metric, severities, over=over)
     sides = [meaning(metric).sign * table[each.label].to_numpy() for each in (first, second)]
-    what = f"{meaning(metric).label}: gain of {first.label} over {second.label}{where}{unit(metric)}"
+    what = f"{meaning(metric).label}{unit(metric)}: {first.label} over {second.label}{where}"
     return _measurement(what, bootstrap_difference(*sides), side, bound, len(table), over, metric)
 
 
@@ -71,6 +74,26 @@ def share(
         estimate = float(part.mean() / whole.mean()) if whole.mean() else np.nan
         interval = Interval(estimate, -np.inf, np.inf, whole_mean.level)
     return Measurement(f"{what}, %", interval, side, bound, len(part), _MANY[over], scale=100, digits=0)
+
+
+def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, bound: float = 0.0) -> Measurement:
+    """Spearman's rank correlation of the columns divergence and value over splits.
+
+    The interval is a percentile bootstrap that draws whole corruptions with replacement, for the severities of one
+    are not independent of each other.
+    """
+    places = list(splits.groupby("corruption").indices.values())
+    x, y = splits["divergence"].to_numpy(), splits["value"].to_numpy()
+    generator = np.random.default_rng(0)
+
+    def correlation(which: npt.NDArray[np.int64]) -> float:
+        return float(np.corrcoef(rankdata(x[which]), rankdata(y[which]))[0, 1])
+
+    drawn = (generator.integers(len(places), size=len(places)) for _ in range(_RESAMPLES))
+    found = [correlation(np.concatenate([places[number] for number in which])) for which in drawn]
+    low, high = np.nanquantile(found, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    interval = Interval(correlation(np.arange(len(x))), float(low), float(high), _LEVEL)
+    return Measurement(what, interval, side, bound, len(places), "corruptions", digits=2)
 
 
 def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from predbn.evaluation import Model, Plan
 
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
-__all__ = ["BATCH_SIZES", "EPS", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
+__all__ = ["BATCH_SIZES", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 200, 500)
 EPS = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
@@ -22,6 +22,9 @@ LARGE_EPS = 1e-1
 
 SEEDS = 3
 """Networks of a kind, wherever the paper shows single models."""
+
+INSIDE = "inside"
+"""The plan that is carried out by looking into the networks rather than at their predictions."""
 
 QUICK_IMAGES = 200
 _QUICK_BATCH = 100
@@ -98,6 +101,11 @@ _EPS = Plan(
 )
 _NORMALISATIONS = Plan(models=_models(*_OTHERS), data="cifar10", strategies=("train",))
 _ONE_LAYER = Plan(models=_models(*seeds_of(ONE_LAYER, SEEDS)), data="cifar10", strategies=("train", "batch"))
+_INSIDE = Plan(
+    models=_models(*(f"{network}/0" for network in (WITH_BATCH_NORM, *NORMALISED, FIXUP, ONE_LAYER))),
+    data="cifar10",
+    strategies=("train", "batch"),
+)
 
 PLANS = {
     plan.name: plan
@@ -144,6 +152,12 @@ PLANS = {
             "networks whose one batch norm stands before the final linear layer",
             _ONE_LAYER,
             _small(_ONE_LAYER, models=_models(f"{ONE_LAYER}/0")),
+        ),
+        PaperPlan(
+            INSIDE,
+            "activations, embeddings and logits of one network of every kind on every split",
+            _INSIDE,
+            _small(_INSIDE, severities=(5,), images=QUICK_IMAGES // 2),
         ),
     )
 }

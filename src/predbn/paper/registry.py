@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from .errors import PaperError
 from .experiment import Experiment
-from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, elsewhere
+from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere
 
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.id: experiment
     for experiment in (
-        *(module.EXPERIMENT for module in (c1, c2, c3, c4, c5, c6, c7, c8)),
+        *(module.EXPERIMENT for module in (c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4)),
         *elsewhere.EXPERIMENTS,
     )
 }

@@ -11,8 +11,9 @@ from predbn.evaluation import Engine, Results, evaluate
 from predbn.shifts.files import finish, part_of
 
 from .errors import PaperError
+from .inside import look_inside
 from .networks import missing, open_variants
-from .plans import PLANS
+from .plans import INSIDE, PLANS
 
 __all__ = ["Progress", "run_plan", "run_plans"]
 
@@ -59,7 +60,8 @@ def run_plan(
     gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
     if there:
         plan = replace(plan, models=there)
-        evaluate(plan, out, engine=engine, models=open_variants(there), progress=progress)
+        carry_out = look_inside if name == INSIDE else evaluate
+        carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
         _mark(out, name, quick)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from predbn.evaluation import Results
 
-from .errors import NotMeasured
+from .errors import NotMeasured, PaperError
 from .networks import missing
 from .plans import PLANS
 
@@ -55,6 +55,11 @@ class Runs:
         """The plans that have been carried out to their end."""
         return [name for name in PLANS if (self.folder / name / "results.parquet").is_file()]
 
+    def check(self) -> None:
+        """Refuse a folder in which nothing is measured."""
+        if not self.measured:
+            raise PaperError(f"{self.folder} holds no results: make some with predbn paper run, or name another.")
+
     @cached_property
     def is_quick(self) -> bool:
         """Whether any of the runs is a quick one, on a part of the data."""
@@ -73,5 +78,9 @@ class Runs:
 
 
 def _families(references: list[str]) -> str:
-    """The kinds of network, without their seeds."""
-    return ", ".join(dict.fromkeys(reference.rpartition("/")[0] for reference in references))
+    """The kinds of network, without their seeds: `resnet20-cifar10 with instance, layer`."""
+    kinds: dict[str, dict[str, None]] = {}
+    for reference in references:
+        architecture, kind, _ = reference.split("/")
+        kinds.setdefault(architecture, {})[kind] = None
+    return "; ".join(f"{architecture} with {', '.join(found)}" for architecture, found in kinds.items())

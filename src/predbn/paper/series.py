@@ -8,10 +8,10 @@ from typing import Literal
 
 import pandas as pd
 
-from predbn.evaluation import Setting
+from predbn.evaluation import Model, Setting
 
 from .errors import NotMeasured
-from .networks import WITH_BATCH_NORM
+from .networks import WITH_BATCH_NORM, missing
 from .runs import Runs
 
 __all__ = ["CLEAN", "EVERY", "METRICS", "SHIFTED", "TOP", "Over", "Series", "Severities", "paired"]
@@ -73,7 +73,9 @@ class Series:
             chosen &= frame["corruption"] == self.mixture
         rows: pd.DataFrame = frame[chosen]
         if rows.empty:
-            raise NotMeasured(f"the run of the plan {self.plan} has no {self.label}")
+            lacking = missing(Model(f"{self.network}/0"))
+            where = f"the run of the plan {self.plan} has no {self.label}"
+            raise NotMeasured(where if lacking is None else f"the zoo has no {lacking}")
         return rows
 
 

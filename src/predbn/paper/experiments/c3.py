@@ -56,7 +56,7 @@ def _boxes(runs: Runs, metric: str, severity: int) -> Variant:
             place = means["batch_size"].map(lambda size: order[-1] if size == sizes.max() else str(size))
         what = means["corruption"].map(lambda name: readable(str(name)))
         parts.append(means.assign(series=look.series, what=what, batch_size=place))
-    places = Places("batch_size", "images in a prediction batch", order)
+    places = Places("batch_size", "images in a prediction batch", order, shared=False)
     return Variant(box_chart(pd.concat(parts, ignore_index=True), metric, LOOKS, places=places), list(LOOKS))
 
 

@@ -24,12 +24,14 @@ OVER = ("corruption", "model", "seed")
 
 @dataclass(frozen=True)
 class Places:
-    """What stands on the x axis: the column, its title, the order of its values, and an expression for their labels."""
+    """What stands on the x axis: the column, its title, the order of its values, an expression for their labels, and
+    whether a place has boxes of several series, beside each other."""
 
     column: str
     title: str
     order: Sequence[Any] | None = None
     label: str | None = None
+    shared: bool = True
 
 
 SEVERITY = Places("severity", "severity of the shift", label=SEVERITY_LABEL)
@@ -93,9 +95,11 @@ def box_chart(
         title=places.title,
         sort=alt.Undefined if places.order is None else list(places.order),
         axis=alt.Axis(labelAngle=0, labelExpr=label, grid=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.22, paddingOuter=0.1),
+        scale=alt.Scale(paddingInner=0.22 if places.shared else 0.5, paddingOuter=0.1 if places.shared else 0.3),
     )
-    offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
+    offset: Any = alt.Undefined
+    if places.shared:
+        offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
     scale = alt.Scale(zero=known.better == "lower", nice=True)
 
     def y(field: str) -> alt.Y:

@@ -40,17 +40,18 @@ def curves(
     mark       a value of x to mark by a vertical line, such as the default
     """
     known = meaning(metric)
-    legend = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolStrokeWidth=2)
+    legend = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolStrokeWidth=2, symbolOpacity=1)
     colour = alt.Color("series:N", title=None, scale=series_scale(drawn, "colour"), legend=legend)
     dash = alt.StrokeDash("series:N", title=None, scale=series_scale(drawn, "dash"), legend=legend)
     x = alt.X(
         f"{by}:Q",
         title=title,
-        scale=alt.Scale(type="log" if log else "linear", nice=False, zero=False),
-        axis=alt.Axis(grid=False, format="~e" if log else "~g", tickCount=8),
+        scale=alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False),
+        axis=alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8),
     )
     scale = alt.Scale(type="log") if log_value else alt.Scale(zero=known.better == "lower")
-    axis = alt.Axis(format="~e" if log_value else known.axis_format, tickCount=6, domain=False, ticks=False)
+    number = "~e" if log_value else known.axis_format
+    axis = alt.Axis(format=number, tickCount=6, domain=False, ticks=False, grid=not log_value)
     base = alt.Chart(inline(ranges(values, by))).encode(x=x)
 
     def y(field: str) -> alt.Y:
@@ -58,16 +59,16 @@ def curves(
 
     band = base.mark_area(opacity=0.18).encode(y=y("min"), y2="max:Q", color=colour)
     line = base.mark_line(strokeWidth=2).encode(y=y("mean"), color=colour, strokeDash=dash)
-    number = ".1%" if known.percent else ".3~f"
+    shown = ".1%" if known.percent else ".3~g"
     dots = base.mark_circle(size=40, opacity=1).encode(
         y=y("mean"),
         color=colour,
         tooltip=[
             alt.Tooltip("series:N"),
             alt.Tooltip(f"{by}:Q", title=title),
-            alt.Tooltip("mean:Q", title=known.label, format=number),
-            alt.Tooltip("min:Q", title="lowest", format=number),
-            alt.Tooltip("max:Q", title="highest", format=number),
+            alt.Tooltip("mean:Q", title=known.label, format=shown),
+            alt.Tooltip("min:Q", title="lowest", format=shown),
+            alt.Tooltip("max:Q", title="highest", format=shown),
         ],
     )
     marked = []
