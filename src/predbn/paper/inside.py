@@ -24,7 +24,7 @@ import torch
 from predbn.data import Images
 from predbn.diagnostics import Gaussian, Profile, paper_divergence, profile, profiles, spectrum, unit, wasserstein
 from predbn.evaluation import Engine, InProcess, Job, Plan, Split
-from predbn.evaluation.card import check_same, joined, make_card, to_json
+from predbn.evaluation.card import check_same, hardware_of, joined, make_card, to_json
 from predbn.evaluation.cores import each_on_one_core
 from predbn.evaluation.plan_file import write_plan
 from predbn.evaluation.source import open_images
@@ -86,7 +86,7 @@ def look_inside(
                 _write(Path(out) / f"{table}.parquet", pa.Table.from_pylist(rows[table], schema))
             _write(Path(out) / "reliability.parquet", RELIABILITY.empty_table())
             store.write_text("plan.toml", write_plan(plan))
-            store.write_text("card.json", to_json(make_card(plan, context, device, [])))
+            store.write_text("card.json", to_json(make_card(plan, context, hardware_of(device), [])))
 
 
 @dataclass
