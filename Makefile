@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/predbn demo
 
 test: .venv/installed-dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,8 +14,11 @@ settings.register_profile("predbn", deadline=None, derandomize=True, max_example
 settings.load_profile("predbn")
 declare_missing_operators()
 
+# Test processes that run side by side take a core each.
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+
 
 @pytest.fixture(autouse=True)
 def _deterministic() -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(2)
+    torch.set_num_threads(THREADS)

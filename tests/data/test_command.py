@@ -4,9 +4,10 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import DataError, cifar10, cifar10_fetch
+from predbn.data import DataError, cifar10, cifar10_fetch, wnids
 from predbn.data.cifar10_cache import cache_file
 
+from .folders import make_folder
 from .official import LAYOUTS
 
 runner = CliRunner()
@@ -88,3 +89,22 @@ def test_help_has_an_example():
     done = runner.invoke(cli.app, ["data", "cifar10", "--help"])
     assert "predbn data cifar10 --from npm" in words(done)
     assert "5,000 training images are held out" in words(done)
+
+
+def test_imagenet_is_checked_and_decoded(cache, tmp_path):
+    root = make_folder(tmp_path / "a", wnids()[:200])
+    arguments = ["data", "imagenet", "--root", str(root), "--set", "imagenet-a", "--size", "4", "--resize", "5"]
+    done = runner.invoke(cli.app, arguments)
+    assert f"{root} is imagenet-a: 200 images of 200 classes, decoded." in words(done)
+    listed = runner.invoke(cli.app, ["data", "list"])
+    assert "Decoded folder: 200 images of 4×4, 0.0 MB" in words(listed)
+    assert runner.invoke(cli.app, [*arguments, "--quiet"]).output == ""
+    wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
+    assert isinstance(wrong.exception, DataError)
+    assert f"point at {root}." in str(wrong.exception)
+
+
+def test_an_unknown_set_is_a_usage_error(tmp_path):
+    done = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-x"])
+    assert done.exit_code == 2
+    assert "'imagenet-x' is not one of imagenet, imagenet-v2" in words(done).replace("│ ", "")

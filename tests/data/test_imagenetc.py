@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -72,5 +74,22 @@ def test_damage_is_named(folder, tmp_path):
     with pytest.raises(DataError, match=r"2 \(5 pictures\) and .* \(6\) are not of the same pictures: n01/1 is"):
         data.split("contrast", 2)
     (folder / "contrast" / "3" / "n09").mkdir()
-    with pytest.raises(DataError, match="has the class n09"):
+    with pytest.raises(DataError, match="3 has the class n09, unlike"):
         data.split("contrast", 3)
+
+
+def test_a_split_without_a_class_is_named_before_any_is_read(folder):
+    shutil.rmtree(folder / "gaussian_noise" / "4" / "n02")
+    with pytest.raises(DataError, match=r"gaussian_noise/4 has not the class n02, unlike .*contrast/1 \(1 classes"):
+        ImageNetC(folder)
+    shutil.rmtree(folder / "gaussian_noise" / "4")
+    with pytest.raises(DataError, match="gaussian_noise/4 is missing"):
+        ImageNetC(folder)
+
+
+def test_pictures_are_framed_for_a_model_of_another_size(folder):
+    data = ImageNetC(folder, clean=folder.parent / "clean", size=32, resize=40, interpolation="bicubic")
+    batch = next(data.batches("contrast", 1, 2))
+    picture = Image.open(folder / "contrast" / "1" / "n01" / "1.JPEG").resize((40, 40), Image.Resampling.BICUBIC)
+    assert np.array_equal(batch.images[1].permute(1, 2, 0).numpy(), np.asarray(picture.crop((4, 4, 36, 36))))
+    assert next(data.batches("clean", 0, 2)).images.shape == (2, 3, 32, 32)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import bootstrap
 
-from predbn.metrics import MetricError, bootstrap_difference, bootstrap_mean
+from predbn.metrics import MetricError, bootstrap_difference, bootstrap_mean, bootstrap_ratio
 
 
 def values(n=60, seed=0):
@@ -67,3 +67,24 @@ def test_says_what_is_wrong(arguments, message):
 def test_pairs_need_as_many_of_both():
     with pytest.raises(MetricError, match="2 values are to be paired with 1"):
         bootstrap_difference([1.0, 2.0], [1.0])
+    with pytest.raises(MetricError, match="2 values are to be paired with 1"):
+        bootstrap_ratio([1.0, 2.0], [1.0])
+
+
+def test_a_ratio_of_means_is_scipys():
+    a, b = values(seed=1), 2 + values(seed=2)
+
+    def ratio(x, y, axis):
+        return x.mean(axis) / y.mean(axis)
+
+    theirs = bootstrap((a, b), ratio, n_resamples=20_000, method="percentile", paired=True, rng=1).confidence_interval
+    ours = bootstrap_ratio(a, b, resamples=20_000)
+    assert ours.estimate == a.mean() / b.mean()
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    exact = bootstrap_ratio(0.1 * b, b)
+    assert (exact.low, exact.high) == pytest.approx((0.1, 0.1))
+
+
+def test_there_is_no_share_of_nothing():
+    with pytest.raises(MetricError, match="mean 0"):
+        bootstrap_ratio([1.0, 1.0], [1.0, -1.0])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .errors import DataError
 
-__all__ = ["Batch", "Device", "Order", "pick", "positions_of", "send", "steps_of"]
+__all__ = ["Batch", "Device", "Order", "gather", "pick", "positions_of", "send", "steps_of"]
 
 Order = Sequence[int] | npt.NDArray[np.integer] | Tensor
 Device = torch.device | str | int
@@ -60,16 +60,21 @@ def steps_of(order: Order | None, count: int, size: int) -> list[Tensor]:
     return list(positions.split(int(size))) if len(positions) else []
 
 
+def gather(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
+    """The rows at these positions, copied, contiguous, where they are; in page-locked memory if they go to a GPU."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        rows = torch.empty((len(positions), *tensor.shape[1:]), dtype=tensor.dtype, pin_memory=True)
+        return torch.index_select(tensor, 0, positions, out=rows)
+    return tensor.index_select(0, positions.to(tensor.device)).contiguous()
+
+
 def pick(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
     """The rows at these positions, copied, contiguous, on the device.
 
-    From the CPU to a GPU they are gathered in page-locked memory, so that the copy overlaps with the work
-    still queued there; the allocator keeps that memory until the copy is done.
+    From the CPU to a GPU they go from page-locked memory, so that the copy overlaps with the work still queued there;
+    the allocator keeps that memory until the copy is done.
     """
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        rows = torch.empty((len(positions), *tensor.shape[1:]), dtype=tensor.dtype, pin_memory=True)
-        return torch.index_select(tensor, 0, positions, out=rows).to(device, non_blocking=True)
-    return tensor.index_select(0, positions.to(tensor.device)).contiguous().to(device)
+    return gather(tensor, positions, device).to(device, non_blocking=True)
 
 
 def send(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:

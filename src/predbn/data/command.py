@@ -1,9 +1,9 @@
-"""`predbn data`: bring data sets to this machine, and say which are here."""
+"""`predbn data`: bring data sets to this machine, decode ImageNet, and say which are here."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
@@ -15,8 +15,12 @@ from .cifar10_fetch import NotReached, fetch
 from .cifar10_sums import FILES, RECORDED
 from .criteo.command import criteo_command, describe_folder
 from .criteo.split import criteo_folder
+from .decoded import decoded_files
 from .embedded import SAMPLE_FOLDER, sample
 from .errors import DataError
+from .framing import Interpolation
+from .imagenet import ImageNetSet, imagenet
+from .npy import load_array
 
 __all__ = ["data_app"]
 
@@ -73,6 +77,43 @@ def cifar10_command(
         console.print(f"Set PREDBN_CACHE={cache} for predbn to find it there.", markup=False)
 
 
+@data_app.command("imagenet")
+def imagenet_command(
+    root: Annotated[Path, typer.Option(help="The folder that holds the class folders.")],
+    which: Annotated[str, typer.Option("--set", help=f"{', '.join(get_args(ImageNetSet))}.")] = "imagenet",
+    size: Annotated[int, typer.Option(help="Pixels a side that the model takes.")] = 224,
+    resize: Annotated[int, typer.Option(help="Pixels of the shorter side before the middle is cut out.")] = 256,
+    interpolation: Annotated[str, typer.Option(help=f"{', '.join(get_args(Interpolation))}.")] = "bilinear",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Check an ImageNet set and decode it into the cache: wrong folders, missing classes, unreadable images are named.
+
+    Nothing is fetched: ImageNet is to be had from image-net.org by whoever agrees to its terms. An evaluation decodes
+    by itself what is not decoded yet; 50,000 images of 224 × 224 pixels take 7.5 GB.
+
+    Examples: predbn data imagenet --root ~/imagenet/val
+
+    predbn data imagenet --set imagenet-v2 --root ~/imagenetv2-matched-frequency-format-val
+    """
+    for value, kind, option in ((which, ImageNetSet, "--set"), (interpolation, Interpolation, "--interpolation")):
+        if value not in get_args(kind):
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(kind))}.", param_hint=option)
+    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    with progress_bar(console) as bar:
+        task = bar.add_task("decoding", total=None, visible=False)
+        images = imagenet(
+            root,
+            cast(ImageNetSet, which),
+            size=size,
+            resize=resize,
+            interpolation=cast(Interpolation, interpolation),
+            report=lambda done, total: bar.update(task, completed=done, total=total, visible=True),
+        )
+    console.print(
+        f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
+    )
+
+
 @data_app.command("list")
 def list_command(cache: Cache = None) -> None:
     """Say what is here, where, how large, and with which SHA-256 sums; what is damaged is said to be.
@@ -85,13 +126,16 @@ def list_command(cache: Cache = None) -> None:
         typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")
         _print_sums("", images.sums)
     path = cache_file(cache)
-    if not path.is_file():
-        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
-    else:
+    if path.is_file():
         files = read_cache(path, FILES)
         typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
         for name in FILES:
             _print_sums(f"{name} ", RECORDED[name])
+    else:
+        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
+    for path in decoded_files(cache):
+        count, _, height, width = load_array(path).shape
+        typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; delete it at will.")
     for synthetic in (False, True):
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 

@@ -10,7 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .batch import Batch, Device, Order, pick, positions_of, steps_of
+from .ahead import map_ahead
+from .batch import Batch, Device, Order, gather, pick, positions_of, steps_of
 from .errors import DataError
 
 __all__ = ["Images", "sha256_of"]
@@ -79,14 +80,19 @@ class Images:
         """Batches of at most `size` images, in the given order of positions or from first to last.
 
         An order that covers part of the images gives batches of these alone. They come on `device`, which is
-        where the images are held unless it is given. What is done to a batch does not reach the data set.
+        where the images are held unless it is given; for a GPU the rows of the next batch are gathered while
+        the last one is used. What is done to a batch does not reach the data set.
         """
         place = self.images.device if device is None else torch.device(device)
         return self._walk(steps_of(order, len(self), size), place)
 
     def _walk(self, steps: list[Tensor], place: torch.device) -> Iterator[Batch]:
-        for step in steps:
-            yield Batch(pick(self.images, step, place), pick(self.labels, step, place), self.index[step])
+        def read(step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return gather(self.images, step, place), gather(self.labels, step, place), self.index[step]
+
+        leaves = self.images.device.type != place.type
+        for images, labels, index in map_ahead(read, steps) if leaves else map(read, steps):
+            yield Batch(images.to(place, non_blocking=True), labels.to(place, non_blocking=True), index)
 
 
 def sha256_of(tensor: Tensor) -> str:

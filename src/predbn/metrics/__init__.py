@@ -11,7 +11,7 @@ AUC keeps every score; and to import it takes longer than to import everything e
 from .accumulator import Accumulator
 from .accuracy import accuracy
 from .auc import auc
-from .bootstrap import Interval, bootstrap_difference, bootstrap_mean
+from .bootstrap import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
 from .calibration import Reliability, ece, reliability
 from .errors import MetricError
 from .histogram import ScoreHistogram
@@ -32,6 +32,7 @@ __all__ = [
     "binary",
     "bootstrap_difference",
     "bootstrap_mean",
+    "bootstrap_ratio",
     "brier",
     "corruption_errors",
     "ece",

@@ -9,6 +9,7 @@ from .errors import ModelError
 from .preprocessing import Preprocessing
 from .references import expand, load
 from .resnet import ResNet, resnet20, resnet50
+from .restricted import restrict
 
 __all__ = [
     "Classifier",
@@ -24,4 +25,5 @@ __all__ = [
     "load_criteo",
     "resnet20",
     "resnet50",
+    "restrict",
 ]

@@ -10,7 +10,7 @@ from torch import nn
 
 from .errors import ModelError
 from .normalisation import NORMALISATIONS
-from .preprocessing import CAFFE, SIGNED, Preprocessing
+from .preprocessing import CAFFE, IMAGENET, SIGNED, Preprocessing
 from .resnet import resnet20, resnet50
 
 __all__ = ["ARCHITECTURES", "Architecture", "find"]
@@ -35,6 +35,7 @@ ARCHITECTURES = {
     for entry in (
         *(_resnet20(norm) for norm in NORMALISATIONS),
         Architecture("resnet50-v1", lambda: resnet50(), 1000, CAFFE),
+        Architecture("resnet50-imagenet/batch", lambda: resnet50(eps=1e-5), 1000, IMAGENET),
     )
 }
 

@@ -22,8 +22,10 @@ def from_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Pr
     try:
         network = timm.create_model(name, pretrained=pretrained)
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"timm:{name} cannot be had ({reason}): see timm.list_models(), or the network.") from None
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"timm:{name} cannot be had ({reason}): look for the name in timm.list_models(), or for the connection."
+        ) from None
     classes: Any = network.num_classes
     return network, classes, timm_preprocessing(resolve_model_data_config(network))  # type: ignore[no-untyped-call]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from .errors import ModelError
 
-__all__ = ["CAFFE", "SIGNED", "Normalise", "Preprocessing"]
+__all__ = ["CAFFE", "IMAGENET", "SIGNED", "Normalise", "Preprocessing"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Preprocessing:
     resize: int | None = None
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
 
+    def __post_init__(self) -> None:
+        if min(self.size) < 1:
+            raise ModelError(f"The size {self.size} must be a height and a width of at least 1.")
+        if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
+            raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
+
     def describe(self) -> dict[str, Any]:
         """The same as plain data, for cards."""
         return asdict(self)
@@ -39,6 +46,9 @@ SIGNED = Preprocessing((32, 32), mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 
 
 CAFFE = Preprocessing((224, 224), mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), channels="bgr", resize=256)
 """The input of the Keras ResNet-50 v1 weights: BGR, minus the mean of ImageNet, not scaled."""
+
+IMAGENET = Preprocessing((224, 224), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), resize=256)
+"""The usual input of ImageNet networks: RGB, each channel with mean 0 and variance 1 over the training images."""
 
 
 class Normalise(nn.Module):

@@ -4,6 +4,7 @@
 |---|---|
 | `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `*` stands for any in `expand` |
 | `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
+| `lite:efficientnet_lite0` | EfficientNet-Lite 0, 1 or 2 with its pretrained weights |
 | `file:weights.safetensors#resnet50-v1` | weights of yours in an architecture of ours |
 | `package.module:function` | what your function returns: a Classifier, or a network beside `preprocessing` |
 """
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from torch import nn
 from . import architectures, zoo
 from .classifier import Classifier, Description
 from .errors import ModelError
+from .lite import from_lite
 from .outside import from_timm
 from .preprocessing import Preprocessing
 from .weights import load_into, read
@@ -38,25 +42,28 @@ def load(
 ) -> Classifier:
     """The model that a reference names, in evaluation mode: uint8 pictures in, logits out.
 
-    `weights` (a state dict on the disk) and `preprocessing` are for functions of your own; a function that returns a
-    Classifier brings its own preprocessing.
+    `weights` (a state dict on the disk) is for functions of your own; `preprocessing` for them and, where it should
+    differ from what timm states, for timm's models. A function that returns a Classifier brings its own.
     """
-    kind, separator, name = reference.partition(":")
-    if not separator or not name:
+    kind, _, name = reference.partition(":")
+    if not kind or not name:
         raise ModelError(
-            f"{reference!r} names no model: write zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE "
+            f"{reference!r} names no model: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
             "or package.module:function."
         )
+    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
+        given = "weights" if weights else "preprocessing"
+        raise ModelError(f"{reference} has its {given}: {given}= is for package.module:function.")
     if kind == "zoo":
         classifier = _zoo(name)
-    elif kind == "timm":
-        network, classes, stated = from_timm(name)
+    elif kind in ("timm", "lite"):
+        network, classes, stated = from_timm(name) if kind == "timm" else from_lite(name)
         classifier = Classifier(network, Description(reference, classes, preprocessing or stated))
     elif kind == "file":
         classifier = _file(reference, name)
     else:
         classifier = _own(reference, kind, name, weights, preprocessing)
-    return classifier.eval().to(device) if device is not None else classifier.eval()
+    return classifier.eval().to(device)
 
 
 def expand(reference: str) -> list[str]:
@@ -67,12 +74,10 @@ def expand(reference: str) -> list[str]:
 
 
 def _zoo(name: str) -> Classifier:
-    if name not in zoo.names():
-        zoo.matching(name)
-        raise ModelError(f"zoo:{name} stands for several networks: name one, such as zoo:{zoo.matching(name)[0]}.")
+    state = zoo.weights(name)
     entry = architectures.find(name.rpartition("/")[0])
     network = entry.build()
-    load_into(network, zoo.weights(name), f"zoo:{name}")
+    load_into(network, state, f"zoo:{name}")
     return Classifier(network, Description(f"zoo:{name}", entry.classes, entry.preprocessing, zoo.card(name)))
 
 
@@ -90,29 +95,13 @@ def _file(reference: str, name: str) -> Classifier:
 
 def _our_names(state: dict[str, Any]) -> dict[str, Any]:
     """torchvision calls a normalisation bn1 where this ResNet, which has a choice of them, says norm1."""
-    return {
-        ".".join(part.replace("bn", "norm") if part[:2] == "bn" else part for part in name.split(".")): tensor
-        for name, tensor in state.items()
-    }
+    return {re.sub(r"(^|\.)bn(?=\d)", r"\1norm", name): tensor for name, tensor in state.items()}
 
 
 def _own(
     reference: str, module: str, function: str, weights: str | Path | None, preprocessing: Preprocessing | None
 ) -> Classifier:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        build: Any = importlib.import_module(module)
-        for part in function.split("."):
-            build = getattr(build, part)
-    except ImportError as error:
-        raise ModelError(
-            f"{reference}: {module} cannot be imported ({error}); it is looked for in the current folder too."
-        ) from None
-    except AttributeError:
-        raise ModelError(f"{reference}: {module} has no {function!r}.") from None
-    built = build()
+    built = _function(reference, module, function)()
     if not isinstance(built, nn.Module):
         raise ModelError(f"{reference} gave {type(built).__name__}, but it must return a torch.nn.Module.")
     network = built.network if isinstance(built, Classifier) else built
@@ -124,13 +113,31 @@ def _own(
     if not isinstance(stated, Preprocessing):
         raise ModelError(
             f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
-            "give the network an attribute `preprocessing`, or say --mean, --std and --size."
+            "give the network an attribute `preprocessing`, or pass preprocessing=."
         )
-    return Classifier(network, Description(reference, _classes(network, stated), stated))
+    return Classifier(network, Description(reference, _classes(reference, network, stated), stated))
+
+
+def _function(reference: str, module: str, function: str) -> Callable[[], Any]:
+    """What `module:function` names, looked for in the current folder too, as `python -m` does."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except (ImportError, TypeError) as error:
+        raise ModelError(
+            f"{reference}: {module} cannot be imported ({error}); it is looked for in the current folder too."
+        ) from None
+    for part in function.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ModelError(f"{reference}: {module} has no function {function!r}.")
+    return found  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
-def _classes(network: nn.Module, preprocessing: Preprocessing) -> int:
+def _classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
     """How many logits the network gives."""
     first = next(network.parameters(), torch.zeros(()))
     picture = torch.zeros(2, 3, *preprocessing.size, device=first.device, dtype=first.dtype)
@@ -140,5 +147,5 @@ def _classes(network: nn.Module, preprocessing: Preprocessing) -> int:
     finally:
         network.train(was_training)
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
-        raise ModelError("The network must give logits [N, classes] for pictures [N, 3, height, width].")
+        raise ModelError(f"{reference} must give logits [N, classes] for pictures [N, 3, height, width].")
     return int(logits.shape[1])

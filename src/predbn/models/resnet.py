@@ -19,7 +19,10 @@ __all__ = ["ResNet", "resnet20", "resnet50"]
 
 
 def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu: bool = True) -> Tensor:
-    """relu(norm(x) + shortcut), in the norm's own fused form where it has one that fits the input."""
+    """relu(norm(x) + shortcut), in the norm's own fused form where it has one that fits the input.
+
+    What the norm returned is left as it is, for hooks that keep it; the sum, which nobody else has, is overwritten.
+    """
     fused = getattr(norm, "fused", None)
     result: Tensor | None = None if fused is None else fused(x, shortcut, relu)
     if result is None:
@@ -27,7 +30,7 @@ def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu
         if shortcut is not None:
             result = result + shortcut
         if relu:
-            result = F.relu(result, inplace=True)
+            result = F.relu(result, inplace=shortcut is not None)
     return result
 
 

@@ -7,7 +7,6 @@ two digits in fp16. Matrices and filters lose nothing that a prediction would no
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,26 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from predbn.shifts.files import finish, part_of
+
 from .errors import ModelError
 
 __all__ = ["compact", "load_into", "read", "write"]
 
 
 def compact(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict as it is stored: floating-point tensors of two dimensions and more as fp16, others as fp32."""
-    return {
-        name: tensor.detach().to("cpu", torch.float16 if tensor.ndim > 1 else torch.float32).contiguous()
-        if tensor.is_floating_point()
-        else tensor.detach().cpu().contiguous()
-        for name, tensor in state.items()
-    }
+    """The state dict as it is stored: floating-point tensors of two dimensions and more as fp16, others as fp32.
+
+    A matrix with a value beyond fp16's 65,504 stays in fp32.
+    """
+    return {name: _stored(tensor.detach().cpu()).contiguous() for name, tensor in state.items()}
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    return half if tensor.ndim > 1 and bool(half.isfinite().all()) else tensor.float()
 
 
 def write(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
@@ -36,15 +42,8 @@ def write(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | Non
     path = Path(path)
     metadata = {"card": json.dumps(card, sort_keys=True)} if card is not None else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(save(compact(state), metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    part_of(path).write_bytes(save(compact(state), metadata))
+    finish(path)
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -61,8 +60,10 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        reason = str(error).splitlines()[0]
-        raise ModelError(f"{path} cannot be read as a file of tensors ({reason}).") from None
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(
+            f"{path} cannot be read as a file of tensors ({reason}): save `model.state_dict()` there."
+        ) from None
     for key in ("state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
@@ -77,7 +78,7 @@ def load_into(network: nn.Module, state: dict[str, Tensor], source: str) -> None
     missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}"
+        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}, which the network has not"
         more = len(missing) + len(unknown) - 1
         raise ModelError(
             f"{source} does not fit the network: it {what}" + (f", and {more} more names differ." if more else ".")
@@ -96,4 +97,13 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read as safetensors ({error}): it may be cut off; get it again.") from None
-    return tensors, json.loads(metadata.get("card", "{}"))
+    return tensors, _card(metadata.get("card", "{}"))
+
+
+def _card(text: str) -> dict[str, Any]:
+    """The card, or none where another program means something else by the word."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

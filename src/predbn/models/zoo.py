@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from .errors import ModelError
 from .weights import read
 
@@ -26,22 +28,34 @@ def names() -> list[str]:
 
 def matching(pattern: str) -> list[str]:
     """The networks whose name fits, where * stands for anything; a ModelError where none does."""
-    found = [name for name in names() if fnmatchcase(name, pattern)]
+    there = names()
+    found = [name for name in there if fnmatchcase(name, pattern)]
     if not found:
-        families = sorted({name.rsplit("/", 1)[0] for name in names()})
-        raise ModelError(f"The zoo has no {pattern!r}: it has {', '.join(f'{family}/*' for family in families)}.")
+        families = dict.fromkeys(f"{name.rpartition('/')[0]}/*" for name in there)
+        raise ModelError(f"The zoo has no {pattern!r}: it has {', '.join(families) or 'no network at all'}.")
     return found
 
 
-def weights(name: str) -> dict[str, Any]:
+def weights(name: str) -> dict[str, Tensor]:
     """The tensors of a network of the zoo."""
-    return read(ZOO / f"{matching(name)[0]}.safetensors")[0]
+    return read(ZOO / f"{_one(name)}.safetensors")[0]
 
 
 def card(name: str) -> dict[str, Any]:
     """Its card: recipe, seed, data sums, commit, and scores on the clean test images."""
-    found: dict[str, Any] = json.loads((ZOO / f"{matching(name)[0]}.json").read_text())
+    path = ZOO / f"{_one(name)}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"The card of zoo:{name} cannot be read ({error}): reinstall predbn.") from None
     return found
+
+
+def _one(name: str) -> str:
+    found = matching(name)
+    if name not in found:
+        raise ModelError(f"zoo:{name} stands for {len(found)} networks: name one, such as zoo:{found[0]}.")
+    return name
 
 
 def _in_order(name: str) -> tuple[str, int, str]:

@@ -87,6 +87,32 @@ _KNOWN = (
         True,
         "Mean corruption error: the error relative to AlexNet's, averaged over corruptions.",
     ),
+    Meaning(
+        "divergence",
+        "divergence of embeddings",
+        "lower",
+        False,
+        "How far the embeddings are from those of the training data: a divergence of Gaussian fits, in nats.",
+    ),
+    Meaning(
+        "distance",
+        "distance of activations",
+        "lower",
+        False,
+        "How far a value of a batch norm layer's channel has to go, on average, to lie as on the training data, in "
+        "standard deviations.",
+    ),
+    Meaning("outside", "activations outside the training range", "lower", True, "The share of such values."),
+    Meaning(
+        "spectrum_gap",
+        "gap of the embeddings' spectrum",
+        "lower",
+        False,
+        "Mean absolute difference of the logarithms of the largest eigenvalues of the covariance from the training "
+        "data's.",
+    ),
+    Meaning("logit_gap", "gap of the logits' spectrum", "lower", False, "The same for the logits."),
+    Meaning("logit_size", "size of the logits", None, False, "The root mean square of the logits."),
     Meaning("confidence", "confidence", None, True, "The mean probability that the model gives its own prediction."),
 )
 _BY_NAME = {known.name: known for known in _KNOWN}

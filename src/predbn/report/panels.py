@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from predbn.report.looks import Look, looks
 from predbn.report.meanings import meaning, ordered
 from predbn.report.save import save, suffix_of
 
-__all__ = ["Panel", "Variant", "panels", "save_all"]
+__all__ = ["Panel", "Variant", "file_names", "panels", "save_all", "save_panels"]
 
 MOST_SERIES = 8
 
@@ -128,11 +129,20 @@ def save_all(
     folder: str | Path, frame: pd.DataFrame, *, reliability: pd.DataFrame | None = None, suffix: str = ".png"
 ) -> list[Path]:
     """Write every figure of the report, each variant by itself, as .png, .svg, .pdf, .json or .html."""
+    return save_panels(folder, panels(frame, reliability), suffix=suffix)
+
+
+def save_panels(folder: str | Path, drawn: Sequence[Panel], *, suffix: str = ".png") -> list[Path]:
+    """Write every variant of some figures, under names that say which figure and which choices."""
     suffix_of(Path("figure" + suffix))
-    saved = []
-    for panel in panels(frame, reliability):
-        for choice, variant in panel.variants.items():
-            words = "-".join([panel.name, *filter(None, choice)])
-            name = "".join(letter if letter.isalnum() or letter in ".=" else "-" for letter in words)
-            saved.append(save(variant.chart, Path(folder) / (name + suffix)))
-    return saved
+    return [
+        save(variant.chart, Path(folder) / (name + suffix))
+        for panel in drawn
+        for name, variant in zip(file_names(panel), panel.variants.values(), strict=True)
+    ]
+
+
+def file_names(panel: Panel) -> list[str]:
+    """The names of a figure's files without their suffix, one a variant."""
+    names = ("-".join([panel.name, *filter(None, choice)]) for choice in panel.variants)
+    return ["".join(letter if letter.isalnum() or letter in ".=" else "-" for letter in name) for name in names]

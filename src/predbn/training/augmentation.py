@@ -1,7 +1,7 @@
 """Zero-pad by 4, crop at random, flip at random: drawn per epoch, done in one gather on the device.
 
-What is drawn follows from the seed of the run and the epoch alone, on the CPU, so that it is the same on every device
-and whatever else is trained beside.
+What is drawn follows from the seed of the run, the epoch and the numbers of images and steps alone, on the CPU, so
+that it is the same on every device and whatever else is trained beside.
 """
 
 from __future__ import annotations

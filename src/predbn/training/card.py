@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import predbn
 from predbn.data import Images
+from predbn.evaluation.provenance import commit
 from predbn.metrics import Scores
 from predbn.models.classifier import Classifier
 
-from .cohort import Epoch
 from .recipe import Recipe
 
-__all__ = ["commit", "make", "score"]
+__all__ = ["make", "score"]
 
 
 def score(classifier: Classifier, images: Images, *, size: int = 500) -> dict[str, float]:
     """Accuracy, NLL, Brier score and ECE (10 bins) with the statistics of training, in fp32 without TF32."""
     scores = Scores(len(images.classes))
+    classifier.eval()
     tf32 = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
         with torch.no_grad():
             for batch in images.batches(size, device=next(classifier.parameters()).device):
-                logits = classifier.eval()(batch.images)
+                logits = classifier(batch.images)
                 scores.update(logits.softmax(1), batch.labels, log_probabilities=logits.log_softmax(1))
     finally:
         torch.backends.cudnn.allow_tf32 = tf32
@@ -36,31 +35,26 @@ def score(classifier: Classifier, images: Images, *, size: int = 500) -> dict[st
 
 
 def make(
-    recipe: Recipe, seed: int, epoch: Epoch, train: Images, test: Images, scores: dict[str, float]
+    recipe: Recipe,
+    seed: int,
+    device: torch.device,
+    *,
+    data: dict[str, Images],
+    validation_accuracy: float,
+    test_scores: dict[str, float],
 ) -> dict[str, Any]:
-    """The card as plain data."""
+    """The card as plain data; `data` has the images of "train", "validation" and "test"."""
     return {
         "architecture": f"resnet20-cifar10/{recipe.norm}",
         "seed": seed,
-        "recipe": {"optimiser": "Adam", **recipe.describe()},
+        "recipe": {"optimiser": "AdamW" if recipe.decoupled else "Adam", **recipe.describe()},
         "augmentation": "zero-pad 4, random crop 32, random flip, pixels to [-1, 1]",
-        "trained_on": f"{train.name}: {len(train):,} images, the last 5,000 of the 50,000 held out",
-        "data": {"train": train.sums, "test": test.sums},
-        "validation_accuracy": round(epoch.validation_accuracy, 4),
-        "test": {"images": len(test), **scores},
+        "trained_on": f"{data['train'].name}: {len(data['train']):,} images",
+        "validated_on": f"{data['validation'].name}: {len(data['validation']):,} images",
+        "data": {part: images.sums for part, images in data.items()},
+        "validation_accuracy": round(validation_accuracy, 4),
+        "test": {"images": len(data["test"]), **test_scores},
         "storage": "matrices fp16, vectors fp32; the scores are of the weights as stored",
         "software": {"predbn": predbn.__version__, "commit": commit(), "torch": torch.__version__},
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
-
-
-def commit() -> str | None:
-    """The commit of the checkout that this code runs from, or None for an installed package."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()

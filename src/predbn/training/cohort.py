@@ -49,6 +49,28 @@ class Epoch:
         return not (math.isfinite(self.loss) and math.isfinite(self.validation_loss))
 
 
+@dataclass
+class _Member:
+    """A run on its way: what trains it, where it is written down, and what its last epoch ended with."""
+
+    run: Run
+    trainee: Trainee
+    log: Log | None
+    last: Epoch | None = None
+
+    def takes_part(self, number: int) -> bool:
+        diverged = self.last is not None and self.last.diverged
+        return self.trainee.epoch == number < self.run.recipe.epochs and not diverged
+
+    def record(self, epoch: Epoch, seconds: float, checkpoint_every: int) -> None:
+        self.last = epoch
+        if self.log is not None:
+            self.log.append(_row(epoch, self.run.recipe, seconds))
+        due = epoch.epoch % checkpoint_every == 0 or epoch.epoch == self.run.recipe.epochs
+        if self.run.place is not None and due and not epoch.diverged:
+            checkpoint.write(checkpoint.checkpoint_of(self.run.place), self.trainee.state())
+
+
 def train_together(
     runs: Sequence[Run],
     data: TrainingSet,
@@ -59,53 +81,50 @@ def train_together(
     on_epoch: Callable[[list[Epoch]], None] = lambda epochs: None,
     fast: bool = True,
 ) -> list[tuple[Trainee, Epoch | None]]:
-    """Train every run to its last epoch, and give each network with its last epoch.
+    """Train every run to its last epoch, and give each network with the last epoch that it was trained for here.
 
     With a place, a run writes `<place>.csv` and, every few epochs, `<place>.checkpoint`, from which `resume` goes
     on. A run whose loss stops being a number is not trained further. `on_epoch` is called with what the runs that
-    took part in an epoch ended it with.
+    took part in an epoch ended it with. `fast` puts the kernels of this room to use on a GPU.
     """
+    if checkpoint_every < 1:
+        raise TrainingError(f"checkpoint_every is {checkpoint_every}, but it must be at least 1.")
+    members: list[_Member] = []
     with _repeatable():
-        pairs = [_start(run, data, resume=resume, tensorboard=tensorboard, fast=fast) for run in runs]
-        last: dict[int, Epoch] = {}
-        for number in range(
-            min((t.epoch for t, _ in pairs), default=0), max((r.recipe.epochs for r in runs), default=0)
-        ):
-            active = [
-                (i, t, log)
-                for i, (t, log) in enumerate(pairs)
-                if t.epoch == number < t.recipe.epochs and not (i in last and last[i].diverged)
-            ]
-            if not active:
-                continue
-            start = time.perf_counter()
-            one_epoch([t for _, t, _ in active])
-            ended = [(i, _ended(runs[i], t)) for i, t, _ in active]
-            seconds = time.perf_counter() - start
-            for (i, t, log), (_, epoch) in zip(active, ended, strict=True):
-                last[i] = epoch
-                if log is not None:
-                    log.append(_row(epoch, t.recipe, seconds))
-                place = runs[i].place
-                if place is not None and (t.epoch % checkpoint_every == 0 or t.epoch == t.recipe.epochs):
-                    checkpoint.write(place.with_name(place.name + ".checkpoint"), t.state())
-            on_epoch([epoch for _, epoch in ended])
-        return [(t, last.get(i)) for i, (t, _) in enumerate(pairs)]
+        try:
+            for run in runs:
+                members.append(_start(run, data, resume=resume, tensorboard=tensorboard, fast=fast))
+            for number in range(max((run.recipe.epochs for run in runs), default=0)):
+                active = [member for member in members if member.takes_part(number)]
+                if not active:
+                    continue
+                start = time.perf_counter()
+                one_epoch([member.trainee for member in active])
+                ended = [_ended(member.run, member.trainee) for member in active]
+                seconds = time.perf_counter() - start
+                for member, epoch in zip(active, ended, strict=True):
+                    member.record(epoch, seconds, checkpoint_every)
+                on_epoch(ended)
+        finally:
+            for member in members:
+                if member.log is not None:
+                    member.log.close()
+    return [(member.trainee, member.last) for member in members]
 
 
-def _start(run: Run, data: TrainingSet, *, resume: bool, tensorboard: bool, fast: bool) -> tuple[Trainee, Log | None]:
+def _start(run: Run, data: TrainingSet, *, resume: bool, tensorboard: bool, fast: bool) -> _Member:
     if len(data) < run.recipe.batch_size:
         raise TrainingError(f"{len(data)} training images do not fill a batch of {run.recipe.batch_size}.")
     trainee = Trainee(run.recipe, run.seed, data, fast=fast)
     if run.place is None:
-        return trainee, None
-    path = run.place.with_name(run.place.name + ".checkpoint")
+        return _Member(run, trainee, None)
+    path = checkpoint.checkpoint_of(run.place)
     if path.exists():
         if not resume:
             raise TrainingError(f"{path} is of a run that was begun: give --resume to go on with it, or delete it.")
         trainee.load_state(checkpoint.read(path, run.recipe.describe(), run.seed, trainee.device))
-    log = run.place.with_name(run.place.name + ".csv")
-    return trainee, Log(log, done=trainee.epoch, tensorboard=tensorboard)
+    log = Log(run.place.with_name(f"{run.place.name}.csv"), done=trainee.epoch, tensorboard=tensorboard)
+    return _Member(run, trainee, log)
 
 
 def one_epoch(trainees: list[Trainee]) -> None:
@@ -121,17 +140,14 @@ def one_epoch(trainees: list[Trainee]) -> None:
 
 
 def _ended(run: Run, trainee: Trainee) -> Epoch:
-    correct, loss = trainee.validate()
-    if trainee.stream is not None:
-        trainee.stream.synchronize()
-    seen, held_out = trainee.steps * run.recipe.batch_size, max(1, len(trainee.data.held_out))
+    validation_accuracy, validation_loss = trainee.validate()
     return Epoch(
         run,
         trainee.epoch,
         trainee.loss_sum.item() / trainee.steps,
-        trainee.correct.item() / seen,
-        loss.item() / held_out,
-        correct.item() / held_out,
+        trainee.correct.item() / (trainee.steps * run.recipe.batch_size),
+        validation_loss,
+        validation_accuracy,
     )
 
 

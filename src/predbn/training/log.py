@@ -6,6 +6,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from predbn.shifts.files import finish, part_of
+
 from .errors import TrainingError
 
 __all__ = ["COLUMNS", "Log"]
@@ -14,7 +16,7 @@ COLUMNS = ("epoch", "learning_rate", "loss", "accuracy", "validation_loss", "val
 
 
 class Log:
-    """Appends a row an epoch. Rows of epochs that are run again after a resumption are dropped first."""
+    """Appends a row an epoch. Rows of epochs that are run again, those after the first `done`, are dropped first."""
 
     def __init__(
         self, path: Path, *, done: int = 0, tensorboard: bool = False, columns: tuple[str, ...] = COLUMNS
@@ -22,11 +24,12 @@ class Log:
         self.path, self.columns = path, columns
         rows = [row for row in self.rows(path) if int(row["epoch"]) <= done]
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
+        with part_of(path).open("w", newline="") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
-        self._board = _board(path.with_suffix("")) if tensorboard else None
+        finish(path)
+        self._board = _board(path.with_suffix(""), done + 1) if tensorboard else None
 
     @staticmethod
     def rows(path: Path) -> list[dict[str, str]]:
@@ -43,17 +46,23 @@ class Log:
         if self._board is not None:
             for name in self.columns[1:]:
                 self._board.add_scalar(name, row[name], row["epoch"])
+            self._board.flush()
+
+    def close(self) -> None:
+        """Nothing more will be added."""
+        if self._board is not None:
+            self._board.close()
 
 
 def _short(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, first: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TrainingError(
             "TensorBoard is not installed: run `pip install tensorboard`, or leave --tensorboard out."
         ) from None
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), purge_step=first)

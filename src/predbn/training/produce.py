@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,16 @@ from predbn.models.classifier import Classifier, Description
 from predbn.models.preprocessing import SIGNED
 from predbn.models.resnet import resnet20
 from predbn.models.weights import load_into, read, write
+from predbn.shifts.files import finish, part_of
 
 from . import card
+from .checkpoint import checkpoint_of, refuse_another
 from .cohort import Epoch, Run, train_together
 from .errors import TrainingError
 from .recipe import Recipe
 from .trainee import Trainee, TrainingSet
 
-__all__ = ["Sets", "place_of", "produce"]
+__all__ = ["Sets", "place_of", "produce", "unfinished"]
 
 
 class Sets:
@@ -36,6 +37,23 @@ class Sets:
 def place_of(out: Path, norm: str, seed: int) -> Path:
     """Where the files of a run go, without a suffix: the layout of the zoo."""
     return out / "resnet20-cifar10" / norm / str(seed)
+
+
+def unfinished(recipe: Recipe, seeds: Sequence[int], out: Path, *, resume: bool) -> list[int]:
+    """The seeds that are still to be trained; a network that is there is refused without `resume`.
+
+    The card is written last: a network without one was interrupted in its last moment and is finished again.
+    """
+    wanted = []
+    for seed in seeds:
+        path = place_of(out, recipe.norm, seed).with_suffix(".json")
+        if not path.exists():
+            wanted.append(seed)
+        elif not resume:
+            raise TrainingError(f"{path} is there already: give --resume to keep it, or choose another --out.")
+        else:
+            refuse_another(path, json.loads(path.read_text())["recipe"], recipe.describe())
+    return wanted
 
 
 def produce(
@@ -53,41 +71,51 @@ def produce(
 ) -> None:
     """Train the recipe with every seed, `at_once` side by side, and write `<seed>.safetensors`, `.json` and `.csv`.
 
-    Seeds whose weights are there are left alone with `resume`, and refused without.
+    Networks that are there are left alone with `resume`, and refused without. One that diverges is told when the
+    others are written.
     """
-    wanted = []
-    for seed in seeds:
-        weights = place_of(out, recipe.norm, seed).with_suffix(".safetensors")
-        if not weights.exists():
-            wanted.append(seed)
-        elif not resume:
-            raise TrainingError(f"{weights} is there already: give --resume to keep it, or choose another --out.")
+    if at_once < 1:
+        raise TrainingError(f"at_once is {at_once}, but it must be at least 1.")
+    wanted = unfinished(recipe, seeds, out, resume=resume)
+    diverged = []
     for start in range(0, len(wanted), at_once):
-        runs = [Run(recipe, seed, place_of(out, recipe.norm, seed)) for seed in wanted[start : start + at_once]]
-        options = {"resume": resume, "checkpoint_every": checkpoint_every, "tensorboard": tensorboard}
-        for trainee, epoch in train_together(runs, sets.on_device, on_epoch=on_epoch, **options):  # type: ignore[arg-type]
-            on_network(trainee.seed, _finish(trainee, epoch, sets, place_of(out, recipe.norm, trainee.seed)))
-
-
-def _finish(trainee: Trainee, epoch: Epoch | None, sets: Sets, place: Path) -> dict[str, Any]:
-    recipe, seed = trainee.recipe, trainee.seed
-    if epoch is not None and epoch.diverged:
-        raise TrainingError(
-            f"The network with seed {seed} diverged in epoch {epoch.epoch} (its loss is not a number): "
-            "lower the learning rate."
+        trained = train_together(
+            [Run(recipe, seed, place_of(out, recipe.norm, seed)) for seed in wanted[start : start + at_once]],
+            sets.on_device,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+            on_epoch=on_epoch,
         )
-    if epoch is None:  # the checkpoint was of the last epoch
-        correct, loss = trainee.validate()
-        held_out = len(sets.validation)
-        epoch = Epoch(Run(recipe, seed), trainee.epoch, 0.0, 0.0, loss.item() / held_out, correct.item() / held_out)
-    weights = place.with_suffix(".safetensors")
+        for trainee, epoch in trained:
+            if epoch is not None and epoch.diverged:
+                diverged.append(f"{trainee.seed} (epoch {epoch.epoch})")
+            else:
+                on_network(trainee.seed, _finish(trainee, sets, place_of(out, recipe.norm, trainee.seed)))
+    if diverged:
+        raise TrainingError(
+            f"The loss stopped being a number with seed {', '.join(diverged)}: lower the learning rate."
+        )
+
+
+def _finish(trainee: Trainee, sets: Sets, place: Path) -> dict[str, Any]:
+    """Write the weights, then the card with the scores of what was written, then give up the checkpoint."""
+    recipe, weights = trainee.recipe, place.with_suffix(".safetensors")
     write(weights, trainee.network.state_dict())
     network = resnet20(recipe.norm, eps=recipe.eps)
     load_into(network, read(weights)[0], str(weights))
     stored = Classifier(network, Description(str(weights), 10, SIGNED)).to(trainee.device)
-    found = card.make(recipe, seed, epoch, sets.train, sets.test, card.score(stored, sets.test))
-    temporary = place.with_name(f".{place.name}.json")
-    temporary.write_text(json.dumps(found, indent=2) + "\n")
-    os.replace(temporary, place.with_suffix(".json"))
-    place.with_name(place.name + ".checkpoint").unlink(missing_ok=True)
+    validation_accuracy, _ = trainee.validate()
+    found = card.make(
+        recipe,
+        trainee.seed,
+        trainee.device,
+        data={"train": sets.train, "validation": sets.validation, "test": sets.test},
+        validation_accuracy=validation_accuracy,
+        test_scores=card.score(stored, sets.test),
+    )
+    path = place.with_suffix(".json")
+    part_of(path).write_text(json.dumps(found, indent=2) + "\n")
+    finish(path)
+    checkpoint_of(place).unlink(missing_ok=True)
     return found

@@ -43,17 +43,17 @@ class Recipe:
                 raise TrainingError(f"{name} is {getattr(self, name)}, but it must be greater than 0.")
         if not 0 <= self.momentum < 1:
             raise TrainingError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1.")
-        if not self.weight_decay >= 0:
-            raise TrainingError(f"weight_decay is {self.weight_decay}, but it must not be negative.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise TrainingError(f"weight_decay is {self.weight_decay}, but it must be finite and not negative.")
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise TrainingError(f"{name} is {getattr(self, name)}, but it must be at least 1.")
 
     def rate(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0."""
+        """The learning rate of an epoch, counted from 0; the first epoch always has the full one."""
         factor = 1.0
         for fraction, value in DROPS:
-            if epoch >= round(fraction * self.epochs):
+            if epoch >= max(1, round(fraction * self.epochs)):
                 factor = value
         return self.learning_rate * factor
 

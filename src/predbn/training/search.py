@@ -42,14 +42,21 @@ def open_study(storage: str, name: str, *, seed: int) -> optuna.Study:
     """The study of that name: `storage` is a journal file, or a database address such as sqlite:///search.db."""
     optuna = _optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if "://" in storage:
-        backend: Any = storage
-    else:
-        Path(storage).parent.mkdir(parents=True, exist_ok=True)
-        backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
-    study = optuna.create_study(
-        storage=backend, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(seed)
-    )
+    try:
+        if "://" in storage:
+            backend: Any = storage
+        else:
+            Path(storage).parent.mkdir(parents=True, exist_ok=True)
+            backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+        study = optuna.create_study(
+            storage=backend, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(seed)
+        )
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TrainingError(
+            f"The storage {storage} cannot be opened ({reason}): name a journal file, or a database such as "
+            "sqlite:///search.db."
+        ) from None
     _give_up_dead_trials(study)
     return study  # type: ignore[no-any-return]
 
@@ -68,23 +75,29 @@ def search(
     """Run trials until the study has `trials` that are complete, whoever ran them.
 
     A trial's value is its accuracy on the validation images after its last epoch. One whose loss stops being a number
-    is complete too, with the accuracy of guessing: it says where not to look.
+    is complete too, with the accuracy of guessing: it says where not to look. The seed of a trial's network is the
+    trial's number; a trial that is tried again keeps the seed it had.
     """
     optuna = _optuna()
     done = optuna.trial.TrialState.COMPLETE
     wanted = {**RANGES, **({"weight_decay": DECOUPLED} if recipe.decoupled else {}), **(ranges or {})}
     space = {name: optuna.distributions.FloatDistribution(*ends, log=True) for name, ends in wanted.items()}
     while missing := max(0, trials - len(study.get_trials(deepcopy=False, states=(done,)))):
-        asked = [study.ask(space) for _ in range(min(missing, at_once))]
-        for trial in asked:
-            trial.set_user_attr("worker", _worker())
-            trial.set_user_attr("epochs", recipe.epochs)
-        runs = [Run(_recipe_of(trial.params, recipe), seed=trial.number) for trial in asked]
+        asked = [_ask(study, space, recipe.epochs) for _ in range(min(missing, at_once))]
+        runs = [Run(_recipe_of(trial.params, recipe), seed=trial.user_attrs["seed"]) for trial in asked]
         for trial, (_, epoch) in zip(asked, train_together(runs, data, on_epoch=on_epoch), strict=True):
             assert epoch is not None
             trial.set_user_attr("diverged", epoch.diverged)
             trial.set_user_attr("validation_loss", epoch.validation_loss if not epoch.diverged else None)
             on_trial(study.tell(trial, 0.1 if epoch.diverged else epoch.validation_accuracy))
+
+
+def _ask(study: optuna.Study, space: dict[str, Any], epochs: int) -> optuna.Trial:
+    trial = study.ask(space)
+    trial.set_user_attr("worker", _worker())
+    trial.set_user_attr("seed", trial.user_attrs.get("seed", trial.number))
+    trial.set_user_attr("epochs", epochs)
+    return trial
 
 
 def enqueue_best(study: optuna.Study, earlier: optuna.Study, count: int) -> None:
@@ -138,7 +151,7 @@ def _give_up_dead_trials(study: optuna.Study) -> None:
         host, _, process = trial.user_attrs.get("worker", ":").partition(":")
         if host == socket.gethostname() and not _alive(int(process)):
             study.tell(trial.number, state=state.FAIL)
-            study.enqueue_trial(trial.params)
+            study.enqueue_trial(trial.params, user_attrs={"seed": trial.user_attrs.get("seed", trial.number)})
 
 
 def _alive(process: int) -> bool:

@@ -150,8 +150,8 @@ class Trainee:
         return graph.replay
 
     @torch.no_grad()
-    def validate(self, size: int = 2500) -> tuple[Tensor, Tensor]:
-        """Number of correct predictions and summed loss on the validation images, left on the device."""
+    def validate(self, size: int = 2500) -> tuple[float, float]:
+        """Accuracy and mean loss on the validation images."""
         self.network.eval()
         with self.on_stream():
             correct = torch.zeros((), dtype=torch.int64, device=self.device)
@@ -161,7 +161,8 @@ class Trainee:
                 logits = self.classifier(self.data.held_out[start : start + size])
                 loss += F.cross_entropy(logits, labels, reduction="sum")
                 correct += (logits.argmax(1) == labels).sum()
-        return correct, loss
+            count = max(1, len(self.data.held_out))
+            return correct.item() / count, loss.item() / count
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on: weights, moments, epoch, recipe and seed."""

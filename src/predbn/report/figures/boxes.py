@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -11,30 +14,45 @@ import pandas as pd
 from predbn.report.errors import ReportError
 from predbn.report.figures.parts import SEVERITY_LABEL, inline, series_scale
 from predbn.report.frames import averaged, checked, of_metric, readable
-from predbn.report.looks import looks
+from predbn.report.looks import Look, looks
 from predbn.report.meanings import Meaning, meaning
 
-__all__ = ["boxes", "five_numbers"]
+__all__ = ["SEVERITY", "Places", "box_chart", "boxes", "five_numbers"]
 
 OVER = ("corruption", "model", "seed")
 
 
-def five_numbers(values: pd.DataFrame) -> pd.DataFrame:
-    """Minimum, quartiles and maximum of every (series, severity): all that a box needs."""
+@dataclass(frozen=True)
+class Places:
+    """What stands on the x axis: the column, its title, the order of its values, an expression for their labels, and
+    whether a place has boxes of several series, beside each other."""
+
+    column: str
+    title: str
+    order: Sequence[Any] | None = None
+    label: str | None = None
+    shared: bool = True
+
+
+SEVERITY = Places("severity", "severity of the shift", label=SEVERITY_LABEL)
+
+
+def five_numbers(values: pd.DataFrame, by: str = "severity") -> pd.DataFrame:
+    """Minimum, quartiles and maximum of every (series, place on the x axis): all that a box needs."""
     finite = values[np.isfinite(values["value"])]
-    grouped = finite.groupby(["series", "severity"], sort=False)["value"]
+    grouped = finite.groupby(["series", by], sort=False)["value"]
     columns = {"low": 0.0, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 1.0}
     quantiles = {name: grouped.quantile(share) for name, share in columns.items()}
     numbers: pd.DataFrame = pd.DataFrame(quantiles).reset_index()
     return numbers
 
 
-def _tip(over: str, known: Meaning) -> alt.ExprRef:
+def _tip(over: str, places: Places, known: Meaning) -> alt.ExprRef:
     """What pointing at a dot shows, as an expression: the selection of the nearest dot wraps each datum in another,
     which tooltip channels of text fields do not see through."""
     shown = {
         over: "d.what",
-        "severity": "d.severity",
+        readable(places.column): f"d.{places.column}",
         "series": "d.series",
         known.label: "format(d.value, '.1%')" if known.percent else "format(d.value, '.3f')",
     }
@@ -51,32 +69,44 @@ def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.
     """
     if over not in OVER:
         raise ReportError(f"Boxes cannot be drawn over {over!r}: use {', '.join(OVER)}.")
-    known = meaning(metric)
     rows = of_metric(checked(frame), metric)
     values = averaged(rows, over)
-    values = values.assign(what=values[over].map(lambda name: readable(str(name))))[
-        ["series", "severity", "what", "value"]
-    ]
-    drawn = looks(rows)
+    values = values.assign(what=values[over].map(lambda name: readable(str(name))))
+    return box_chart(values, metric, looks(rows), over=over)
+
+
+def box_chart(
+    values: pd.DataFrame, metric: str, drawn: Sequence[Look], *, places: Places = SEVERITY, over: str = "corruption"
+) -> alt.LayerChart:
+    """The boxes of values that are at hand: the columns series, `what` (the name of a dot), value, and the place.
+
+    `drawn` has the look of every series, in the order in which they stand beside each other.
+    """
+    known = meaning(metric)
+    values = values[["series", places.column, "what", "value"]]
     domain = [look.series for look in drawn]
     colour = series_scale(drawn, "colour")
     legend = alt.Legend(orient="top", columns=2, symbolType="square")
     line = alt.Stroke("series:N", scale=colour, title=None, legend=legend)
     fill = alt.Fill("series:N", scale=series_scale(drawn, "area"), title=None, legend=legend)
+    label = alt.Undefined if places.label is None else places.label
     x = alt.X(
-        "severity:O",
-        title="severity of the shift",
-        axis=alt.Axis(labelAngle=0, labelExpr=SEVERITY_LABEL, grid=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.22, paddingOuter=0.1),
+        f"{places.column}:O",
+        title=places.title,
+        sort=alt.Undefined if places.order is None else list(places.order),
+        axis=alt.Axis(labelAngle=0, labelExpr=label, grid=False, ticks=False),
+        scale=alt.Scale(paddingInner=0.22 if places.shared else 0.5, paddingOuter=0.1 if places.shared else 0.3),
     )
-    offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
+    offset: Any = alt.Undefined
+    if places.shared:
+        offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
     scale = alt.Scale(zero=known.better == "lower", nice=True)
 
     def y(field: str) -> alt.Y:
         axis = alt.Axis(format=known.axis_format, tickCount=6, domain=False, ticks=False)
         return alt.Y(f"{field}:Q", title=None, axis=axis, scale=scale)
 
-    box = alt.Chart(inline(five_numbers(values))).encode(x=x, xOffset=offset)
+    box = alt.Chart(inline(five_numbers(values, places.column))).encode(x=x, xOffset=offset)
     whiskers = [
         box.mark_rule(strokeWidth=1).encode(y=y(start), y2=alt.Y2(f"{end}:Q"), stroke=line)
         for start, end in (("low", "lower"), ("upper", "high"))
@@ -88,7 +118,7 @@ def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.
     )
     dots = (
         alt.Chart(inline(values))
-        .mark_point(filled=False, strokeWidth=1.5, tooltip=_tip(over, known))
+        .mark_point(filled=False, strokeWidth=1.5, tooltip=_tip(over, places, known))
         .encode(
             x=x,
             xOffset=offset,
@@ -104,6 +134,6 @@ def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.
         width=640,
         height=300,
         title=f"{known.label[0].upper()}{known.label[1:]}{direction}",
-        description=f"Box plots of {known.label} by severity, one box a series: {', '.join(domain)}.",
+        description=f"Box plots of {known.label} by {readable(places.column)}, one box a series: {', '.join(domain)}.",
     )
     return chart

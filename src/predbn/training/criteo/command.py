@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from predbn.data.criteo import criteo
 from predbn.models import CriteoSizes
 
-from ..options import device_of, seeds_of
+from ..arguments import device_of, seeds_of
 from .produce import CriteoSets, produce_criteo
 from .recipe import CriteoRecipe
 

@@ -14,13 +14,13 @@ import torch
 
 import predbn
 from predbn.data.criteo import Rows
+from predbn.evaluation.provenance import commit
 from predbn.models import load_criteo
 from predbn.models.criteo import plain_sizes
 from predbn.models.weights import write
 from predbn.shifts.files import write_bytes
 
 from .. import checkpoint
-from ..card import commit
 from ..errors import TrainingError
 from ..log import Log
 from .recipe import CriteoRecipe

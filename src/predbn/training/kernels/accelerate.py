@@ -14,6 +14,8 @@ from predbn.models.layers import ScalarAffine
 __all__ = ["accelerate"]
 
 _LARGEST_IMAGE = 1 << 14
+_LARGEST_INPUT = 1 << 30
+"""Places are counted in 32 bits, also those a little beyond the end that are masked out."""
 _CHANNELS = (16, 32, 64)
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -34,11 +36,20 @@ def accelerate(network: Module) -> Module:
             plain = module.groups == 1 and module.dilation == (1, 1) and module.bias is None
             if square and plain and module.in_channels in _CHANNELS and module.out_channels in _CHANNELS:
                 module._conv_forward = MethodType(_convolve, module)  # type: ignore[method-assign]
-        elif isinstance(module, (nn.BatchNorm2d, nn.GroupNorm, nn.InstanceNorm2d)) and module.affine:
+        elif _is_usual(module):
             module.__dict__["fused"] = MethodType(_normalise, module)
         elif isinstance(module, ScalarAffine):
             module.__dict__["fused"] = MethodType(_scale, module)
     return network
+
+
+def _is_usual(module: nn.Module) -> bool:
+    """Whether it is a normalisation with the settings that the kernels know."""
+    if isinstance(module, nn.BatchNorm2d):
+        return module.affine and module.track_running_stats and module.momentum is not None
+    if isinstance(module, nn.InstanceNorm2d):
+        return module.affine and not module.track_running_stats
+    return isinstance(module, nn.GroupNorm) and module.affine
 
 
 def _convolve(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -77,4 +88,5 @@ def _scale(module: ScalarAffine, input: Tensor, shortcut: Tensor | None, relu: b
 
 def _fits(module: nn.Module, input: Tensor) -> bool:
     half = input.dtype in (torch.bfloat16, torch.float16)
-    return module.training and input.is_cuda and half and input.shape[1] in _CHANNELS
+    known = input.ndim == 4 and input.shape[1] in _CHANNELS and input.numel() <= _LARGEST_INPUT
+    return module.training and input.is_cuda and half and known

@@ -13,9 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["CHANNELS", "conv3x3"]
+__all__ = ["conv3x3"]
 
-CHANNELS = (16, 32, 64)
 _PIXELS = {16: 256, 32: 128, 64: 128}
 _WARPS = {16: 4, 32: 4, 64: 8}
 _FILTER_PIXELS = {16: 256, 32: 64, 64: 64}

@@ -1,0 +1,86 @@
+"""One model under one setting, ready to predict."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from predbn.models import Classifier
+from predbn.norm import adapt, load_state_dict, reset, state_dict
+
+from .graphs import Desk, Graphed
+from .precision import Precision, casting
+from .settings import Setting
+
+__all__ = ["Lane", "share"]
+
+
+def share(model: Classifier) -> Classifier:
+    """A copy that can be adapted by itself and shares parameters and buffers with the original."""
+    tensors: Iterable[Tensor] = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+class Lane:
+    """Predicts batch after batch of a stream. Between streams it forgets what the strategy remembers."""
+
+    def __init__(
+        self, model: Classifier, setting: Setting, eps: float | None, precision: Precision, desk: Desk | None
+    ) -> None:
+        self.setting = setting
+        self._precision = precision
+        self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers}
+        self._device = next(chain(model.parameters(), model.buffers())).device
+        self._plain = setting.strategy.is_identity and eps is None
+        self.model: nn.Module = model if self._plain else adapt(share(model), setting.strategy, **self._options)
+        call: Callable[[Tensor], Tensor] = partial(_forward, self.model, precision, self._device)
+        self._call = Graphed(call, desk) if desk is not None and self.is_free else call
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a prediction depends on nothing but its own batch, so that batches may be taken in any order."""
+        return not self.setting.strategy.keeps_state and not self.setting.looks_ahead
+
+    def begin(self, stream: Callable[[], Iterator[Tensor]]) -> None:
+        """Get ready for a stream: forget the one before, and look through this one if the strategy needs to."""
+        if self.setting.looks_ahead:
+            with torch.inference_mode(), casting(self._precision, self._device):
+                adapt(self.model, self.setting.strategy, loader=_Again(stream), **self._options)
+        elif self.setting.strategy.keeps_state:
+            reset(self.model)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """The logits of one batch."""
+        with torch.inference_mode():
+            return self._call(images)
+
+    def memory(self) -> dict[str, Any] | None:
+        """What the strategy remembers, so that the lane can be made again without losing it."""
+        return None if self.is_free else state_dict(self.model)
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Go on from what another lane of the same kind remembered."""
+        load_state_dict(self.model, memory)
+
+
+def _forward(model: nn.Module, precision: Precision, device: torch.device, images: Tensor) -> Tensor:
+    """No method of the lane, which would then hold itself and keep a model that has to go in memory."""
+    with casting(precision, device):
+        logits: Tensor = model(images.contiguous(memory_format=torch.channels_last))
+    return logits
+
+
+class _Again:
+    """A stream that can be gone through as often as one likes."""
+
+    def __init__(self, stream: Callable[[], Iterator[Tensor]]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self._stream()

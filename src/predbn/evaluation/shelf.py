@@ -1,0 +1,141 @@
+"""The models of a plan, as many of them in memory at a time as there is room for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+
+from predbn import models
+from predbn.models import Classifier
+
+from .errors import EvaluationError
+from .graphs import Desk
+from .lane import Lane
+from .plan import Model
+from .precision import Precision, prepare
+from .settings import Setting
+
+__all__ = ["LaneKey", "Shelf", "check_classes"]
+
+ROOM = 4 << 30
+"""Bytes of parameters and buffers that are kept in memory."""
+
+
+class LaneKey(NamedTuple):
+    """A model under a setting at a batch size; `eps` is the number that "tuned" stands for."""
+
+    model: str
+    strategy: str
+    batch_size: int
+    eps: float | None
+
+
+class Shelf:
+    """Loads models when they are asked for and lets the longest unused go when there is no room.
+
+    Memory is therefore bounded whatever the number of models. A model that is let go takes its lanes with it; what
+    their strategies remember is kept and given back.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Model],
+        *,
+        device: torch.device | str = "cpu",
+        precision: Precision = "fp32",
+        given: Mapping[str, Classifier] | None = None,
+        room: int = ROOM,
+    ) -> None:
+        self._members, self._given, self._room = dict(members), given or {}, room
+        self._device, self._precision = torch.device(device), precision
+        self._models: OrderedDict[str, Classifier] = OrderedDict()
+        self._bytes: dict[str, int] = {}
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._memories: dict[LaneKey, dict[str, Any]] = {}
+
+    @cached_property
+    def desk(self) -> Desk | None:
+        """Where the graphs of a GPU find their images; made when it is first needed, for a process that only plans
+        what others compute may have no GPU."""
+        return Desk() if self._device.type == "cuda" else None
+
+    def original(self, name: str) -> Classifier:
+        """The model as it was given or is loaded, neither prepared nor kept."""
+        if name in self._given:
+            return self._given[name].eval()
+        member = self._members[name]
+        return models.load(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+
+    def model(self, name: str) -> Classifier:
+        """The model, in the plan's precision, on the device."""
+        if name not in self._models:
+            classifier = prepare(self.original(name).to(self._device), self._precision)
+            tensors = (*classifier.parameters(), *classifier.buffers())
+            self._bytes[name] = sum(tensor.nbytes for tensor in tensors)
+            self._models[name] = classifier
+            self._make_room()
+        self._models.move_to_end(name)
+        return self._models[name]
+
+    def lane(self, key: LaneKey) -> Lane:
+        """The lane, made anew with what it remembered if its model had to go in between."""
+        model = self.model(key.model)
+        if key not in self._lanes:
+            setting = Setting.parse(key.strategy)
+            self._lanes[key] = Lane(model, setting, key.eps, self._precision, self.desk)
+            if key in self._memories:
+                self._lanes[key].remember(self._memories.pop(key))
+        return self._lanes[key]
+
+    def waves(self, names: Iterable[str]) -> Iterator[list[str]]:
+        """The names in groups that have room together."""
+        wave: list[str] = []
+        size = 0
+        for name in names:
+            if name not in self._bytes:
+                self.model(name)
+            if wave and size + self._bytes[name] > self._room:
+                yield wave
+                wave, size = [], 0
+            wave.append(name)
+            size += self._bytes[name]
+        if wave:
+            yield wave
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """What a model is, for the run card: classes, preprocessing, card, and the sum of its tensors as loaded."""
+        classifier = self.original(name)
+        digest = hashlib.sha256()
+        for key, tensor in sorted(classifier.state_dict().items()):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        known = classifier.description
+        return {
+            "classes": known.classes,
+            "sha256": digest.hexdigest(),
+            "preprocessing": known.preprocessing.describe(),
+            "card": known.card,
+        }
+
+    def _make_room(self) -> None:
+        while len(self._models) > 1 and sum(self._bytes[name] for name in self._models) > self._room:
+            name, _ = self._models.popitem(last=False)
+            for key in [key for key in self._lanes if key.model == name]:
+                memory = self._lanes.pop(key).memory()
+                if memory is not None:
+                    self._memories[key] = memory
+
+
+def check_classes(name: str, classes: int, wanted: tuple[str, ...]) -> None:
+    """Refuse a model whose classes are not those of the data. Data that only numbers its classes may not have met
+    the last of them."""
+    numbered = wanted == tuple(map(str, range(len(wanted))))
+    if classes < len(wanted) or (classes > len(wanted) and not numbered):
+        raise EvaluationError(
+            f"{name} has {classes} classes, but the data has {len(wanted)}: give a model that was trained for them."
+        )

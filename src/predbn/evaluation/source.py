@@ -1,0 +1,136 @@
+"""The plan's data, opened: every split of it as a stream of batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from predbn.data import Batch, Cifar10C, Corrupted, ImageNetC, Images, Shifted, cifar10, from_folder, from_npy, sample
+from predbn.data.batch import pick
+from predbn.data.images import sha256_of
+from predbn.models import Preprocessing
+from predbn.shifts.random import Draws
+
+from .errors import EvaluationError
+from .splits import Split, mixed_kinds, positions
+
+__all__ = ["Source", "open_images", "open_source"]
+
+_HELD_ON_DEVICE = 1 << 32
+
+
+class Source:
+    """Clean images that are corrupted when they are asked for, or a published set of splits.
+
+    Everything random follows from the seed of the stream and from each image's index.
+    """
+
+    def __init__(
+        self, data: Images | Shifted, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self.data, self.device = data, torch.device(device)
+        self._clean = data if isinstance(data, Images) else None
+        shifted: Shifted = Corrupted(data) if isinstance(data, Images) else data
+        self._shifted, self._images = shifted, images
+        self.name, self.classes, self.names = data.name, shifted.classes, shifted.names
+        self.labels = shifted.labels
+        self._held: Images | None = None
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there is a clean split; published files do not hold it."""
+        return not (isinstance(self._shifted, Cifar10C | ImageNetC) and self._shifted.clean is None)
+
+    def __len__(self) -> int:
+        """How many images a split has."""
+        return len(self.labels) if self._images is None else self._images
+
+    def describe(self) -> dict[str, Any]:
+        """What the data is, for the run card: number, classes, and sums by which to know it again."""
+        kind = "corrupted on the fly" if self._clean is not None else "as published"
+        known = {"name": self.name, "images": len(self), "of": len(self.labels), "classes": len(self.classes)}
+        return {**known, "corruptions": kind, "sha256": self._sums()}
+
+    def _sums(self) -> dict[str, str]:
+        if self._clean is not None:
+            return dict(self._clean.sums)
+        root = getattr(self._shifted, "root", None)
+        if root is None:
+            return {"labels": sha256_of(self.labels)}
+        listing = "\n".join(f"{p.name} {p.stat().st_size if p.is_file() else ''}" for p in sorted(Path(root).glob("*")))
+        return {"labels": sha256_of(self.labels), "listing": hashlib.sha256(listing.encode()).hexdigest()}
+
+    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[Batch]:
+        """The images of a split in the order of the stream, `size` at a time, on the device."""
+        visited = positions(order, self.labels, seed, self._images)
+        shifted = self._seeded(seed)
+        kinds = mixed_kinds(split, self.names, seed)
+        if kinds is None:
+            return shifted.batches(split.corruption, split.severity, size, order=visited, device=self.device)
+        return self._mixed(shifted, kinds, split.severity, seed, visited, size)
+
+    def _seeded(self, seed: int) -> Shifted:
+        if self._clean is None:
+            return self._shifted
+        if self._held is None:
+            fits = self.device.type == "cuda" and self._clean.images.numel() <= _HELD_ON_DEVICE
+            self._held = self._clean.to(self.device) if fits else self._clean
+        return Corrupted(self._held, seed=seed)
+
+    def _mixed(
+        self, shifted: Shifted, kinds: list[str], severity: int, seed: int, visited: Tensor, size: int
+    ) -> Iterator[Batch]:
+        """Every image under the kind that it draws, all equally likely, as `predbn.shifts.mix` draws them."""
+        for step in visited.split(size):
+            index = shifted.index[step]
+            which = Draws(seed, "mixture", 0, index).integers(0, len(kinds))
+            images: Tensor | None = None
+            for number, kind in enumerate(kinds):
+                mine = (which == number).nonzero().squeeze(1)
+                if len(mine) == 0:
+                    continue
+                (part,) = shifted.batches(kind, severity, len(mine), order=step[mine], device=self.device)
+                if images is None:
+                    images = part.images.new_empty((len(step), *part.images.shape[1:]))
+                images[mine.to(self.device)] = part.images
+            yield Batch(cast(Tensor, images), pick(shifted.labels, step, self.device), index)
+
+
+def open_source(
+    reference: str, clean: str | None = None, *, preprocessing: Preprocessing | None = None
+) -> Images | Shifted:
+    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them."""
+    root = Path(reference).expanduser()
+    if _is_named(reference) or not root.exists() or (root / "images.npy").exists():
+        return open_images(reference, "test", preprocessing=preprocessing)
+    if (root / "labels.npy").exists():
+        return Cifar10C(root, clean=None if clean is None else open_images(clean, "test"))
+    if any((folder / "1").is_dir() for folder in root.glob("*")):
+        return ImageNetC(root, clean=clean)
+    return open_images(reference, "test", preprocessing=preprocessing)
+
+
+def open_images(reference: str, part: str, *, preprocessing: Preprocessing | None = None) -> Images:
+    """Labelled images by reference; `part` ("test" or "validation") is for the data sets that have parts."""
+    kind, _, path = reference.partition(":")
+    if reference == "sample":
+        return sample(part)  # type: ignore[arg-type]
+    if kind == "cifar10":
+        return cifar10(part, path or None)  # type: ignore[arg-type]
+    root = Path(reference).expanduser()
+    if not root.exists():
+        raise EvaluationError(f"data {reference!r} is neither sample, cifar10, cifar10:PATH nor a folder that exists.")
+    if (root / "images.npy").exists():
+        return from_npy(root)
+    if preprocessing is None:
+        return from_folder(root)
+    return from_folder(root, preprocessing.size, resize=preprocessing.resize, interpolation=preprocessing.interpolation)
+
+
+def _is_named(reference: str) -> bool:
+    return reference.partition(":")[0] in ("sample", "cifar10")

@@ -1,0 +1,115 @@
+"""The few kinds of measurement that the claims are made of.
+
+Everything is signed so that positive is better, whichever way a metric points: gain = s · (first − second), with
+s = −1 where lower is better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import rankdata
+
+from predbn.metrics import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
+from predbn.report.meanings import meaning
+
+from .claims import Measurement, Side
+from .runs import Runs
+from .series import SHIFTED, Over, Series, Severities, paired
+
+__all__ = ["gain", "mean", "rank_correlation", "share", "signed", "unit"]
+
+_RESAMPLES, _LEVEL = 2_000, 0.95
+_MANY = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
+
+
+def gain(
+    runs: Runs,
+    first: Series,
+    second: Series,
+    metric: str,
+    severities: Severities = SHIFTED,
+    *,
+    over: Over = "corruption",
+    side: Side = "above",
+    bound: float = 0.0,
+    where: str = "",
+) -> Measurement:
+    """By how much `first` is better than `second`, pair by pair."""
+    table = paired(runs, (first, second), metric, severities, over=over)
+    sides = [meaning(metric).sign * table[each.label].to_numpy() for each in (first, second)]
+    what = f"{meaning(metric).label}{unit(metric)}: {first.label} over {second.label}{where}"
+    return _measurement(what, bootstrap_difference(*sides), side, bound, len(table), over, metric)
+
+
+def mean(
+    what: str,
+    values: pd.Series,
+    metric: str,
+    *,
+    over: Over = "corruption",
+    side: Side = "above",
+    bound: float = 0.0,
+) -> Measurement:
+    """The mean of values that were computed from pairs."""
+    interval = bootstrap_mean(values.to_numpy())
+    return _measurement(f"{what}{unit(metric)}", interval, side, bound, len(values), over, metric)
+
+
+def share(
+    what: str,
+    part: pd.Series,
+    whole: pd.Series,
+    *,
+    over: Over = "corruption",
+    side: Side,
+    bound: float,
+) -> Measurement:
+    """mean(part) / mean(whole), in per cent; without a clear whole there is no share, and its interval is endless."""
+    whole_mean = bootstrap_mean(whole.to_numpy())
+    if whole_mean.low > 0:
+        interval = bootstrap_ratio(part.to_numpy(), whole.to_numpy())
+    else:
+        estimate = float(part.mean() / whole.mean()) if whole.mean() else np.nan
+        interval = Interval(estimate, -np.inf, np.inf, whole_mean.level)
+    return Measurement(f"{what}, %", interval, side, bound, len(part), _MANY[over], scale=100, digits=0)
+
+
+def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, bound: float = 0.0) -> Measurement:
+    """Spearman's rank correlation of the columns divergence and value over splits.
+
+    The interval is a percentile bootstrap that draws whole corruptions with replacement, for the severities of one
+    are not independent of each other.
+    """
+    places = list(splits.groupby("corruption").indices.values())
+    x, y = splits["divergence"].to_numpy(), splits["value"].to_numpy()
+    generator = np.random.default_rng(0)
+
+    def correlation(which: npt.NDArray[np.int64]) -> float:
+        return float(np.corrcoef(rankdata(x[which]), rankdata(y[which]))[0, 1])
+
+    drawn = (generator.integers(len(places), size=len(places)) for _ in range(_RESAMPLES))
+    found = [correlation(np.concatenate([places[number] for number in which])) for which in drawn]
+    low, high = np.nanquantile(found, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    interval = Interval(correlation(np.arange(len(x))), float(low), float(high), _LEVEL)
+    return Measurement(what, interval, side, bound, len(places), "corruptions", digits=2)
+
+
+def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A table of `paired` in which more is better."""
+    better: pd.DataFrame = table * meaning(metric).sign
+    return better
+
+
+def unit(metric: str) -> str:
+    """What follows the name of what is measured."""
+    return ", points" if meaning(metric).percent else ""
+
+
+def _measurement(
+    what: str, interval: Interval, side: Side, bound: float, count: int, over: Over, metric: str
+) -> Measurement:
+    percent = meaning(metric).percent
+    scale, digits = (100, 1) if percent else (1, 3)
+    return Measurement(what, interval, side, bound, count, _MANY[over], scale=scale, digits=digits)

@@ -1,0 +1,86 @@
+"""Carry out the plans that experiments need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from predbn.evaluation import Engine, Results, evaluate
+from predbn.shifts.files import finish, part_of
+
+from .errors import PaperError
+from .inside import look_inside
+from .networks import missing, open_variants
+from .plans import INSIDE, PLANS
+
+__all__ = ["Progress", "run_plan", "run_plans"]
+
+Progress = Callable[[int, int, str], object]
+
+
+def run_plans(
+    names: Iterable[str],
+    folder: str | Path,
+    *,
+    quick: bool = False,
+    engine: Engine | None = None,
+    progress: Callable[[str], Progress] | None = None,
+) -> dict[str, str]:
+    """Carry out plans, each in a folder of its name, and give the reason for each that cannot be, by name.
+
+    A plan is measured with those of its networks that are here. What is there already is not computed again, so
+    that it may be killed at any moment, and called again when more networks have come. `progress` is called with a
+    plan's name and gives what is told how far it is.
+    """
+    left_out = {}
+    for name in names:
+        told = None if progress is None else progress(name)
+        reason = run_plan(name, folder, quick=quick, engine=engine, progress=told)
+        if reason is not None:
+            left_out[name] = reason
+    return left_out
+
+
+def run_plan(
+    name: str,
+    folder: str | Path,
+    *,
+    quick: bool = False,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> str | None:
+    """Carry out one plan; None, or the reason why none of it or not all of it can be measured."""
+    plan = PLANS[name].of(quick)
+    out = Path(folder) / name
+    _refuse_other_size(out, quick)
+    lacking = {model: missing(model) for model in plan.models}
+    there = tuple(model for model, gap in lacking.items() if gap is None)
+    gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
+    if there:
+        plan = replace(plan, models=there)
+        carry_out = look_inside if name == INSIDE else evaluate
+        carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
+        _mark(out, name, quick)
+    return f"the zoo has no {', '.join(gaps)}" if gaps else None
+
+
+def _mark(out: Path, name: str, quick: bool) -> None:
+    """Say on the run card what the run is for, and whether it is a quick one."""
+    path = out / "card.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{' --quick' if quick else ''}"}
+    if quick:
+        said["warning"] = "a part of the embedded sample: it shows that everything works, and is no evidence"
+    part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    finish(path)
+
+
+def _refuse_other_size(out: Path, quick: bool) -> None:
+    if not (out / "results.parquet").is_file():
+        return
+    was_quick = Results.load(out).card.get("paper", {}).get("quick", quick)
+    if was_quick != quick:
+        found, wanted = ("quick", "full") if was_quick else ("full", "quick")
+        raise PaperError(f"{out} holds {found} results, and {wanted} ones are asked for: choose another --results.")

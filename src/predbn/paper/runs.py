@@ -1,0 +1,86 @@
+"""A folder of results: one run a plan, opened when it is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from predbn.evaluation import Results
+
+from .errors import NotMeasured, PaperError
+from .networks import missing
+from .plans import PLANS
+
+__all__ = ["RESULTS", "Runs"]
+
+RESULTS = Path("results/cifar10")
+"""Where the measured results are kept, from the root of a checkout."""
+
+
+class Runs:
+    """The runs of a folder, each in a folder of its plan's name."""
+
+    def __init__(self, folder: str | Path = RESULTS) -> None:
+        self.folder = Path(folder)
+        self._opened: dict[str, Results] = {}
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    def __repr__(self) -> str:
+        """The folder, and what is in it."""
+        return f"Runs({str(self.folder)!r}: {', '.join(self.measured) or 'nothing yet'})"
+
+    def __getitem__(self, plan: str) -> Results:
+        """The results of a plan; NotMeasured where there are none, with the reason."""
+        if plan not in self._opened:
+            if plan not in self.measured:
+                raise NotMeasured(self._why_not(plan))
+            self._opened[plan] = Results.load(self.folder / plan)
+        return self._opened[plan]
+
+    def frame(self, plan: str) -> pd.DataFrame:
+        """The tidy frame of a plan with the column `network`, the model without its seed, made to be chosen from."""
+        if plan not in self._frames:
+            frame = self[plan].frame
+            networks = {model: model.rpartition("/")[0] for model in frame["model"].unique()}
+            chosen_by = {name: frame[name].astype("category") for name in ("method", "strategy", "metric")}
+            network = frame["model"].map(networks).astype("category")
+            self._frames[plan] = frame.assign(**chosen_by, network=network)
+        return self._frames[plan]
+
+    @cached_property
+    def measured(self) -> list[str]:
+        """The plans that have been carried out to their end."""
+        return [name for name in PLANS if (self.folder / name / "results.parquet").is_file()]
+
+    def check(self) -> None:
+        """Refuse a folder in which nothing is measured."""
+        if not self.measured:
+            raise PaperError(f"{self.folder} holds no results: make some with predbn paper run, or name another.")
+
+    @cached_property
+    def is_quick(self) -> bool:
+        """Whether any of the runs is a quick one, on a part of the data."""
+        return any(card.get("paper", {}).get("quick", False) for card in self.cards.values())
+
+    @cached_property
+    def cards(self) -> dict[str, dict[str, Any]]:
+        """The run cards by plan."""
+        return {name: dict(self[name].card) for name in self.measured}
+
+    def _why_not(self, plan: str) -> str:
+        lacking = [name for name in map(missing, PLANS[plan].full.models) if name is not None]
+        if lacking:
+            return f"the zoo has no {_families(lacking)}"
+        return f"{self.folder} has no run of the plan {plan}"
+
+
+def _families(references: list[str]) -> str:
+    """The kinds of network, without their seeds: `resnet20-cifar10 with instance, layer`."""
+    kinds: dict[str, dict[str, None]] = {}
+    for reference in references:
+        architecture, kind, _ = reference.split("/")
+        kinds.setdefault(architecture, {})[kind] = None
+    return "; ".join(f"{architecture} with {', '.join(found)}" for architecture, found in kinds.items())

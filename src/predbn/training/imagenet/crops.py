@@ -1,0 +1,75 @@
+"""Inception's augmentation (Szegedy et al. 2015): a random part of the picture, resized, mirrored half of the time.
+
+The part covers 5 % to 100 % of the area with a ratio of sides from 3/4 to 4/3, as in TensorFlow's ImageNet training,
+which the paper used. What is drawn follows from the seed, the epoch and the number of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from predbn.data import DataError
+from predbn.data.framing import UNREADABLE, Pixels
+
+__all__ = ["AREA", "RATIO", "Crop", "draw_crop", "read_crop"]
+
+AREA = (0.05, 1.0)
+RATIO = (3 / 4, 4 / 3)
+_ATTEMPTS = 10
+
+
+class Crop(NamedTuple):
+    """The part of a picture, in its pixels, and whether it is mirrored."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    mirrored: bool
+
+
+def draw_crop(width: int, height: int, *, seed: int, epoch: int, index: int) -> Crop:
+    """Area uniform, ratio uniform on a log scale, place uniform; after ten that do not fit, the middle as it is."""
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, epoch, index))))
+    mirrored = bool(generator.integers(2))
+    for _ in range(_ATTEMPTS):
+        area = generator.uniform(*AREA) * width * height
+        ratio = math.exp(generator.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = generator.integers(width - across + 1), generator.integers(height - down + 1)
+            return Crop(int(left), int(top), across, down, mirrored)
+    across = min(width, max(1, round(height * RATIO[1])))
+    down = min(height, max(1, round(width / RATIO[0])))
+    return Crop((width - across) // 2, (height - down) // 2, across, down, mirrored)
+
+
+def read_crop(path: str | Path, size: int, *, seed: int, epoch: int, index: int) -> Pixels:
+    """The augmented picture, uint8 [size, size, 3].
+
+    A JPEG of which a large part is drawn is decoded at a half, a quarter or an eighth of its size where that still
+    has more pixels than are wanted: in training, decoding is what GPUs wait for.
+    """
+    try:
+        with Image.open(path) as opened:
+            full = opened.size
+            crop = draw_crop(*full, seed=seed, epoch=epoch, index=index)
+            scale = max(size / crop.width, size / crop.height)
+            opened.draft("RGB", (math.ceil(full[0] * scale), math.ceil(full[1] * scale)))
+            picture = opened.convert("RGB")
+    except UNREADABLE as error:
+        raise DataError(f"{path} cannot be read as a picture ({error}): replace or remove it.") from None
+    x, y = picture.width / full[0], picture.height / full[1]
+    box = (
+        crop.left * x,
+        crop.top * y,
+        min(picture.width, (crop.left + crop.width) * x),
+        min(picture.height, (crop.top + crop.height) * y),
+    )
+    picture = picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.asarray(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else picture)

@@ -1,0 +1,81 @@
+"""`predbn paper` as a person meets it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from predbn import cli
+
+from ..paper.world import World
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return World(1.0).write(tmp_path_factory.mktemp("cli") / "results", quick=True, skip=("one-layer",))
+
+
+def test_list_says_what_there_is(results):
+    shown = runner.invoke(cli.app, ["paper", "list", "--results", str(results)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "batch-sizes*" in shown.output
+    assert "one-layer*" not in shown.output
+    listed = json.loads(runner.invoke(cli.app, ["paper", "list", "--json"]).output)
+    assert [each["id"] for each in listed][:3] == ["C1", "C2", "C3"]
+
+
+def test_verify_prints_statement_figures_and_verdict(results):
+    arguments = ["paper", "verify", "C3", "C8", "--results", str(results)]
+    shown = runner.invoke(cli.app, arguments, env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "Batches of 100 images are enough" in shown.output
+    assert "accuracy, points: batches of 100 over train BN at severity 5" in shown.output
+    assert "holds" in shown.output
+    assert "not measured (" in shown.output
+    assert "quick results" in shown.output
+    data = json.loads(runner.invoke(cli.app, [*arguments, "--json"]).output)
+    assert data["quick"] is True
+    assert {claim["id"]: claim["verdict"] for claim in data["claims"]} == {
+        "C3.1": "holds",
+        "C3.2": "holds",
+        "C8.1": "not measured",
+        "C8.2": "not measured",
+    }
+
+
+def test_figures_and_document_are_written(results, tmp_path):
+    out = tmp_path / "figures"
+    arguments = ["paper", "figures", "C7", "--results", str(results), "--out", str(out), "--suffix", "svg"]
+    shown = runner.invoke(cli.app, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert sorted(path.suffix for path in out.iterdir()) == [".html", ".svg", ".svg", ".svg"]
+    document = tmp_path / "replication.md"
+    shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(document)])
+    assert shown.exit_code == 0, shown.output
+    assert "| C7.1 | figure 12 |" in document.read_text()
+    table = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--table"]).output
+    assert table.splitlines()[2].startswith("| vanilla, train BN |")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify", "C9"], "there is no experiment 'C9'"),
+        (["run", "C1", "--device", "tpu"], "is no device"),
+        (["figures", "C7", "--suffix", ".gif"], "end the name with"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(arguments, message):
+    shown = runner.invoke(cli.app, ["paper", *arguments], env={"COLUMNS": "200"})
+    assert shown.exit_code == 2
+    assert message in " ".join(shown.output.replace("│", " ").split())
+
+
+def test_what_has_no_plan_yet_says_so(tmp_path):
+    shown = runner.invoke(cli.app, ["paper", "run", "K1", "--quick", "--results", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "K1: nothing to run yet" in shown.output

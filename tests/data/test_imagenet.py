@@ -1,0 +1,133 @@
+"""The published layouts in small: the right ones are read, and of the wrong ones it is said what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from predbn.data import Corrupted, DataError, class_mask, imagenet, wnids
+
+from .folders import make_folder, pixels_of
+
+SMALL = {"size": 4, "resize": 5}
+SOME = wnids()[3::5]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Decoding a thousand pictures a test would be most of its time: one cache, and folders nobody changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield tmp_path_factory.mktemp("sets")
+
+
+@pytest.fixture(scope="module")
+def val(kept):
+    return make_folder(kept / "data" / "ILSVRC" / "val", wnids())
+
+
+@pytest.fixture(scope="module")
+def few(kept):
+    root = make_folder(kept / "imagenet-r", SOME, each=2)
+    (root / "README.txt").write_text("as published")
+    return root
+
+
+def test_validation_images(val):
+    images = imagenet(val, **SMALL)
+    assert (images.name, images.classes, len(images)) == ("imagenet", wnids(), 1000)
+    assert images.labels.tolist() == images.index.tolist() == list(range(1000))
+    wanted = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(wanted))
+
+
+def test_they_are_corrupted_on_the_fly(val):
+    data = Corrupted(imagenet(val, size=32, resize=36).take(8), constants="imagenet")
+    (batch,) = data.batches("contrast", 5, 8)
+    assert batch.images.shape == (8, 3, 32, 32)
+    assert batch.labels.tolist() == list(range(8))
+
+
+def test_v2_labels_are_the_numbers_of_the_folders(kept):
+    root = make_folder(kept / "v2", [str(k) for k in range(1000)])
+    images = imagenet(root, "imagenet-v2", **SMALL)
+    assert images.classes == wnids()
+    assert images.labels.tolist() == list(range(1000))
+    wanted = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(wanted))
+    with pytest.raises(DataError, match=r"has no class folder of ImageNet such as n01440764: it has 0, 1, 10 and 997"):
+        imagenet(root)
+    with pytest.raises(DataError, match=r"7 is one class of ImageNet-v2: point at the folder above it, .*v2\."):
+        imagenet(root / "7", "imagenet-v2")
+
+
+@pytest.mark.parametrize("which", ["imagenet-a", "imagenet-r"])
+def test_a_and_r_have_200_classes_of_the_thousand(few, which):
+    images = imagenet(few, which, **SMALL)
+    assert (images.name, images.classes, len(images)) == (which, SOME, 400)
+    assert images.labels.tolist() == [k // 2 for k in range(400)]
+    mask = class_mask(images.classes)
+    assert torch.equal(mask.among_all(images.labels), torch.tensor([3 + 5 * (k // 2) for k in range(400)]))
+
+
+def test_a_wrong_level_is_named_with_the_right_one(val, few):
+    for above in (val.parent, val.parent.parent):
+        with pytest.raises(DataError, match=r"is not the folder with the classes of ImageNet: point at .*ILSVRC/val\."):
+            imagenet(above)
+    with pytest.raises(DataError, match=r"n01440764 is one class of ImageNet: point at the folder above it, .*val\."):
+        imagenet(val / "n01440764")
+    with pytest.raises(DataError, match=r"point at .*imagenet-r\."):
+        imagenet(few.parent, "imagenet-r")
+
+
+def test_pictures_outside_class_folders_are_counted(tmp_path):
+    for k in range(3):
+        Image.new("RGB", (2, 2)).save(tmp_path / f"ILSVRC2012_val_0000000{k}.JPEG")
+    with pytest.raises(DataError, match="has 3 pictures that are not in class folders"):
+        imagenet(tmp_path)
+    with pytest.raises(DataError, match="is not a directory"):
+        imagenet(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="has no class folder of ImageNet such as n01440764: it has none"):
+        imagenet(tmp_path / "empty")
+
+
+def test_missing_and_empty_and_foreign_classes_are_named_and_counted(tmp_path):
+    for name in wnids()[2:]:
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=r"lacks 2 of the 1,000 classes of ImageNet \(n01440764, n01443537\)"):
+        imagenet(tmp_path)
+    for name in wnids()[:2]:
+        (tmp_path / name).mkdir()
+    for name in wnids()[1:-2]:
+        (tmp_path / name / "1.png").write_bytes(b"")
+    with pytest.raises(
+        DataError, match=r"no picture in 3 of the 1,000 classes of ImageNet \(n01440764, n13133613, n15"
+    ):
+        imagenet(tmp_path)
+    (tmp_path / "n00000001").mkdir()
+    with pytest.raises(DataError, match=r"n00000001 is no class of ImageNet \(1 such folders\)"):
+        imagenet(tmp_path)
+    with pytest.raises(DataError, match=r"no class of ImageNet"):
+        imagenet(tmp_path, "imagenet-a")
+
+
+def test_another_set_is_not_taken_for_it(val, few):
+    with pytest.raises(DataError, match="has 1,000 classes of ImageNet, but ImageNet-A has 200"):
+        imagenet(val, "imagenet-a")
+    with pytest.raises(DataError, match="lacks 800 of the 1,000 classes"):
+        imagenet(few)
+    with pytest.raises(DataError, match="its folders are WordNet numbers"):
+        imagenet(val, "imagenet-v2")
+    with pytest.raises(DataError, match="There is no set 'imagenet-o'"):
+        imagenet(val, "imagenet-o")
+
+
+def test_unreadable_images_are_named_and_counted(cache, tmp_path):
+    root = make_folder(tmp_path / "val", wnids())
+    for name in ("n01440764/00000.png", "n15075141/00999.png"):
+        (root / name).write_bytes(b"cut off")
+    with pytest.raises(DataError, match=r"n01440764/00000.png cannot be read as a picture \(and 1 more of 1000\)"):
+        imagenet(root, **SMALL)

@@ -1,0 +1,114 @@
+"""A diagnosis of models and shifts that are known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import predbn
+from predbn.data import Images
+from predbn.diagnostics import DiagnosticError, diagnose
+
+from ..norm.models import images, net
+from .models import linear, normal, one_layer
+
+
+def data(n: int, mean: float, seed: int) -> list[torch.Tensor]:
+    return list(normal(n, 3, 16, mean=mean, sd=3.0, seed=seed).split(100))
+
+
+def test_a_shift_of_known_size_and_its_way_back():
+    """x̄ ~ N(2, ¾²) becomes N(5, ¾²): every channel moves by 4 of its standard deviations; the batch's statistics
+    bring it back onto what they make of the reference."""
+    model = one_layer()
+    found = diagnose(model, data(2000, 2.0, 1), data(2000, 5.0, 2))
+    (before,) = found.of("train", kind="batch norm")
+    assert before.distance == pytest.approx(4.0, abs=0.1)
+    assert before.apart == before.distance
+    assert before.divergence == pytest.approx(3 * 4**2 / 2, rel=0.06)
+    assert before.outside > 0.6
+    (after,) = found.of("batch", kind="batch norm")
+    assert after.apart < 2 * after.noise
+    assert found.batch_size == 100
+    assert [row.layer for row in found.of("train")] == ["bn", "embeddings", "logits"]
+    for row in found.of("train", data="reference"):
+        assert (row.distance, row.outside) == (0, 0)
+        assert row.divergence == pytest.approx(0, abs=1e-9)
+
+
+def test_nothing_has_shifted():
+    found = diagnose(one_layer(), data(1000, 2.0, 1), data(1000, 2.0, 2))
+    (row,) = found.of("train", kind="batch norm")
+    assert row.distance < 3 * row.noise
+    assert row.outside < 0.01
+
+
+def test_the_channels_that_moved_most_come_first():
+    reference, shifted = normal(500, 3, 16, mean=2.0), normal(500, 3, 16, mean=2.0, seed=1)
+    shifted[:, 1] += 1
+    shifted[:, 2] += 0.3
+    assert diagnose(one_layer(), reference.split(100), shifted.split(100)).channels("bn") == [1, 2, 0]
+
+
+def test_frames_and_plain_data():
+    found = diagnose(net(), [images(8)], [images(8, shift=2.0)], strategy="prior(N=4)")
+    frame = found.to_frame()
+    assert len(frame) == 4 * 5 == len(frame.drop_duplicates(["layer", "data", "strategy"]))
+    assert list(frame["kind"].unique()) == ["batch norm", "embeddings", "logits"]
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert plain["strategy"] == "prior(N=4)"
+    assert [side["examples"] for side in plain["predictions"]] == [8] * 4
+
+
+def test_a_model_without_batch_norm():
+    found = diagnose(linear(), [normal(400, 6)], [normal(400, 6, seed=1, mean=1.0)])
+    assert found.after is None
+    assert {row.kind for row in found.shifts} == {"embeddings", "logits"}
+    assert "no batch norm layer" in found.sentences()[-1]
+
+
+def test_data_sets_are_shuffled_and_give_the_same_every_time():
+    pixels = torch.randint(0, 256, (40, 3, 6, 6), dtype=torch.uint8)
+    labels = torch.arange(40) // 20
+    given = Images(pixels, labels, torch.arange(40), ("a", "b"), "mine")
+    model = nn.Sequential(Scale(), net())
+    seen: list[torch.Tensor] = []
+    model[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+    first, second = (diagnose(model, given, given, batch_size=16).to_frame() for _ in range(2))
+    assert first.equals(second)
+    assert [len(x) for x in seen[:3]] == [16, 16, 8]
+    assert not seen[0].equal(pixels[:16])
+
+
+class Scale(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float() / 255
+
+
+def test_progress_counts_batches():
+    seen: list[tuple[int, int]] = []
+    reference, shifted = data(300, 2.0, 1), data(200, 2.0, 2)
+    diagnose(one_layer(), reference, shifted, progress=lambda *step: seen.append(step))
+    assert seen == [(step, 8) for step in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "train"}, "compared with"),
+        ({"strategy": "btach"}, "did you mean 'batch'"),
+        ({"batch_size": 0}, "whole number"),
+        ({"bins": 1}, "2 or more"),
+    ],
+)
+def test_wrong_arguments(options, message):
+    with pytest.raises((DiagnosticError, predbn.AdaptationError), match=message):
+        diagnose(net(), [images()], [images()], **options)
+
+
+def test_a_reference_that_can_be_read_once_is_refused():
+    with pytest.raises(DiagnosticError, match="needed twice"):
+        diagnose(net(), iter([images()]), [images()])

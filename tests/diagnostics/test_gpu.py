@@ -1,0 +1,48 @@
+"""The same on a GPU, and without waiting for it; skipped where there is none."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from predbn.diagnostics import profile, profiles
+
+from ..norm.models import images, net
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+
+
+def test_cpu_and_gpu_agree():
+    here, data = net(), [images(16, seed=seed) for seed in range(3)]
+    there = copy.deepcopy(here).cuda()
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        first = profile(here, data)
+        wanted = profiles(here, data, ["train", "batch"], like=first)
+        found = profiles(there, data, ["train", "batch"], like=first)
+    for strategy, one in wanted.items():
+        for name, distribution in one.distributions.items():
+            other = found[strategy].distributions[name]
+            torch.testing.assert_close(other.gaussian.mean, distribution.gaussian.mean, rtol=1e-3, atol=1e-3)
+            assert other.histogram.counts.sum() == distribution.histogram.counts.sum()
+        assert found[strategy].confidence.mean == pytest.approx(one.confidence.mean, abs=1e-3)
+
+
+@pytest.mark.parametrize("outputs", ["all", None])
+def test_no_batch_waits_for_the_gpu(outputs):
+    model, data = net().cuda(), [images(16, seed=seed).cuda() for seed in range(4)]
+    first = profile(model, data)
+    _ = profiles(model, data, ["train", "batch"], like=first, outputs=outputs)
+
+    def stream():
+        yield data[0]
+        torch.cuda.set_sync_debug_mode("error")
+        yield from data[1:]
+        torch.cuda.set_sync_debug_mode("default")
+
+    try:
+        found = profiles(model, stream(), ["train", "batch"], like=first, outputs=outputs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert found["batch"].count == 64

@@ -1,0 +1,137 @@
+"""Connecting to Ray: what is told when it cannot be done, and a whole run from the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from predbn import cli
+from predbn.evaluation import EvaluationError, RayEngine, Results, evaluate, read_plan
+
+from .ray_models import PAUSE
+
+RUN = ("evaluate", "--model", "zoo:resnet20-cifar10/batch/0", "--images", "100", "--batch-size", "100")
+
+
+def unused_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def failure(monkeypatch, capsys, *arguments: str) -> str:
+    """What `predbn evaluate --engine ray` prints when it fails, which is one sentence and exit code 1."""
+    monkeypatch.setattr(sys, "argv", ["predbn", *RUN, "--engine", "ray", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    return told
+
+
+def test_without_ray_one_is_told_how_to_get_it(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "error: Ray is not installed: run `pip install predbn[ray]`" in failure(
+        monkeypatch, capsys, "--out", str(tmp_path / "run")
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_package_does_not_need_ray():
+    code = "import sys; sys.modules['ray'] = None; import predbn.cli, predbn.evaluation; predbn.evaluation.RayEngine"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_address_where_nobody_listens(monkeypatch, capsys):
+    pytest.importorskip("ray")
+    address = f"127.0.0.1:{unused_port()}"
+    told = failure(monkeypatch, capsys, "--address", address)
+    assert f"no Ray cluster answers at {address} (Connection refused): start one with `ray start --head`" in told
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_an_address_where_something_else_listens(greeting):
+    pytest.importorskip("ray")
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def answer() -> None:
+            line, _ = server.accept()
+            line.recv(1024)
+            line.sendall(greeting)
+            line.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(EvaluationError, match="something else does"):
+            RayEngine(f"127.0.0.1:{server.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("address", ["somewhere", "ray://head:10001", "head:", ":6379", ""])
+def test_what_is_no_address(address, monkeypatch):
+    pytest.importorskip("ray")
+    with pytest.raises(EvaluationError, match="is no address of a Ray cluster: write auto, local or host:port"):
+        RayEngine(address)
+
+
+def test_auto_follows_the_environment(monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    with pytest.raises(EvaluationError, match="'nowhere' is no address"):
+        RayEngine()
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "tpu"])
+def test_which_gpu_is_for_ray_to_choose(device):
+    with pytest.raises(EvaluationError, match="none of cpu, cuda and auto"):
+        RayEngine(device=device)
+
+
+def test_a_local_cluster_can_be_interrupted_goes_with_the_command_and_is_continued(tmp_path):
+    pytest.importorskip("ray")
+    out = tmp_path / "run"
+    options = ["--model", "tests.evaluation.ray_models:slow", "--images", "60", "--batch-size", "60", "--shift", "fog"]
+    options += ["--shift", "contrast", "--no-report", "--quiet", "--device", "cpu", "--out", str(out)]
+    paths = os.pathsep.join(str(Path(path).resolve()) for path in sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "predbn.cli", "evaluate", *options, "--engine", "ray", "--address", "local"],
+        env={**os.environ, "PYTHONPATH": paths, PAUSE: "0.5"},
+        start_new_session=True,
+    )
+    give_up = time.monotonic() + 150
+    try:
+        while not list(out.glob("parts/*.parquet")):
+            assert process.poll() is None
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) != 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert _gone(process.pid)
+    plan, first = read_plan(out / "plan.toml"), len(Results.load(out).frame)
+    whole = evaluate(plan, tmp_path / "whole").frame
+    assert evaluate(plan, out).frame.equals(whole)
+    assert 0 < first < len(whole)
+
+
+def _gone(group: int) -> bool:
+    """Whether every process of the group ends soon."""
+    for _ in range(300):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False

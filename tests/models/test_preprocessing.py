@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.models import ModelError, Preprocessing
+from predbn.models.preprocessing import CAFFE, SIGNED, Normalise
+
+from .networks import pictures
+
+colours = st.tuples(*[st.floats(-300, 300)] * 3)
+spreads = st.tuples(*[st.floats(0.1, 300)] * 3)
+
+
+@given(mean=colours, std=spreads, channels=st.sampled_from(["rgb", "bgr"]), size=st.integers(1, 5))
+def test_normalise_against_numpy(mean, std, channels, size):
+    images = pictures(2, size)
+    values = images.numpy().astype(np.float64)
+    if channels == "bgr":
+        values = values[:, [2, 1, 0]]
+    shape = (1, 3, 1, 1)
+    wanted = (values - np.reshape(mean, shape)) / np.reshape(std, shape)
+    found = Normalise(Preprocessing((size, size), mean, std, channels))(images)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6 * 600 / min(std))
+
+
+def test_the_papers_inputs_go_from_minus_one_to_one():
+    ends = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 32, 32)
+    black, white = Normalise(SIGNED)(ends)
+    torch.testing.assert_close(black, -torch.ones(3, 32, 32))
+    torch.testing.assert_close(white, torch.ones(3, 32, 32))
+
+
+def test_caffes_order_is_blue_green_red():
+    red = torch.zeros(1, 3, 224, 224, dtype=torch.uint8)
+    red[:, 0] = 200
+    found = Normalise(CAFFE)(red)[0, :, 0, 0]
+    np.testing.assert_allclose(found.numpy(), [-103.939, -116.779, 200 - 123.68], rtol=1e-6)
+
+
+def test_memory_format_stays():
+    images = pictures(2).contiguous(memory_format=torch.channels_last)
+    assert Normalise(SIGNED)(images).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("images", "what"),
+    [
+        (torch.zeros(2, 3, 32, 32), r"float32 \[2, 3, 32, 32\], but the model takes uint8"),
+        (pictures()[0], r"uint8 \[3, 32, 32\]"),
+        (pictures()[:, :1], r"uint8 \[2, 1, 32, 32\]"),
+        (pictures(2, 28), "28×28, but the model was made for 32×32: resize"),
+        (pictures()[:, :, :16], "16×32, but"),
+    ],
+)
+def test_wrong_pictures_are_told(images, what):
+    with pytest.raises(ModelError, match=what):
+        Normalise(SIGNED)(images)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"std": (1.0, 0.0, 1.0)}, {"std": (1.0, 1.0, float("inf"))}, {"mean": (float("nan"), 0, 0)}, {"size": (0, 32)}],
+)
+def test_a_preprocessing_that_cannot_be_is_refused(wrong):
+    right = {"size": (32, 32), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    with pytest.raises(ModelError, match="must be"):
+        Preprocessing(**{**right, **wrong})
+
+
+def test_it_is_plain_data_for_cards_and_no_part_of_the_weights():
+    assert json.loads(json.dumps(CAFFE.describe()))["channels"] == "bgr"
+    assert not Normalise(CAFFE).state_dict()

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from predbn.models import Classifier, Description, ModelError, resnet20, zoo
+from predbn.models.preprocessing import SIGNED
+from predbn.models.weights import compact, load_into, read, write
+
+from .networks import scrambled
+
+FAMILIES = {name.rpartition("/")[0]: name for name in reversed(zoo.names())}
+
+
+@given(
+    shape=st.lists(st.integers(0, 4), max_size=4),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.bool]),
+)
+def test_matrices_in_half_precision_vectors_in_single(shape, dtype):
+    tensor = torch.randn(shape).mul(100).to(dtype)
+    found = compact({"x": tensor})["x"]
+    if not dtype.is_floating_point:
+        assert found.dtype == dtype
+        assert torch.equal(found, tensor)
+        return
+    assert found.dtype == (torch.float16 if len(shape) > 1 else torch.float32)
+    assert found.is_contiguous()
+    np.testing.assert_allclose(found.double().numpy(), tensor.double().numpy(), rtol=2**-11, atol=2**-25)
+
+
+def test_a_matrix_that_half_precision_cannot_hold_stays_in_single():
+    state = {"large": torch.full((2, 2), 7e4), "small": torch.full((2, 2), 6.5e4)}
+    stored = compact(state)
+    assert torch.equal(stored["large"], state["large"])
+    assert stored["small"].dtype == torch.float16
+
+
+def test_written_and_read(tmp_path):
+    network = scrambled(resnet20()).to(memory_format=torch.channels_last)
+    path = tmp_path / "new" / "folder" / "weights.safetensors"
+    write(path, network.state_dict(), {"seed": 3})
+    state, card = read(path)
+    assert card == {"seed": 3}
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    wanted = compact(network.state_dict())
+    assert state.keys() == wanted.keys()
+    assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+    other = resnet20()
+    load_into(other, state, "here")
+    assert all(t.dtype == torch.float32 for n, t in other.state_dict().items() if not n.endswith("tracked"))
+    assert all(torch.equal(t, wanted[n].to(t.dtype)) for n, t in other.state_dict().items())
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    write(path, {"x": torch.ones(2)})
+
+    def full(path):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("predbn.models.weights.finish", full)
+    with pytest.raises(OSError, match="no space"):
+        write(path, {"x": torch.zeros(2)})
+    assert torch.equal(read(path)[0]["x"], torch.ones(2))
+
+
+def test_files_of_other_programs(tmp_path):
+    wanted = {"a": torch.arange(3.0), "b": torch.eye(2)}
+    save_file(wanted, tmp_path / "theirs.safetensors", {"card": "an index card", "format": "pt"})
+    torch.save({f"module.{name}": t for name, t in wanted.items()}, tmp_path / "parallel.pt")
+    torch.save({"state_dict": wanted, "epoch": 3}, tmp_path / "lightning.pth")
+    torch.save({"model": wanted}, tmp_path / "model.pth")
+    for path in sorted(tmp_path.iterdir()):
+        state, card = read(path)
+        assert card == {}
+        assert state.keys() == wanted.keys()
+        assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+
+
+class Dangerous:
+    def __reduce__(self):
+        return (pytest.fail, ("something was run",))
+
+
+def test_files_that_hold_no_weights(tmp_path):
+    with pytest.raises(ModelError, match=r"absent\.pt is not there: name"):
+        read(tmp_path / "absent.pt")
+    torch.save(Dangerous(), tmp_path / "code.pt")
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "text.pth").write_text("hello")
+    for name in ("code.pt", "empty.pt", "text.pth"):
+        with pytest.raises(ModelError, match=f"{name} cannot be read as a file of tensors"):
+            read(tmp_path / name)
+    for content in ([torch.ones(2)], {"x": 3}):
+        torch.save(content, tmp_path / "list.pt")
+        with pytest.raises(ModelError, match="holds no state dict"):
+            read(tmp_path / "list.pt")
+
+
+@pytest.mark.parametrize("cut", [0, 4, 40, -1])
+def test_a_damaged_file_is_told(tmp_path, cut):
+    path = tmp_path / "w.safetensors"
+    write(path, {"x": torch.ones(100, 10)})
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ModelError, match=r"w\.safetensors cannot be read as safetensors .* get it again"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda s: s.pop("fc.bias"), r"it lacks fc\.bias\.$"),
+        (lambda s: s.update(extra=torch.ones(1)), r"it has extra, which the network has not\.$"),
+        (lambda s: (s.pop("fc.bias"), s.update(a=s["conv1.weight"])), r"lacks fc\.bias, and 1 more names differ\.$"),
+        (lambda s: s.update({"fc.bias": torch.ones(7)}), r"fc\.bias is \[7\] there, and \[10\] here\.$"),
+    ],
+)
+def test_weights_of_another_network_are_told(change, what):
+    network = resnet20()
+    before = {name: t.clone() for name, t in network.state_dict().items()}
+    state = {name: t + 1 for name, t in before.items()}
+    change(state)
+    with pytest.raises(ModelError, match=f"^w does not fit the network: .*{what}"):
+        load_into(network, state, "w")
+    assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
+
+
+def test_counters_of_batches_may_be_absent():
+    state = {name: t for name, t in resnet20().state_dict().items() if "num_batches" not in name}
+    load_into(resnet20(), state, "w")
+
+
+def before_storage(stored: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
+    """A single-precision tensor that is stored as this half-precision one: anywhere among what rounds to it."""
+    values = stored.numpy()
+    down, up = (np.nextafter(values, np.float16(end)).astype(np.float64) for end in (-np.inf, np.inf))
+    share = generator.uniform(-0.499, 0.499, values.shape)
+    moved = values + np.where(share < 0, values - down, up - values) * share
+    return torch.from_numpy(moved.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", FAMILIES.values())
+@torch.no_grad()
+def test_storage_in_half_precision_changes_no_prediction(name, embedded_test):
+    stored, generator = zoo.weights(name), np.random.default_rng(0)
+    single = {n: before_storage(t, generator) if t.dtype == torch.float16 else t for n, t in stored.items()}
+    again = compact(single)
+    assert all(torch.equal(again[n], stored[n]) for n in stored)
+    images = embedded_test.take(range(0, 2000, 10)).images
+    probabilities = []
+    for state in (single, stored):
+        network = resnet20(name.split("/")[1])
+        load_into(network, state, name)
+        probabilities.append(Classifier(network, Description(name, 10, SIGNED)).eval()(images).softmax(1))
+    before, after = probabilities
+    assert 0 < (before - after).abs().max() < 1e-2
+
+
+def test_stored_tensors_are_what_safetensors_reads(tmp_path):
+    layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    write(tmp_path / "w.safetensors", layer.state_dict())
+    found = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(found["weight"], layer.weight.half())
+    assert torch.equal(found["bias"], layer.bias)

@@ -1,0 +1,69 @@
+"""The document says what the results say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from predbn.paper import PLANS, PaperError, Runs, document, headline_table, save_figures, verify, write_document
+from predbn.paper.runs import RESULTS
+
+from .world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+REPLICATION = ROOT / "docs" / "replication.md"
+
+
+def test_every_claim_is_in_it_with_its_verdict(as_the_paper):
+    text = document(as_the_paper)
+    for findings in verify(as_the_paper).values():
+        for finding in findings:
+            row = next(line for line in text.splitlines() if line.startswith(f"| {finding.claim.id} |"))
+            assert finding.verdict.value in row
+            assert all(each.bounds in text for each in finding.measurements)
+
+
+def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
+    frame = as_the_paper["methods"].frame
+    rows = frame[(frame["method"] == "vanilla") & (frame["strategy"] == "batch") & (frame["metric"] == "accuracy")]
+    lines = headline_table(as_the_paper).splitlines()
+    assert len(lines) == 8
+    cells = next(line for line in lines if line.startswith("| vanilla, prediction BN |")).split("|")
+    assert cells[2].strip(" *") == f"{100 * rows[rows['severity'] > 0]['value'].mean():.1f}"
+    assert cells[5].strip(" *") == f"{100 * rows[rows['severity'] == 5]['value'].mean():.1f}"
+    assert "95 splits" in lines[0]
+
+
+def test_a_discussion_stands_below_its_claim(tmp_path):
+    runs = Runs(World(0.0).write(tmp_path / "r", quick=True, skip=("batch-sizes", "normalisations")))
+    (tmp_path / "r" / "discussion.md").write_text(
+        "Notes.\n\n## C1.1\nThere is no effect here.\n\n## C7.1 x\nNor here.\n"
+    )
+    text = document(runs)
+    assert text.index("**C1.1**") < text.index("There is no effect here.") < text.index("**C1.2**")
+    assert text.index("**C7.1**") < text.index("Nor here.")
+    assert "quick results" in text
+
+
+def test_links_are_relative_to_the_document(tmp_path):
+    runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "methods")))
+    path = write_document(tmp_path / "docs" / "replication.md", runs, figures=tmp_path / "docs" / "figures")
+    assert "](figures/C1-methods-Brier-score.svg)" in path.read_text()
+
+
+def test_a_folder_without_results_is_refused(nothing, tmp_path):
+    for write in (
+        document,
+        lambda runs: save_figures(tmp_path, runs),
+        lambda runs: write_document(tmp_path / "d", runs),
+    ):
+        with pytest.raises(PaperError, match="holds no results: make some with predbn paper run"):
+            write(nothing)
+
+
+@pytest.mark.skipif(not (ROOT / RESULTS).is_dir(), reason="there are no committed results yet")
+def test_the_committed_document_is_that_of_the_committed_results(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    figures = "replication" if (ROOT / "docs" / "replication").is_dir() else None
+    assert REPLICATION.read_text() == document(Runs(RESULTS), figures=figures), "run: predbn paper document"

@@ -1,0 +1,69 @@
+"""Every figure is drawn, as files and on the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from predbn.paper import EXPERIMENTS, save_figures
+from predbn.paper.figures import PAGE
+
+from ..report import browser
+
+DRAWN = [experiment for experiment in EXPERIMENTS.values() if experiment.plans]
+
+
+@pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)
+def test_every_experiment_has_a_figure(experiment, as_the_paper):
+    panels = experiment.draw(as_the_paper)
+    assert panels
+    for panel in panels:
+        assert panel.variants
+        for variant in panel.variants.values():
+            spec = variant.chart.to_dict()
+            assert spec["title"]
+            assert len({look.series for look in variant.looks}) == len(variant.looks) > 0
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.id)
+def test_without_results_there_is_none(experiment, nothing):
+    assert experiment.panels(nothing) == []
+
+
+def test_boxes_end_at_the_lowest_and_the_highest_corruption(as_the_paper):
+    (panel,) = EXPERIMENTS["C7"].draw(as_the_paper)
+    spec = panel.variants["accuracy",].chart.to_dict()
+    rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
+    box = next(row for row in rows if row["series"] == "train BN" and row["severity"] == 5)
+    frame = as_the_paper["methods"].frame
+    chosen = frame[(frame["strategy"] == "train") & (frame["method"] == "vanilla") & (frame["severity"] == 5)]
+    means = chosen[chosen["metric"] == "accuracy"].groupby("corruption")["value"].mean()
+    assert (box["low"], box["median"], box["high"]) == pytest.approx(
+        (means.min(), means.median(), means.max()), rel=1e-4
+    )
+
+
+def test_they_are_saved_with_a_page(as_the_paper, tmp_path):
+    saved = save_figures(tmp_path, as_the_paper, ["C7", "I1"], suffixes=(".svg", ".pdf"))
+    assert {path.name for path in saved} == {
+        *(
+            f"C7-last-layer-{metric}{suffix}"
+            for metric in ("ECE", "accuracy", "Brier-score")
+            for suffix in (".svg", ".pdf")
+        ),
+        PAGE,
+    }
+    page = (tmp_path / PAGE).read_text()
+    assert "Prediction statistics in the last batch norm layer alone" in page
+    assert "there are no results on ImageNet-C" in page
+    assert (tmp_path / "C7-last-layer-ECE.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.skipif(browser.find_chromium() is None, reason="no Chromium on this machine")
+def test_the_page_draws_every_figure_without_a_complaint(as_the_paper, tmp_path):
+    page = save_figures(tmp_path, as_the_paper, ["C5", "C7", "D2", "D4"], suffixes=())[-1]
+    asked = (
+        "return { drawn: document.querySelectorAll('figure svg').length, wide: document.documentElement.scrollWidth };"
+    )
+    seen = browser.ask(page, asked)
+    assert (seen["drawn"], seen["complaints"], seen["fetched"]) == (4, [], [])
+    assert seen["wide"] <= 1000

@@ -1,0 +1,73 @@
+"""What is measured inside, on a handful of images, against the diagnostics taken by hand."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+
+from predbn.data import sample
+from predbn.diagnostics import paper_divergence, profile
+from predbn.evaluation import Plan, Split
+from predbn.evaluation.source import Source
+from predbn.models import load, zoo
+from predbn.paper import Runs
+from predbn.paper.inside import look_inside
+
+pytestmark = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
+
+NETWORK = "zoo:resnet20-cifar10/batch/0"
+PLAN = Plan(
+    models=(NETWORK,),  # type: ignore[arg-type]
+    shifts=("clean", "fog"),
+    severities=(5,),
+    images=16,
+    batch_sizes=(8,),
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inside")
+    look_inside(PLAN, folder / "inside")
+    return Runs(folder)
+
+
+def test_the_divergence_is_that_of_the_diagnostics(runs):
+    model = load(NETWORK)
+    training = [batch.images for batch in sample("validation").take(80).batches(8)]
+    source = Source(sample("test"), images=16)
+    shifted = [batch.images for batch in source.stream(Split("fog", 5), "shuffled", 0, 8)]
+    frame = runs["inside"].frame
+    known = profile(model, training, outputs=None)
+    for strategy in ("train", "batch"):
+        new = profile(model, shifted, strategy, outputs=None)
+        wanted = paper_divergence(known.embeddings.gaussian, new.embeddings.gaussian)
+        row = frame[(frame["strategy"] == strategy) & (frame["corruption"] == "fog")]
+        assert row.set_index("metric")["value"]["divergence"] == pytest.approx(wanted, rel=1e-3)
+
+
+def test_logits_have_the_size_that_they_have(runs):
+    source = Source(sample("test"), images=16)
+    with torch.inference_mode():
+        model = load(NETWORK)
+        logits = torch.cat([model(batch.images) for batch in source.stream(Split("clean", 0), "shuffled", 0, 8)])
+    frame = runs["inside"].frame
+    row = frame[(frame["strategy"] == "train") & (frame["corruption"] == "clean") & (frame["metric"] == "logit_size")]
+    assert row["value"].item() == pytest.approx(logits.square().mean().sqrt().item(), rel=1e-4)
+
+
+def test_histograms_are_densities_and_spectra_descend(runs):
+    histograms = pd.read_parquet(runs.folder / "inside" / "histograms.parquet")
+    assert set(histograms["series"]) == {"training", "train", "batch"}
+    assert histograms["place"].nunique() == 23
+    assert (histograms["density"] > 0).all()
+    spectra = pd.read_parquet(runs.folder / "inside" / "spectra.parquet")
+    for _, part in spectra.groupby(["series", "place"]):
+        assert part.sort_values("rank")["value"].is_monotonic_decreasing
+
+
+def test_what_is_there_is_not_computed_again(runs):
+    told = []
+    look_inside(PLAN, runs.folder / "inside", progress=lambda *now: told.append(now))
+    assert told == []

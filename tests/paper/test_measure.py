@@ -1,0 +1,44 @@
+"""Measurements against scipy and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+
+from predbn.paper import Series, Verdict
+from predbn.paper.measure import gain, rank_correlation, share
+
+TRAIN, BATCH = Series("train BN", "methods", "train"), Series("prediction BN", "methods", "batch")
+
+
+def test_a_gain_is_positive_where_it_is_better(as_the_paper):
+    higher, lower = (gain(as_the_paper, BATCH, TRAIN, metric) for metric in ("accuracy", "ece"))
+    assert higher.interval.low > 0
+    assert lower.interval.low > 0
+    back = gain(as_the_paper, TRAIN, BATCH, "ece")
+    assert back.interval.estimate == pytest.approx(-lower.interval.estimate)
+
+
+def test_a_share_is_a_ratio_of_means():
+    part, whole = pd.Series([1.0, 2.0, 3.0]), pd.Series([10.0, 20.0, 30.0])
+    found = share("x", part, whole, side="below", bound=0.2)
+    assert (found.interval.estimate, found.interval.low, found.interval.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert found.verdict is Verdict.HOLDS
+
+
+def test_there_is_no_share_of_what_is_not_clear():
+    found = share("x", pd.Series([1.0, 1.0, 1.0]), pd.Series([-5.0, 0.1, 5.0]), side="below", bound=0.2)
+    assert found.verdict is Verdict.UNCLEAR
+    assert found.bounds == "no interval"
+
+
+def test_the_rank_correlation_is_scipys():
+    random = np.random.default_rng(0)
+    kinds = [f"c{n}" for n in range(19) for _ in range(5)]
+    splits = pd.DataFrame({"corruption": kinds, "divergence": random.normal(size=95)})
+    splits["value"] = splits["divergence"] ** 3 + 0.2 * random.normal(size=95)
+    found = rank_correlation("x", splits, side="above")
+    assert found.interval.estimate == pytest.approx(spearmanr(splits["divergence"], splits["value"]).statistic)
+    assert found.interval.low < found.interval.estimate < found.interval.high

@@ -1,0 +1,155 @@
+"""Made-up results in the form of real ones, for two worlds: one that is as the paper says, and one in which
+prediction-time BN does exactly what train BN does. Everything is a formula, so that what a claim must find is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from predbn.evaluation import Plan, Setting
+from predbn.evaluation.tables import RELIABILITY, RESULTS
+from predbn.paper import PLANS
+from predbn.paper.inside import HISTOGRAMS, SPECTRA
+from predbn.paper.networks import WITH_BATCH_NORM
+from predbn.paper.plans import INSIDE, PaperPlan
+from predbn.shifts import names
+
+IMAGES = 10_000
+HARDNESS = dict(zip(names("all"), np.random.default_rng(0).uniform(0.25, 1.5, 19), strict=True))
+CLEAN = {"batch": 0.92, "instance": 0.87, "layer": 0.89, "group": 0.90, "fixup": 0.90, "last": 0.90}
+FALL = {"batch": 0.09, "instance": 0.06, "layer": 0.085, "group": 0.08, "fixup": 0.09, "last": 0.09}
+
+
+@dataclass(frozen=True)
+class World:
+    """How large the effect of prediction statistics is, from none to the paper's."""
+
+    effect: float = 1.0
+
+    def accuracy(self, kind: str, method: str, setting: Setting, hard: float, severity: int, batch: int) -> float:
+        fall = FALL[kind] * hard * severity
+        clean = CLEAN[kind] + (0.02 if method == "ensemble" else 0.0)
+        better = 0.035 * (0.6 + 0.4 * hard) * severity * (0.5 if method == "ensemble" else 1)
+        loss = 0.008 + 0.2 / batch**0.8 + (0.01 if kind == "last" else 0.0)
+        if setting.strategy.is_identity:
+            return clean - fall
+        if setting.layers == "last":
+            return clean - fall - self.effect * 0.01 * (1 + severity)
+        if str(setting.strategy).startswith("frozen"):
+            loss += 0.004
+        eps = float(setting.eps or 1e-3)
+        loss += 0.0 if eps <= 0.01 else 0.004 if eps <= 0.1 else 0.05 * (1 + math.log10(eps / 0.1))
+        return clean - fall + self.effect * (fall - better - loss)
+
+    def ece(self, kind: str, method: str, setting: Setting, accuracy: float) -> float:
+        share = {"vanilla": 0.6, "temperature": 0.45, "ensemble": 0.3}[method]
+        share *= 0.1 if kind == "instance" else 1.0
+        adapted = not setting.strategy.is_identity
+        if adapted and setting.layers != "last":
+            share *= 1 - 0.4 * self.effect
+        eps = float(setting.eps or 1e-3)
+        orders = math.log10(eps / 1e-3)
+        if adapted and orders > 0:
+            share *= 1 + 0.3 * orders if method == "ensemble" else 1 - 0.3 * min(orders, 2)
+        return 0.004 + share * (1 - accuracy)
+
+    def rows(self, plan: Plan) -> Iterator[dict[str, Any]]:
+        random = np.random.default_rng(1)
+        for key in _keys(plan):
+            kind = key["model"].split("/")[1].split("[")[0]
+            setting = Setting.parse(key["strategy"])
+            mixed = key["corruption"].startswith("mixed")
+            hard = 0.9 if mixed else HARDNESS.get(key["corruption"], 0.0)
+            hidden = key["method"], setting, hard, key["severity"], key["batch_size"]
+            network = int(key["model"][-1]) if key["model"][-1].isdigit() else 5
+            noise = 0.0004 * network + 0.0005 * random.normal()
+            accuracy = self.accuracy(kind, *hidden) - (0.02 if mixed and key["strategy"] == "batch" else 0) + noise
+            accuracy = min(max(accuracy, 0.1), 0.99)
+            ece = self.ece(kind, key["method"], setting, accuracy)
+            metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
+            if plan is PLANS[INSIDE].full or plan is PLANS[INSIDE].quick:
+                metrics = self.inside(setting, hard, key["severity"], 1 - accuracy)
+            for metric, value in metrics.items():
+                yield {**key, "metric": metric, "value": value}
+
+    def inside(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
+        """What is measured inside: it grows with the error, and prediction statistics take most of it away."""
+        moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.9 * self.effect)
+        return {
+            "divergence": 0.1 + 4 * moved + error,
+            "distance": 0.05 + 0.2 * moved,
+            "outside": 0.001 + 0.01 * moved,
+            "spectrum_gap": 0.1 + 0.3 * moved,
+            "logit_gap": 0.1 + 0.3 * moved,
+            "logit_size": 5 + moved,
+        }
+
+    def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
+        for plan in PLANS.values():
+            if plan.name not in skip:
+                self._write(folder / plan.name, plan, quick)
+        return folder
+
+    def _write(self, folder: Path, plan: PaperPlan, quick: bool) -> None:
+        folder.mkdir(parents=True)
+        rows = list(self.rows(plan.of(quick)))
+        pq.write_table(pa.Table.from_pylist(rows, RESULTS), folder / "results.parquet")
+        pq.write_table(RELIABILITY.empty_table(), folder / "reliability.parquet")
+        if plan.name == INSIDE:
+            _write_inside(folder)
+        card = {"paper": {"plan": plan.name, "quick": quick}, "data": {"name": "made up", "images": IMAGES}}
+        (folder / "card.json").write_text(json.dumps(card))
+
+
+def _write_inside(folder: Path) -> None:
+    """Distributions and spectra: normal ones, that of train BN moved."""
+    histograms, spectra = [], []
+    places = {"norm1": 4, "layer2.0.norm1": 4, "layer3.2.norm2": 4, "embeddings": 4, "logits": 10}
+    for series, moved in (("training", 0.0), ("train", 1.5), ("batch", 0.1)):
+        shared = {"model": f"{WITH_BATCH_NORM}/0", "series": series}
+        for place, channels in places.items():
+            for channel in range(channels):
+                for x in np.linspace(-4, 4, 41):
+                    density = math.exp(-((x - moved) ** 2) / 2)
+                    histograms.append({**shared, "place": place, "channel": channel, "x": x, "density": density})
+        for place, dimensions in (("embeddings", 64), ("logits", 10)):
+            for rank in range(1, dimensions + 1):
+                value = 20 * math.exp(-0.3 * rank * (1 + moved))
+                spectra.append({**shared, "place": place, "rank": rank, "value": value})
+    pq.write_table(pa.Table.from_pylist(histograms, HISTOGRAMS), folder / "histograms.parquet")
+    pq.write_table(pa.Table.from_pylist(spectra, SPECTRA), folder / "spectra.parquet")
+
+
+def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
+    """The keys that a run of the plan would have, with ten networks where the plan has a pattern."""
+    corruptions = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
+    for model in plan.models:
+        network, _, seed = model.reference.rpartition("/")
+        members = [f"{network}/{n}" for n in range(10 if seed == "*" else 3)] if not seed.isdigit() else [model.name]
+        for method in plan.methods:
+            for name in [model.name] if method == "ensemble" else members:
+                has_layers = name.split("/")[1] in ("batch", "last")
+                for strategy in plan.strategies if has_layers else ("train",):
+                    for size in plan.batch_sizes:
+                        for corruption in corruptions:
+                            for severity in (0,) if corruption == "clean" else plan.severities:
+                                for number in plan.seeds:
+                                    yield {
+                                        "model": name,
+                                        "method": method,
+                                        "strategy": strategy,
+                                        "corruption": corruption,
+                                        "severity": severity,
+                                        "batch_size": IMAGES if size == "all" else size,
+                                        "order": "shuffled",
+                                        "seed": number,
+                                    }

@@ -1,0 +1,16 @@
+"""Densities: a panel a channel, a curve a series."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from predbn.report.figures import densities
+from predbn.report.looks import Look
+
+
+def test_panels_have_their_own_axes_and_their_order():
+    rows = pd.DataFrame({"panel": ["b", "a"], "series": "s", "x": [0.0, 1.0], "density": [1.0, 2.0]})
+    spec = densities(rows, [Look("s", "#111111", False)], title="T", panels=["b", "a"]).to_dict()
+    assert spec["facet"]["sort"] == ["b", "a"]
+    assert spec["resolve"]["scale"] == {"x": "independent", "y": "independent"}
+    assert spec["spec"]["encoding"]["y"]["stack"] is None

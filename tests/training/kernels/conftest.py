@@ -1,0 +1,65 @@
+"""Where the kernels can run: on a GPU in half precision, or under Triton's interpreter on the CPU in single.
+
+The interpreter has to be chosen before Triton is imported: `test_interpreted.py` runs this folder's other tests in a
+process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class Bench(NamedTuple):
+    """A device, the precision of activations on it, and what that precision allows."""
+
+    device: str
+    dtype: torch.dtype
+    tolerance: float
+
+    def map(self, *shape: int) -> Tensor:
+        values = torch.randn(shape, device=self.device).to(self.dtype)
+        return values.contiguous(memory_format=torch.channels_last).requires_grad_()
+
+    def compare(self, ours: Callable[[], Tensor], reference: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
+        """Results and gradients of `ours` against `reference`, which is computed in single precision."""
+        found, wanted = ours(), reference()
+        assert found.dtype == self.dtype
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        away = torch.randn_like(found)
+        ours_back = torch.autograd.grad(found, leaves, away)
+        # Contiguous: for one image in channels_last, PyTorch's instance norm has a wrong gradient on the CPU.
+        wanted_back = torch.autograd.grad(wanted, leaves, away.to(wanted.dtype).contiguous())
+        for a, b in [(found, wanted), *zip(ours_back, wanted_back, strict=True)]:
+            size = max(1.0, b.float().abs().max().item())
+            torch.testing.assert_close(a.float(), b.float(), rtol=self.tolerance, atol=self.tolerance * size)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    if INTERPRETED:
+        return Bench("cpu", torch.float32, 2e-5)
+    if torch.cuda.is_available():
+        return Bench("cuda", torch.bfloat16, 3e-2)
+    pytest.skip("no GPU here: test_interpreted.py runs this under Triton's interpreter")
+
+
+@pytest.fixture(params=[(relu, add) for relu in (True, False) for add in (True, False)], ids=str)
+def ending(request) -> tuple[bool, Callable[[Tensor, Tensor], Tensor], bool]:
+    """Whether a ReLU follows, what makes the end in plain PyTorch, and whether a shortcut is added."""
+    relu, add = request.param
+
+    def end(value: Tensor, shortcut: Tensor) -> Tensor:
+        value = value + shortcut if add else value
+        return F.relu(value) if relu else value
+
+    return relu, end, add

@@ -1,0 +1,30 @@
+"""What the tests of this room share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from predbn.models.preprocessing import SIGNED
+from predbn.models.resnet import ResNet
+from predbn.training import Recipe, Trainee
+
+PICTURES = replace(SIGNED, size=(8, 8))
+DEVICE = torch.device("cpu")
+TINY = Recipe(learning_rate=1e-2, weight_decay=1e-4, epochs=4, batch_size=8)
+
+
+def small_resnet(norm: str = "batch", *, eps: float = 1e-3, classes: int = 10) -> ResNet:
+    """A ResNet of 8 weighted layers. Fewer than 16 channels would meet oneDNN issue 6035: memory overwritten."""
+    return ResNet((1, 1, 1), (16, 16, 16), classes=classes, norm=norm, eps=eps)
+
+
+def same_weights(a: Trainee, b: Trainee) -> bool:
+    """Whether weights, running statistics and moments agree to the bit."""
+    first, second = a.network.state_dict(), b.network.state_dict()
+    moments = [
+        [tensor for state in trainee.optimiser.state_dict()["state"].values() for tensor in state.values()]
+        for trainee in (a, b)
+    ]
+    return all(torch.equal(first[name], second[name]) for name in first) and all(map(torch.equal, *moments))
