@@ -23,6 +23,7 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,13 +52,47 @@ def with_predbn(path: str) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+class Peak(Thread):
+    """Looks ten times a second at the memory of this process and its children, shared pages counted once."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.mb, self.ended = 0.0, Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.1):
+            self.mb = max(self.mb, sum(map(self.resident, ["self", *self.children()])))
+
+    @staticmethod
+    def children() -> list[str]:
+        return [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+
+    @staticmethod
+    def resident(process: str) -> float:
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            return 0.0
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in spent)
+
+
 def measured(work: Callable[[str], int], path: str, pipe: Connection) -> None:
     """Seconds, CPU seconds and peak memory of the work, imports not counted."""
     work(path + ".few")
-    start, cpu = time.perf_counter(), time.process_time()
+    peak = Peak()
+    peak.start()
+    start, cpu = time.perf_counter(), cpu_seconds()
     rows = work(path)
-    spent = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
-    pipe.send({"rows": rows, **spent, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3})
+    spent = {"seconds": time.perf_counter() - start, "cpu_seconds": cpu_seconds() - cpu}
+    peak.ended.set()
+    peak.join()
+    pipe.send({"rows": rows, **spent, "peak_mb": peak.mb})
 
 
 def apart(work: Callable[[str], int], path: Path) -> dict[str, float]:
