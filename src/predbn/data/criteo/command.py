@@ -35,7 +35,7 @@ def criteo_command(
         int | None, typer.Option(metavar="ROWS", help="Make so many synthetic rows instead, which are not Criteo's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="What synthetic rows follow from.")] = 0,
-    processes: Annotated[int | None, typer.Option(help="How many work side by side; one a core unless given.")] = None,
+    processes: Annotated[int | None, typer.Option(help="How many work side by side; cores + 1 unless given.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Prepare Criteo's display advertising data: text to mapped arrays, 160 bytes a row, in one pass.

@@ -61,7 +61,7 @@ def prepare(
     """Prepare `train.txt` or a CSV file; what is there of an earlier preparation of the same file is kept.
 
     where      further columns of a CSV file, and the value that a row must have there to be kept
-    processes  how many parse side by side; one a core unless given
+    processes  how many parse side by side; one more than cores unless given, since some wait for the disk
     block      bytes of text in a shard
     progress   called with (bytes done, bytes in all), the latter None where the file is gzipped
 
@@ -184,4 +184,4 @@ def _in_order(
 def _workers(name: str, given: int | None) -> int:
     if given is not None and given < 1:
         raise DataError(f"{name} is {given}, but there must be at least 1.")
-    return given or min(_MOST_WORKERS, os.cpu_count() or 1)
+    return given or min(_MOST_WORKERS, (os.cpu_count() or 1) + 1)
