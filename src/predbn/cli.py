@@ -11,6 +11,7 @@ from . import __version__
 from .commands.evaluate import evaluate_command
 from .commands.paper import paper_app
 from .data.command import data_app
+from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
 
@@ -50,6 +51,7 @@ def demo() -> None:
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.add_typer(paper_app, name="paper")
+app.command("diagnose")(diagnose_command)
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")

@@ -110,8 +110,8 @@ def _offset(name: str, settled: Sequence[Shift]) -> str:
         return ""
     return (
         f"{name} moves even the reference, by {_mean([row.distance for row in settled]):.2f} standard deviations: the "
-        "stored statistics are not those of the reference data (training images are augmented, or the reference is not "
-        "what the model was trained on), and changing them has a price where nothing has shifted."
+        "stored statistics are not those of the reference data (perhaps the training images were augmented, or the "
+        "reference is not what the model was trained on), so that it may cost something where nothing has shifted."
     )
 
 

@@ -1,10 +1,10 @@
-"""The report: one HTML file with everything in it, that asks nothing of the network."""
+"""The report of a run: what was found, figures, tables, run card."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pandas as pd
@@ -15,7 +15,7 @@ from predbn.report.headline import headline
 from predbn.report.looks import looks
 from predbn.report.panels import panels
 from predbn.report.save import store
-from predbn.report.shell import figure_html, render
+from predbn.report.shell import assemble, asset
 from predbn.report.tables import by_severity, by_split, table_html
 
 __all__ = ["write"]
@@ -35,19 +35,20 @@ def write(
     results = checked(frame)
     drawn = panels(frame, reliability)
     found, chosen = headline(frame), main_setting(settings(results))
-    page = render(
-        "page.html",
-        title or TITLE,
-        drawn,
-        first=escape(found[0]),
-        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in found[1:]),
-        facts=" · ".join(map(escape, _facts(results, card, reliability))),
-        legend_note=_legend_note(results),
-        figures="\n".join(figure_html(number, panel, chosen) for number, panel in enumerate(drawn)),
+    sections = Template(asset("results.html")).substitute(
         summary=_tables(results, "severity"),
         splits=_tables(results, "split"),
         split_count=f"{sum(len(by_split(part)) for part in settings(results).values()):,}",
         card=card_html(card),
+    )
+    page = assemble(
+        title=title or TITLE,
+        findings=found,
+        facts=_facts(results, card, reliability),
+        note=_note(results),
+        panels=drawn,
+        sections=sections,
+        chosen=chosen,
     )
     return store(Path(path), page)
 
@@ -83,9 +84,14 @@ def _images(card: Mapping[str, Any], rel: pd.DataFrame | None) -> int | None:
     return stated if isinstance(stated, int) else None
 
 
-def _legend_note(results: pd.DataFrame) -> str:
+def _note(results: pd.DataFrame) -> str:
+    """How to read the box plots."""
     hollow = any(look.baseline for look in looks(results))
-    return "Hollow boxes and dashed lines are the <code>train</code> baseline." if hollow else ""
+    baseline = " Hollow boxes and dashed lines are the <code>train</code> baseline." if hollow else ""
+    return (
+        "In the box plots a box holds the middle half of the corruptions, its line is the median, and its whiskers "
+        f"reach from the lowest to the highest.{baseline} Point at a dot to follow one corruption."
+    )
 
 
 def _tables(results: pd.DataFrame, by: str) -> str:

@@ -1,6 +1,7 @@
-"""What every page is made of: the libraries once, specifications as JSON, a small script, and a policy.
+"""What every page is made of: one HTML file with everything in it, that asks nothing of the network.
 
-The content security policy lets only the page's two scripts run, by their hash, and nothing be fetched: a name in
+A page holds the Vega libraries once, the specifications of all its figures as JSON, and a small script of its own.
+Its content security policy lets only these two scripts run, by their hash, and nothing be fetched: a name in the
 results can therefore be shown, but never act.
 """
 
@@ -21,27 +22,81 @@ from predbn.report.panels import Panel
 from predbn.report.save import specification
 from predbn.report.theme import DARK, LIGHT, SANS, THEMES
 
-__all__ = ["figure_html", "render"]
+__all__ = ["assemble", "asset", "figure_html", "render"]
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
 
 
-def render(template: str, title: str, drawn: Sequence[Panel], **parts: str) -> bytes:
+def assemble(
+    *,
+    title: str,
+    findings: Sequence[str],
+    facts: Sequence[str],
+    note: str,
+    panels: Sequence[Panel],
+    sections: str,
+    chosen: str = "",
+) -> bytes:
+    """A page: findings in words, the facts they rest on, figures, and sections of HTML.
+
+    Findings and facts are plain text; `note` and `sections` are HTML. The choices of figures start at `chosen`.
+    """
+    return render(
+        "page.html",
+        title,
+        panels,
+        first=escape(findings[0]),
+        findings="".join(f"<li>{escape(sentence)}</li>" for sentence in findings[1:]),
+        facts=" · ".join(map(escape, facts)),
+        note=note,
+        figures="\n".join(figure_html(number, panel, chosen) for number, panel in enumerate(panels)),
+        sections=sections,
+    )
+
+
+def render(template: str, title: str, panels: Sequence[Panel], **parts: str) -> bytes:
     """A page from one of the templates among the assets; `parts` are HTML, `title` is text.
 
     The panels are those whose places `figure_html` gave, in the order of their numbers.
     """
-    library, script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), _asset("page.js")
-    page = Template(_asset(template)).substitute(
+    library, script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"), asset("page.js")
+    page = Template(asset(template)).substitute(
         policy=f"{POLICY} {_hash(library)} {_hash(script)}",
         title=escape(title),
         style=_style(),
-        data=_json({"figures": [_variants(panel) for panel in drawn], "configs": _configs()}),
+        data=_json({"figures": [_variants(panel) for panel in panels], "configs": _configs()}),
         library=library,
         script=script,
         **parts,
     )
     return page.encode()
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
+    return (files("predbn.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _json(value: Any) -> str:
+    """JSON that no HTML parser can take for a tag."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _style() -> str:
+    themes = f":root {{ {LIGHT.css()} --sans: {SANS}; }}\n"
+    themes += f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css()} }} }}\n"
+    return themes + asset("page.css")
+
+
+def _configs() -> dict[str, Any]:
+    """The themes for charts within the page, whose background shows through."""
+    return {name: {**theme.config(), "background": None, "padding": 4} for name, theme in THEMES.items()}
 
 
 def figure_html(number: int, panel: Panel, chosen: str = "") -> str:
@@ -60,32 +115,6 @@ def figure_html(number: int, panel: Panel, chosen: str = "") -> str:
         f'<figure data-figure="{number}"><h2>{escape(panel.title)}</h2><p>{escape(panel.caption)}</p>'
         f'{choices}<ul class="legend"></ul><div class="chart"></div></figure>'
     )
-
-
-def _asset(name: str) -> str:
-    return (files("predbn.report") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
-
-
-def _json(value: Any) -> str:
-    """JSON that no HTML parser can take for a tag."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _style() -> str:
-    themes = f":root {{ {LIGHT.css()} --sans: {SANS}; }}\n"
-    themes += f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css()} }} }}\n"
-    return themes + _asset("page.css")
-
-
-def _configs() -> dict[str, Any]:
-    """The themes for charts within the page, whose background shows through."""
-    return {name: {**theme.config(), "background": None, "padding": 4} for name, theme in THEMES.items()}
 
 
 def _variants(panel: Panel) -> list[dict[str, Any]]:

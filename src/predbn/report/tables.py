@@ -10,7 +10,7 @@ import pandas as pd
 from predbn.report.frames import CLEAN, averaged, families, of_metric, readable, series_of
 from predbn.report.meanings import meaning, ordered
 
-__all__ = ["by_severity", "by_split", "table_html"]
+__all__ = ["by_severity", "by_split", "sortable", "table_html"]
 
 
 def by_split(frame: pd.DataFrame) -> pd.DataFrame:
@@ -40,12 +40,19 @@ def by_severity(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_html(table: pd.DataFrame, caption: str) -> str:
-    """A table whose headings are buttons; metrics are right-aligned, in one unit a column."""
-    text = [column for column in table.columns if column in ("series", "corruption")]
+    """A table of metrics; these are right-aligned, in one unit a column."""
+    columns = []
+    for name in table.columns:
+        head, texts = _column(str(name), table[name].tolist())
+        columns.append((head, texts, name not in ("series", "corruption")))
+    return sortable(columns, caption)
+
+
+def sortable(columns: Sequence[tuple[str, Sequence[str], bool]], caption: str) -> str:
+    """A table whose headings are buttons, from (heading, texts, whether they are numbers) a column."""
     heads, cells = [], []
-    for column in table.columns:
-        head, texts = _column(str(column), table[column].tolist())
-        kind = "" if column in text else ' class="number"'
+    for head, texts, is_number in columns:
+        kind = ' class="number"' if is_number else ""
         heads.append(f'<th scope="col" aria-sort="none"{kind}><button type="button">{escape(head)}</button></th>')
         cells.append([f"<td{kind}>{escape(cell)}</td>" for cell in texts])
     rows = "\n".join("<tr>" + "".join(row) + "</tr>" for row in zip(*cells, strict=True))

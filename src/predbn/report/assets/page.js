@@ -3,12 +3,14 @@
   const { figures, configs } = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
-  /* Panels of a faceted chart do not follow their container by themselves: as many columns as are readable. */
+  /* Panels of a faceted chart do not follow their container by themselves: as many columns as are readable and as the
+     chart has, in the proportions that it has. */
   function fitted(spec, width) {
     if (!spec.facet) return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
-    const columns = width < 560 ? 2 : 3;
+    const columns = Math.min(spec.columns, width < 560 ? 2 : 3);
     const side = Math.floor((width - 60 - 20 * columns) / columns);
-    return { ...spec, columns, spec: { ...spec.spec, width: side, height: side } };
+    const height = Math.round((side * spec.spec.height) / spec.spec.width);
+    return { ...spec, columns, spec: { ...spec.spec, width: side, height } };
   }
 
   function key([name, colour, area]) {

@@ -11,7 +11,7 @@ import pandas as pd
 
 from predbn.report.looks import Look
 
-__all__ = ["SEVERITY_LABEL", "inline", "series_scale"]
+__all__ = ["SEVERITY_LABEL", "inline", "series_legend", "series_scale"]
 
 DIGITS = 5
 SEVERITY_LABEL = "datum.value == 0 ? 'clean' : datum.value"
@@ -34,3 +34,8 @@ def series_scale(looks: Sequence[Look], attribute: str) -> alt.Scale:
     """The scale from a series to one attribute of its look."""
     domain, values = [look.series for look in looks], [getattr(look, attribute) for look in looks]
     return alt.Scale(type="ordinal", domain=domain, range=values)
+
+
+def series_legend(symbol: str = "circle") -> alt.Legend:
+    """The legend of a chart that stands by itself; a page has its own."""
+    return alt.Legend(orient="top", columns=2, symbolType=symbol)
