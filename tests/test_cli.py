@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import predbn
-from predbn import cli, demo
+from predbn import cli
 
 runner = CliRunner()
 
@@ -35,26 +35,3 @@ def test_a_failure_is_one_sentence(monkeypatch, capsys):
         cli.main()
     assert stopped.value.code == 1
     assert capsys.readouterr().err == "error: no batch norm here\n"
-
-
-def test_the_demo_finds_what_the_paper_says(monkeypatch):
-    model = demo.make_model()
-    for _ in demo.train(model, epochs=2):
-        pass
-    rows = list(demo.compare(model))
-    assert {(name, severity) for name, severity, *_ in rows} == {(n, s) for n in demo.SHIFTS for s in range(6)}
-    severe = [(source, batch) for _, severity, source, batch in rows if severity >= 3]
-    gain = sum(batch.accuracy - source.accuracy for source, batch in severe) / len(severe)
-    assert gain > 0.1
-    assert not isinstance(model[1], predbn.norm.layer.AdaptedLayer)
-
-
-def test_the_demo_prints_a_table(monkeypatch):
-    monkeypatch.setattr(demo, "train", lambda model: iter([(1, 1)]))
-    scores = demo.Score(0.5, 0.25), demo.Score(0.75, 0.125)
-    rows = [(name, severity, *scores) for name in demo.SHIFTS for severity in demo.SEVERITIES]
-    monkeypatch.setattr(demo, "compare", lambda model: iter(rows))
-    result = runner.invoke(cli.app, ["demo"])
-    assert result.exit_code == 0
-    assert "75% .12" in result.output
-    assert "better in 20 of 20 cases" in " ".join(result.output.split())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from . import __version__
-from .commands.evaluate import evaluate_command
+from .commands.evaluate import engine_on, evaluate_command
+from .commands.output import Json, Quiet
 from .commands.paper import paper_app
+from .commands.results import results_app
 from .data.command import data_app
 from .diagnostics.command import diagnose_command
 from .shifts.command import corrupt_command
@@ -38,20 +41,26 @@ def _options(
 
 
 @app.command()
-def demo() -> None:
-    """Show the method on a small network trained in seconds on made data.
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results and the report.")] = Path("predbn-demo"),
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show the method on real images and trained networks: no download, no GPU, about a minute.
 
     Example: predbn demo
     """
     from .demo import run
 
-    run()
+    run(out, engine=engine_on(device), quiet=quiet, as_json=as_json)
 
 
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
-app.add_typer(paper_app, name="paper")
 app.command("diagnose")(diagnose_command)
+app.add_typer(results_app, name="results")
+app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")

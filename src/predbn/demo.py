@@ -1,169 +1,86 @@
-"""The method on a small network trained in seconds on made data: no download, no GPU."""
+"""The method on real images and trained networks that come with the package: no download, no GPU."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from .norm import adapted
+from predbn import report
+from predbn.commands.output import console_for, new_table, print_results, progress_bar
+from predbn.evaluation import Engine, InProcess, Plan, Results, evaluate
+from predbn.report.gains import gains
+from predbn.report.meanings import meaning
 
-CLASSES, SIZE, BATCH = 10, 16, 250
-SEVERITIES = (0, 1, 2, 3, 4, 5)
+__all__ = ["PLAN", "run"]
 
-Shift = Callable[[Tensor, int, torch.Generator], Tensor]
-
-
-def _noise(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    return x + 0.08 * severity * torch.randn(x.shape, generator=generator)
-
-
-def _contrast(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    mean = x.mean((2, 3), keepdim=True)
-    return mean + (x - mean) * (1.0, 0.6, 0.45, 0.3, 0.2, 0.12)[severity]
-
-
-def _brightness(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    return x + 0.15 * severity
+PLAN = Plan(
+    models="zoo:resnet20-cifar10/batch/[0-2]",  # type: ignore[arg-type]
+    methods=("vanilla", "ensemble"),
+    severities=(1, 3, 5),
+    batch_sizes=(200,),
+    images=200,
+)
+"""About a minute on two cores: three networks, one by one and together, with and without prediction-time BN."""
 
 
-def _blur(x: Tensor, severity: int, generator: torch.Generator) -> Tensor:
-    for _ in range(severity):
-        x = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), 3, stride=1)
-    return x
-
-
-SHIFTS: dict[str, Shift] = {"noise": _noise, "contrast": _contrast, "brightness": _brightness, "blur": _blur}
-
-
-class Score(NamedTuple):
-    """Accuracy and expected calibration error (15 equal-width bins of the top probability)."""
-
-    accuracy: float
-    calibration_error: float
-
-
-def make_data(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Images of gratings: the class is the direction of the stripes; their colour, phase, width and some
-    noise tell nothing."""
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.arange(n) % CLASSES
-    angle = labels * (torch.pi / CLASSES) + 0.08 * torch.randn(n, generator=g)
-    frequency = 2 * torch.pi * (0.12 + 0.1 * torch.rand(n, generator=g))
-    phase = 2 * torch.pi * torch.rand(n, generator=g)
-    y, x = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
-    along = torch.cos(angle)[:, None, None] * x + torch.sin(angle)[:, None, None] * y
-    stripes = torch.sin(frequency[:, None, None] * along + phase[:, None, None])
-    colour = 0.1 + 0.4 * torch.rand(n, 3, 1, 1, generator=g)
-    images = 0.5 + colour * stripes[:, None] + 0.12 * torch.randn(n, 3, SIZE, SIZE, generator=g)
-    return images, labels
-
-
-def make_model(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-
-    def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-        convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        return [convolution, nn.BatchNorm2d(outputs, eps=1e-3), nn.ReLU()]
-
-    return nn.Sequential(
-        *block(3, 16, 1), *block(16, 32, 2), *block(32, 64, 2),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, CLASSES),
-    )  # fmt: skip
-
-
-def train(model: nn.Module, seed: int = 0, epochs: int = 6) -> Iterator[tuple[int, int]]:
-    """Train, telling after every step how far it is: (step, steps)."""
-    images, labels = make_data(6000, seed=1)
-    model.train()
-    generator = torch.Generator().manual_seed(seed)
-    steps, step = epochs * (len(images) // 100), 0
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(epochs):
-        for chosen in torch.randperm(len(images), generator=generator).split(100):
-            optimiser.zero_grad()
-            F.cross_entropy(model(images[chosen]), labels[chosen]).backward()
-            optimiser.step()
-            schedule.step()
-            step += 1
-            yield step, steps
-    model.eval()
-
-
-def score(model: nn.Module, images: Tensor, labels: Tensor) -> Score:
-    """Predict in batches of `BATCH`, whose statistics `batch` will use."""
-    with torch.inference_mode():
-        probabilities = torch.cat([model(x).softmax(1) for x in images.split(BATCH)])
-    confidence, predicted = probabilities.max(1)
-    correct = (predicted == labels).float()
-    bins = (confidence * 15).ceil().long().clamp(1, 15) - 1
-    gaps = [(correct[bins == b].sum() - confidence[bins == b].sum()).abs() for b in range(15)]
-    return Score(correct.mean().item(), (torch.stack(gaps).sum() / len(labels)).item())
-
-
-def compare(model: nn.Module) -> Iterator[tuple[str, int, Score, Score]]:
-    """Every shift and severity under source statistics and under the batch's own:
-    (shift, severity, train, batch)."""
-    images, labels = make_data(2000, seed=2)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(3))
-    images, labels = images[order], labels[order]
-    for name, shift in SHIFTS.items():
-        for severity in SEVERITIES:
-            shifted = shift(images, severity, torch.Generator().manual_seed(severity))
-            source = score(model, shifted, labels)
-            with adapted(model, "batch"):
-                yield name, severity, source, score(model, shifted, labels)
-
-
-def run() -> None:
-    """Train, compare, and print what was found."""
-    from rich import box
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.table import Table
-
-    console = Console()
+def run(
+    out: Path, *, plan: Plan = PLAN, engine: Engine | None = None, quiet: bool = False, as_json: bool = False
+) -> Results:
+    """Evaluate, print what was found, write the report and say where it is."""
+    console = console_for(quiet or as_json)
     begin = time.perf_counter()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("training a small network on made data", total=None)
-        model = make_model()
-        for step, steps in train(model):
-            progress.update(task, completed=step, total=steps)
-        task = progress.add_task("predicting shifted data", total=len(SHIFTS) * len(SEVERITIES))
-        rows = []
-        for row in compare(model):
-            rows.append(row)
-            progress.advance(task)
-
-    table = Table(
-        title="Accuracy and calibration error by severity of the shift, on made data",
-        box=box.SIMPLE,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    for heading in ("shift", "strategy", *(str(severity) for severity in SEVERITIES)):
-        table.add_column(heading, justify="right" if heading.isdigit() else "left", no_wrap=True)
-    for name in SHIFTS:
-        own = [row for row in rows if row[0] == name]
-        table.add_row(name, "train", *(_cell(source) for *_, source, _ in own))
-        table.add_row("", "batch", *(f"[bold]{_cell(batch)}[/bold]" for *_, batch in own), end_section=True)
-    console.print(table)
-    shifted = [(source, batch) for _, severity, source, batch in rows if severity > 0]
-    mean = [sum(pair[i].accuracy for pair in shifted) / len(shifted) for i in (0, 1)]
-    won = sum(batch.accuracy > source.accuracy for source, batch in shifted)
+    members = [member.name for model in plan.models for member in model.members()]
     console.print(
-        f"Mean accuracy under shift: {mean[0]:.1%} with the statistics stored in training (train), "
-        f"[bold]{mean[1]:.1%}[/bold] with those of each batch of {BATCH} (batch); "
-        f"better in {won} of {len(shifted)} cases. It took {time.perf_counter() - begin:.0f} s."
+        f"Train BN against prediction-time BN: {len(members)} ResNet-20 and their ensemble, {plan.images} CIFAR-10 "
+        f"test images, 19 corruptions at severities {', '.join(map(str, plan.severities))}."
     )
-    console.print("On your own model: [bold]predbn.adapt(model)[/bold], and predbn.restore(model) to undo it.")
+    with progress_bar(console, "evaluating") as progress:
+        results = evaluate(plan, out, engine=engine or InProcess(), progress=progress)
+    page = report.write(
+        out / "report.html",
+        results.frame,
+        results.card,
+        reliability=results.reliability,
+        title="predbn demo: prediction-time batch normalisation on corrupted CIFAR-10",
+    )
+    if as_json:
+        summary = json.loads(results.by_severity().to_json(orient="records", double_precision=15))
+        typer.echo(json.dumps({"out": str(out), "report": str(page), "by_severity": summary}))
+        return results
+    print_results(console, results, ("accuracy", "brier", "ece"))
+    console.print()
+    console.print("What prediction-time BN gains in accuracy, in percentage points, one network (mean of three):")
+    console.print(_gains_table(results))
+    _print_where(console, page, time.perf_counter() - begin)
+    return results
 
 
-def _cell(score: Score) -> str:
-    return f"{score.accuracy:.0%} {score.calibration_error:.2f}".replace(" 0.", " .")
+def _gains_table(results: Results) -> Table:
+    """The gain in accuracy of every corruption at every severity, the largest at the highest severity first."""
+    known = meaning("accuracy")
+    splits = gains(results.frame, "accuracy")
+    table = splits[splits["severity"] > 0].pivot(index="corruption", columns="severity", values="gain")
+    table = table.sort_values(table.columns[-1], ascending=False)
+    shown = new_table()
+    shown.add_column("corruption", no_wrap=True)
+    for severity in table.columns:
+        shown.add_column(f"severity {severity}", justify="right", no_wrap=True)
+    for corruption, row in table.iterrows():
+        colours = ["green" if value > 0 else "red" if value < 0 else "dim" for value in row]
+        cells = [f"[{colour}]{known.change(value)}[/{colour}]" for colour, value in zip(colours, row, strict=True)]
+        shown.add_row(str(corruption).replace("_", " "), *cells)
+    return shown
+
+
+def _print_where(console: Console, page: Path, seconds: float) -> None:
+    console.print(
+        f"It took {seconds:.0f} s. The report, with figures: [bold]{escape(str(page))}[/bold]", soft_wrap=True
+    )
+    console.print("On your own model: [bold]predbn.adapt(model)[/bold], and predbn.restore(model) to undo it;")
+    console.print("to see what it does there: [bold]predbn evaluate --help[/bold].")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from .output import Json, Quiet, console_for, progress_bar
 
@@ -56,7 +57,7 @@ def evaluate_command(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="train, batch, prior(N=16), ema, frozen, population, with [eps=0.01, layers=last] where wanted. "
+            help="train, batch, prior(N=16), ema, frozen, population, with \\[eps=0.01, layers=last] where wanted. "
             "May be repeated; train and batch unless given."
         ),
     ] = None,
@@ -138,13 +139,13 @@ def evaluate_command(
         reports.write(out / "report.html", results.frame, results.card, reliability=results.reliability)
         written.append(f"report in {out / 'report.html'}")
     if as_json:
-        summary = results.by_severity()
-        typer.echo(json.dumps({"out": str(out), "by_severity": summary.to_dict("records")}))
+        summary = json.loads(results.by_severity().to_json(orient="records", double_precision=15))
+        typer.echo(json.dumps({"out": str(out), "by_severity": summary}))
         return
     from .output import print_results
 
     print_results(console, results)
-    console.print(f"[dim]{', '.join(written)}[/dim]", soft_wrap=True)
+    console.print(f"[dim]{escape(', '.join(written))}[/dim]", soft_wrap=True)
 
 
 def engine_on(device: str) -> Engine:

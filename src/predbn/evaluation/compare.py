@@ -49,6 +49,8 @@ def compare(
 
 
 def _is_compared(first: Results, second: Results, key: str) -> bool:
-    """Whether each side has one value of a key, and they are not the same one."""
+    """Whether each side has one value of a key, and they are not the same one. Splits are always paired."""
+    if key in ("corruption", "severity", "metric"):
+        return False
     here, there = (set(side.frame[key].unique()) for side in (first, second))
     return len(here) == len(there) == 1 and here != there

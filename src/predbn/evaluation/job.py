@@ -14,6 +14,7 @@ from predbn.models import Classifier
 
 from .errors import EvaluationError
 from .plan import Plan, is_ensemble, needs_fit
+from .precision import check_precision
 from .settings import Setting
 from .shelf import ROOM, Shelf, check_classes
 from .source import Source, open_images, open_source
@@ -38,6 +39,9 @@ class Job:
     validation: Images | None = None
     models: Mapping[str, Classifier] = field(default_factory=dict)
     room: int = ROOM
+
+    def __post_init__(self) -> None:
+        check_precision(self.plan.precision, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """What was opened stays in its process."""
@@ -152,7 +156,8 @@ class Job:
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done, a done one being (*cell, *split, order, seed)."""
         units, cells = [], self.cells()
-        for split in resolve(self.plan.shifts, self.plan.severities, self.source.names):
+        source = self.source
+        for split in resolve(self.plan.shifts, self.plan.severities, source.names, has_clean=source.has_clean):
             for order in self.plan.orders:
                 for seed in self.plan.seeds:
                     missing = tuple(cell for cell in cells if (*cell, *split, order, seed) not in done)

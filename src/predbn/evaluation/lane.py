@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -38,9 +39,8 @@ class Lane:
         self._device = next(chain(model.parameters(), model.buffers())).device
         self._plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = model if self._plain else adapt(share(model), setting.strategy, **self._options)
-        self._call: Callable[[Tensor], Tensor] = self._forward
-        if desk is not None and self.is_free:
-            self._call = Graphed(self._forward, desk)
+        call: Callable[[Tensor], Tensor] = partial(_forward, self.model, precision, self._device)
+        self._call = Graphed(call, desk) if desk is not None and self.is_free else call
 
     @property
     def is_free(self) -> bool:
@@ -60,11 +60,6 @@ class Lane:
         with torch.inference_mode():
             return self._call(images)
 
-    def _forward(self, images: Tensor) -> Tensor:
-        with casting(self._precision, self._device):
-            logits: Tensor = self.model(images.contiguous(memory_format=torch.channels_last))
-        return logits
-
     def memory(self) -> dict[str, Any] | None:
         """What the strategy remembers, so that the lane can be made again without losing it."""
         return None if self.is_free else state_dict(self.model)
@@ -72,6 +67,13 @@ class Lane:
     def remember(self, memory: dict[str, Any]) -> None:
         """Go on from what another lane of the same kind remembered."""
         load_state_dict(self.model, memory)
+
+
+def _forward(model: nn.Module, precision: Precision, device: torch.device, images: Tensor) -> Tensor:
+    """No method of the lane, which would then hold itself and keep a model that has to go in memory."""
+    with casting(precision, device):
+        logits: Tensor = model(images.contiguous(memory_format=torch.channels_last))
+    return logits
 
 
 class _Again:

@@ -13,7 +13,9 @@ from typing import Literal, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["PRECISIONS", "Precision", "casting", "numerics", "prepare"]
+from .errors import EvaluationError
+
+__all__ = ["PRECISIONS", "Precision", "casting", "check_precision", "numerics", "prepare"]
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -22,6 +24,12 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _CAST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
 
 M = TypeVar("M", bound=nn.Module)
+
+
+def check_precision(precision: Precision, device: torch.device | str) -> None:
+    """Refuse formats that a CPU has not, or has in some models and not in others."""
+    if precision != "fp32" and torch.device(device).type == "cpu":
+        raise EvaluationError(f"precision {precision} needs a GPU: say fp32, or --device cuda.")
 
 
 def prepare(model: M, precision: Precision) -> M:

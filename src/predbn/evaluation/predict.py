@@ -55,7 +55,8 @@ def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[B
 
 def _run(lanes: Mapping[LaneKey, Lane], job: _Piece) -> Tensor:
     _, key, batches = job
-    return torch.cat([lanes[key].logits(images) for images in batches])
+    logits = [lanes[key].logits(images) for images in batches]
+    return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
 def _each(shelf: Shelf, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -71,10 +72,10 @@ class Watch:
         self._first: dict[str, Tensor] = {}
 
     def see(self, model: str, logits: Tensor, index: Tensor) -> None:
-        """Look at the logits of the images with these indices."""
+        """Look at the logits of the images with these indices, on the same device."""
         wrong = ~torch.isfinite(logits).all(1)
         none = torch.iinfo(torch.int64).max
-        first = torch.where(wrong, index.to(logits.device, non_blocking=True), none).amin()
+        first = torch.where(wrong, index, none).amin()
         before = self._first.get(model)
         self._first[model] = first if before is None else torch.minimum(before, first)
         if logits.device.type == "cpu":

@@ -66,7 +66,8 @@ class Results:
             there = frame[key].unique().tolist()
             kept = [each for each in there if any(_fits(key, each, one) for one in wanted)]
             if not kept:
-                raise EvaluationError(f"no result has {key} {value!r}: there are {', '.join(map(str, there))}.")
+                listed, asked = (", ".join(map(str, each)) for each in (there, wanted))
+                raise EvaluationError(f"no result has {key} {asked}: there are {listed}.")
             frame = frame[frame[key].isin(kept)]
             if key != "metric":
                 reliability = reliability[reliability[key].isin(kept)]

@@ -40,6 +40,11 @@ class Source:
         self.labels = shifted.labels
         self._held: Images | None = None
 
+    @property
+    def has_clean(self) -> bool:
+        """Whether there is a clean split; published files do not hold it."""
+        return not (isinstance(self._shifted, Cifar10C | ImageNetC) and self._shifted.clean is None)
+
     def __len__(self) -> int:
         """How many images a split has."""
         return len(self.labels) if self._images is None else self._images

@@ -39,23 +39,28 @@ def check_shift(shift: str) -> None:
         find(shift)
 
 
-def resolve(shifts: Iterable[str], severities: Sequence[int], available: Sequence[str]) -> list[Split]:
+def resolve(
+    shifts: Iterable[str], severities: Sequence[int], available: Sequence[str], *, has_clean: bool = True
+) -> list[Split]:
     """The splits that words stand for, each once, in the order of the words.
 
     "all" is the clean images and every corruption that the data has; "standard" and "extra" are the clean images
-    and those of the published sets.
+    and those of the published sets. Published data may have no clean images: such a word then means the others.
     """
     found: dict[Split, None] = {}
     for shift in shifts:
         words: Sequence[str] = (shift,)
         if shift in _SETS:
-            words = (CLEAN, *(available if shift == "all" else names(shift)))  # type: ignore[arg-type]
+            corruptions = available if shift == "all" else names(shift)  # type: ignore[arg-type]
+            words = (CLEAN, *corruptions) if has_clean else tuple(corruptions)
         for word in words:
             mixed = _MIXED.fullmatch(word)
             if mixed and int(mixed[1]) > len(available):
                 raise EvaluationError(f"shift {word!r} mixes more corruptions than the {len(available)} of the data.")
             if word != CLEAN and not mixed and word not in available:
                 raise EvaluationError(f"shift {word!r} is not in the data, which has {', '.join(available)}.")
+            if word == CLEAN and not has_clean:
+                raise EvaluationError("the data has no clean images: name them with --clean.")
             found |= dict.fromkeys(Split(word, severity) for severity in ((0,) if word == CLEAN else severities))
     return list(found)
 

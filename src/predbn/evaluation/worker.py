@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from predbn import methods
 from predbn.data import Batch, Images
@@ -112,7 +113,7 @@ class Worker:
         """Predict the batches of every size with the lanes of that size, and add them to the scores."""
         logits = predict(self.shelf, [key for key in lanes if batches[key.batch_size]], batches)
         labels = {size: torch.cat([batch.labels for batch in each]) for size, each in batches.items() if each}
-        index = {size: torch.cat([batch.index for batch in each]) for size, each in batches.items() if each}
+        index = {size: self._index(each) for size, each in batches.items() if each}
         for key, found in logits.items():
             watch.see(key.model, found, index[key.batch_size])
         for task in tasks:
@@ -120,6 +121,9 @@ class Worker:
             if size in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
                 task.scores.update(logs.exp(), labels[size], log_probabilities=logs)
+
+    def _index(self, batches: list[Batch]) -> Tensor:
+        return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
 
     def _fit(self, unit: FitUnit) -> Fit:
         """Find a temperature or an eps on the validation data, shuffled, in batches of the size it is for."""
@@ -137,7 +141,9 @@ class Worker:
             batches = list(images.batches(unit.batch_size, order=order, device=self.device))
             begin(self.shelf, [key], lambda: (batch.images for batch in batches))
             logits = predict(self.shelf, [key], {unit.batch_size: batches})[key]
-            Watch(f"validation data {images.name}").see(unit.model, logits, images.index[torch.from_numpy(order)])
+            watch = Watch(f"validation data {images.name}")
+            watch.see(unit.model, logits, self._index(batches))
+            watch.check()
             labels = torch.cat([batch.labels for batch in batches])
             value = Temperature.fit(logits.float().cpu(), labels.cpu()).value
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)

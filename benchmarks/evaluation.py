@@ -1,0 +1,190 @@
+"""Speed of an evaluation.
+
+On a CPU: what an evaluation costs beside its forward passes. Three ways of the same work take turns in one run, and the
+fastest round of each counts: the bare forward passes on corrupted images that are there already; the whole evaluation
+(metrics, bookkeeping, files) on the same images; and the whole evaluation that corrupts them itself. One network under
+two strategies, for the fewer forward passes there are, the more everything else weighs. Beside the clock stands the CPU
+time, which other work on the machine disturbs less.
+
+On a GPU: all 95 splits of CIFAR-10-C, 10,000 images each, corrupted on the fly, under train and batch, for ten networks
+and their ensemble, in prediction batches of 500; by the clock, everything counted but the imports and the data set.
+
+    python benchmarks/evaluation.py                    # writes results/evaluation-cpu.json
+    python benchmarks/evaluation.py --device cuda      # writes results/evaluation-cuda.json; see `predbn data cifar10`
+    python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the documents
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from predbn import shifts
+from predbn.data import Batch, Corrupted, Images, cifar10, sample
+from predbn.data.batch import positions_of
+from predbn.evaluation import InProcess, Plan, evaluate
+from predbn.evaluation.cores import each_on_one_core
+from predbn.evaluation.job import Job
+from predbn.evaluation.shelf import LaneKey
+from predbn.evaluation.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = shifts.names("all")
+
+
+class Cached:
+    """Splits that were corrupted before."""
+
+    def __init__(self, clean: Images, severity: int, only: tuple[str, ...]) -> None:
+        source = Corrupted(clean)
+        self.name, self.classes, self.names = source.name, source.classes, source.names
+        self.labels, self.index = source.labels, source.index
+        self.splits = {name: torch.cat([b.images for b in source.batches(name, severity, 500)]) for name in only}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(self, name: str, severity: int, size: int, *, order: Any = None, device: Any = None) -> Iterator[Batch]:
+        for step in positions_of(order, len(self)).split(size):
+            yield Batch(self.splits[name][step], self.labels[step], self.index[step])
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of all cores together."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -> dict[str, Any]:
+    """The overhead over the bare forward passes, with corruptions cached and without."""
+    clean = sample("test").take(images)
+    plan = Plan(models="zoo:resnet20-cifar10/batch/0", shifts=only, severities=severity, orders="official")  # type: ignore[arg-type]
+    cached = Cached(clean, severity, only)
+    jobs = {"cached": Job(plan, data=cached), "on the fly": Job(plan, data=clean)}
+    shelf = jobs["cached"].worker.shelf
+    lanes = [shelf.lane(LaneKey(plan.models[0].name, strategy, 500, None)) for strategy in plan.strategies]
+
+    def bare() -> None:
+        for name in only:
+            pieces = cached.splits[name].split(500)
+            each_on_one_core(lambda job: job[0].logits(job[1]), [(lane, piece) for piece in pieces for lane in lanes])
+
+    def whole(job: Job) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(folder)
+            with store.writing():
+                for result in InProcess().run(job, job.split_units([], set())):
+                    store.add(result)
+                store.merge()
+
+    ways: dict[str, Callable[[], None]] = {"forward passes": bare}
+    ways |= {name: (lambda job=job: whole(job)) for name, job in jobs.items()}  # type: ignore[misc]
+    best = dict.fromkeys(ways, (float("inf"), float("inf")))
+    for turn in range(rounds + 1):
+        for name, way in ways.items():
+            found = timed(way)
+            if turn:
+                best[name] = min(best[name][0], found[0]), min(best[name][1], found[1])
+                print(f"{name:15s} {found[0]:7.2f} s, {found[1]:7.2f} s of all cores", flush=True)
+    result: dict[str, Any] = {"images": images, "splits": len(only), "threads": torch.get_num_threads()}
+    for name, (wall, cpu) in best.items():
+        base = best["forward passes"]
+        result[name] = {"seconds": wall, "cpu_seconds": cpu, "ratio": wall / base[0], "ratio_cpu": cpu / base[1]}
+    return result
+
+
+def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
+    """All of CIFAR-10-C, with ten networks and their ensemble."""
+    data = cifar10("test", root)
+    plan = Plan(
+        models=f"zoo:resnet20-cifar10/batch/{'*' if members == 10 else f'[0-{members - 1}]'}",  # type: ignore[arg-type]
+        methods=("vanilla", "ensemble"),
+        shifts=NAMES,
+        precision=precision,  # type: ignore[arg-type]
+    )
+    torch.zeros(1, device="cuda")
+    marks = [time.perf_counter()]
+
+    def mark(done: int, total: int, label: str) -> None:
+        marks.append(time.perf_counter())
+        print(f"{done:3d} of {total}: {marks[-1] - marks[0]:6.2f} s {label}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        results = evaluate(plan, folder, engine=InProcess("cuda"), data=data, progress=mark)
+    seconds = time.perf_counter() - marks[0]
+    accuracy = results.filter(metric="accuracy", method="ensemble").frame.groupby("strategy")["value"].mean()
+    first, last = marks[2] - marks[0], (marks[-1] - marks[2]) / (len(marks) - 3)
+    print(f"{seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s a split; {accuracy.to_dict()}")
+    return {
+        "members": members,
+        "precision": precision,
+        "images": len(data),
+        "splits": len(NAMES) * 5,
+        "seconds": seconds,
+        "first_split_seconds": first,
+        "split_seconds": last,
+        "ensemble_accuracy": accuracy.to_dict(),
+    }
+
+
+def markdown() -> str:
+    """What is in results/, in sentences."""
+    said = []
+    path = ROOT / "results" / "evaluation-cpu.json"
+    if path.exists():
+        cpu = json.loads(path.read_text())
+        cached, fresh = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
+        said.append(
+            f"On {cpu['threads']} CPU cores everything beside the forward passes of one network under two strategies "
+            f"takes {cached:.1f} % of their time with the corruptions cached, and {fresh:.1f} % where they are made on "
+            "the fly."
+        )
+    path = ROOT / "results" / "evaluation-cuda.json"
+    if path.exists():
+        gpu = json.loads(path.read_text())
+        said.append(
+            f"All {gpu['splits']} splits of CIFAR-10-C ({gpu['images']:,} images each, corrupted on the fly) with "
+            f"{gpu['members']} networks and their ensemble under train and batch take {gpu['seconds']:.0f} s on one "
+            f"{gpu['card']['gpu']} in {gpu['precision']}."
+        )
+    return " ".join(said)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--images", type=int, default=500, help="images a split, on a CPU")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more comes before them")
+    parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
+    parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded; the cache unless given")
+    parser.add_argument("--precision", default="fp16", help="on a GPU")
+    parser.add_argument("--members", type=int, default=10, help="networks of the ensemble, on a GPU")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--markdown", action="store_true", help="print what is in results/")
+    options = parser.parse_args()
+    if options.markdown:
+        print(markdown())
+        return
+    card = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
+    if options.device == "cuda":
+        card["gpu"] = torch.cuda.get_device_name()
+        found = on_gpu(options.root, options.precision, options.members)
+    else:
+        found = on_cpu(options.images, options.rounds, tuple(options.only))
+    out = options.out or ROOT / "results" / f"evaluation-{options.device}.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps({"card": card, **found}, indent=1) + "\n")
+    print(markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""`predbn evaluate` as a person types it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from predbn import cli
+from predbn.data import sample
+from predbn.evaluation import Results, read_plan
+
+runner = CliRunner()
+
+OWN = """
+from torch import nn
+
+def build_model():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 5, stride=4), nn.BatchNorm2d(4), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2),
+    )
+"""
+PREPARED = ["--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225", "--size", "32"]
+SMALL = ["--shift", "clean", "--shift", "fog", "--severity", "5", "--batch-size", "8", "--device", "cpu"]
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Someone's project: a module, its weights, a folder of pictures by class."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "theirs.py").write_text(OWN)
+    torch.manual_seed(0)
+    scope: dict = {}
+    exec(OWN, scope)
+    torch.save(scope["build_model"]().state_dict(), tmp_path / "w.pt")
+    images = sample("test")
+    for position in range(20):
+        folder = tmp_path / "pictures" / ("cat" if position % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images.images[position].permute(1, 2, 0).numpy()).resize((40, 36)).save(
+            folder / f"{position:02d}.png"
+        )
+    yield tmp_path
+    sys.modules.pop("theirs", None)
+
+
+def said(result):
+    return " ".join((result.output + (result.stderr or "")).replace("│", " ").split())
+
+
+def test_someone_with_their_own_model_gets_there(own):
+    arguments = ["--model", "theirs:build_model", "--weights", "w.pt", "--data", "pictures", *PREPARED, *SMALL]
+    result = runner.invoke(cli.app, ["evaluate", *arguments, "--no-report"])
+    assert result.exit_code == 0, result.output
+    assert "vanilla · batch" in result.output
+    results = Results.load("predbn-run")
+    assert set(results.frame["model"]) == {"theirs:build_model#w.pt"}
+    card = results.card["models"]["theirs:build_model#w.pt"]
+    assert card["preprocessing"]["mean"] == pytest.approx([123.675, 116.28, 103.53])
+    assert results.card["data"]["images"] == 20
+    plan = read_plan("predbn-run/plan.toml")
+    assert plan.models[0].weights == "w.pt"
+    again = runner.invoke(cli.app, ["evaluate", "--plan", "predbn-run/plan.toml", "--no-report", "--device", "cpu"])
+    assert again.exit_code == 0, again.output
+
+
+def test_arrays_json_and_quiet(own):
+    (own / "arrays").mkdir()
+    np.save(own / "arrays" / "images.npy", np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8))
+    np.save(own / "arrays" / "labels.npy", np.arange(24) % 2)
+    arguments = [
+        "--model",
+        "theirs:build_model",
+        "--weights",
+        "w.pt",
+        "--data",
+        "arrays",
+        *PREPARED,
+        *SMALL,
+        "--no-report",
+    ]
+    result = runner.invoke(cli.app, ["evaluate", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.output)["by_severity"]
+    assert {row["metric"] for row in rows} >= {"accuracy", "brier", "ece", "nll"}
+    quiet = runner.invoke(cli.app, ["evaluate", *arguments, "--quiet"])
+    assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 2, "name a model"),
+        (["--model", "theirs:build_model", "--strategy", "btch"], 2, "did you mean 'batch'"),
+        (["--model", "theirs:build_model", "--method", "vanila"], 2, "did you mean 'vanilla'"),
+        (["--model", "theirs:build_model", "--shift", "fogg"], 2, "did you mean 'fog'"),
+        (["--model", "theirs:build_model", "--batch-size", "many"], 2, "neither a number nor all"),
+        (["--model", "theirs:build_model", "--mean", "0.5"], 2, "say the size of the pictures too"),
+        (["--model", "theirs:build_model", "--mean", "120", "--size", "32"], 2, "means lie between 0 and 1"),
+        (["--model", "theirs:build_model", "--mean", "1,2", "--size", "32"], 2, "is not one number or three"),
+        (["--plan", "nowhere.toml"], 2, "cannot be read"),
+        (["--model", "theirs:build_model", "--device", "gpu"], 2, "is no device"),
+        (["--model", "theirs:build_model", "--weights", "no.pt", *PREPARED], 1, "no.pt is not there"),
+        (["--model", "theirs:build_model", *PREPARED, "--data", "nowhere"], 1, "neither sample, cifar10"),
+        (["--model", "theirs:build_model", *PREPARED, "--data", "sample"], 1, "has 2 classes, but the data has 10"),
+        (["--model", "theirs:build_model", "--data", "pictures"], 1, "does not say how its pictures are prepared"),
+        (["--model", "nomodule:f", *PREPARED], 1, "nomodule cannot be imported"),
+        (["--model", "zoo:nothing/0"], 1, "The zoo has no"),
+        (["--model", "theirs:build_model", *PREPARED, "--data", "pictures", "--precision", "fp16"], 1, "needs a GPU"),
+        (
+            ["--model", "theirs:build_model", *PREPARED, "--data", "pictures", "--method", "temperature"],
+            1,
+            "names no validation data",
+        ),
+    ],
+)
+def test_wrong_input_is_one_sentence(own, arguments, code, sentence):
+    result = runner.invoke(cli.app, ["evaluate", "--device", "cpu", *arguments])
+    if code == 2:
+        assert result.exit_code == 2, result.output
+        assert sentence in said(result)
+    else:
+        assert isinstance(result.exception, ValueError), result.exception
+        assert sentence in str(result.exception)
+        assert "\n" not in str(result.exception)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_a_usage_error(own):
+    result = runner.invoke(cli.app, ["evaluate", "--model", "theirs:build_model", "--device", "cuda"])
+    assert result.exit_code == 2
+    assert "there is no GPU" in said(result)
+
+
+def test_help_has_an_example():
+    for command in (["evaluate"], ["demo"], ["results", "show"], ["results", "compare"], ["results", "export"]):
+        assert f"predbn {' '.join(command)}" in " ".join(runner.invoke(cli.app, [*command, "--help"]).output.split())

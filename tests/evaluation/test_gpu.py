@@ -1,0 +1,76 @@
+"""What a GPU does otherwise: graphs, half formats, asking once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from predbn.data import sample
+from predbn.evaluation import Cell, EvaluationError, Plan, Split, SplitUnit
+from predbn.evaluation.graphs import Desk, Graphed
+from predbn.evaluation.job import Job
+
+from . import tiny
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+CELLS = tuple(
+    Cell(model, method, strategy, size)
+    for model, method in (("t/0", "vanilla"), ("t/1", "vanilla"), ("all", "ensemble"))
+    for strategy in ("train", "batch", "ema", "frozen", "population")
+    for size in (50, 32)
+)
+
+
+def rows(device, precision="fp32"):
+    models = {f"t/{k}": tiny.classifier(k) for k in range(2)}
+    job = Job(Plan(models=list(models), images=130, precision=precision), device, sample("test"), models=models)
+    job.worker.members = {"all": list(models)}
+    units = [SplitUnit(Split(name, 3), "shuffled", 1, CELLS) for name in ("fog", "snow")]
+    return [row for unit in units for row in job.worker.do(unit).rows]
+
+
+def test_a_gpu_finds_what_a_cpu_finds():
+    for here, there in zip(rows("cpu"), rows("cuda"), strict=True):
+        assert here.cell == there.cell
+        assert here.metrics["brier"] == pytest.approx(there.metrics["brier"], abs=2e-5)
+
+
+def test_a_gpu_finds_the_same_twice():
+    assert [row.metrics for row in rows("cuda", "fp16")] == [row.metrics for row in rows("cuda", "fp16")]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_other_precisions_are_close(precision):
+    for single, half in zip(rows("cuda"), rows("cuda", precision), strict=True):
+        assert single.metrics["brier"] == pytest.approx(half.metrics["brier"], abs=0.02)
+
+
+def test_logits_that_are_not_finite_stop_the_unit():
+    job = Job(Plan(models="b", images=20), "cuda", sample("test"), models={"b": tiny.broken()})
+    with pytest.raises(EvaluationError, match="not finite on snow at severity 2"):
+        job.worker.do(SplitUnit(Split("snow", 2), "official", 0, (Cell("b", "vanilla", "train", 10),)))
+
+
+def test_a_graph_gives_what_the_function_gives_on_every_batch():
+    desk, model = Desk(), tiny.classifier().cuda()
+    graphed = Graphed(model, desk)
+    with torch.inference_mode():
+        for images in torch.randint(0, 256, (3, 16, 3, 32, 32), dtype=torch.uint8, device="cuda"):
+            desk.clear()
+            torch.testing.assert_close(graphed(images), model(images))
+    assert graphed._graphs
+
+
+def test_what_cannot_be_recorded_is_called():
+    calls = []
+
+    def function(images):
+        calls.append(float(images.float().mean()))
+        return images.float() * 2
+
+    graphed, images = Graphed(function, Desk()), torch.ones(2, 3, 4, 4, dtype=torch.uint8, device="cuda")
+    assert torch.equal(graphed(images), images.float() * 2)
+    before = len(calls)
+    assert torch.equal(graphed(images), images.float() * 2)
+    assert len(calls) == before + 1

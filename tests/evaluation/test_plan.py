@@ -1,0 +1,89 @@
+import pytest
+
+from predbn.evaluation import EvaluationError, Model, Plan, read_plan, write_plan
+from predbn.evaluation.plan import is_ensemble, needs_fit
+from predbn.models import Preprocessing
+
+
+def test_a_plan_is_made_of_words():
+    plan = Plan(models="a.b:c", strategies="batch[eps=1e-2]", batch_sizes=100)
+    assert plan.models == (Model("a.b:c"),)
+    assert plan.strategies == ("batch[eps=0.01]",)
+    assert plan.batch_sizes == (100,)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"models": []}, "no models"),
+        ({"strategies": ["btch"]}, "did you mean 'batch'"),
+        ({"methods": ["vanila"]}, "did you mean 'vanilla'"),
+        ({"shifts": ["fogg"]}, "did you mean 'fog'"),
+        ({"severities": [6]}, "severity 6"),
+        ({"severities": [True]}, "severity True"),
+        ({"orders": ["sorted"]}, "order 'sorted' is not known"),
+        ({"batch_sizes": [0]}, "batch size 0"),
+        ({"batch_sizes": ["many"]}, "batch size 'many'"),
+        ({"seeds": [1.5]}, "seed 1.5"),
+        ({"images": 0}, "images is 0"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+    ],
+)
+def test_what_a_plan_cannot_use_is_told(given, message):
+    with pytest.raises(ValueError) as error:
+        Plan(**{"models": ["a:b"], **given})
+    assert message in str(error.value)
+
+
+def test_members_of_a_pattern(tmp_path):
+    for name in ("b.pt", "a.pt"):
+        (tmp_path / name).write_bytes(b"")
+    assert [m.name for m in Model("a:b,c:d").members()] == ["a:b", "c:d"]
+    names = [m.name for m in Model("a:b", weights=f"{tmp_path}/*.pt").members()]
+    assert names == [f"a:b#{tmp_path}/a.pt", f"a:b#{tmp_path}/b.pt"]
+    with pytest.raises(EvaluationError, match="no file fits"):
+        Model("a:b", weights=f"{tmp_path}/*.safetensors").members()
+
+
+def test_methods_say_what_they_need():
+    assert needs_fit("temperature")
+    assert not needs_fit("temperature(value=2.0)")
+    assert is_ensemble("ensemble(temperature=1.5)")
+    assert not is_ensemble("vanilla")
+
+
+def test_a_plan_goes_through_toml_and_back(tmp_path):
+    prepared = Preprocessing((32, 32), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), resize=40)
+    plan = Plan(
+        models=[Model("a:b", 'w "x" ü.pt', prepared), Model("zoo:c/*")],
+        methods=("vanilla", "temperature"),
+        batch_sizes=(1, "all"),
+        images=7,
+        validation="folder",
+    )
+    path = tmp_path / "plan.toml"
+    path.write_text(write_plan(plan), encoding="utf-8")
+    assert read_plan(path) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models = ['a:b'\n", "is no TOML"),
+        ("models = ['a:b']\nstrategy = ['train']\n", "has 'strategy', which no plan has"),
+        ("data = 'sample'\n", "names no models"),
+        ("models = [{ref = 'a:b'}]\n", "is neither a reference nor"),
+        ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),
+    ],
+)
+def test_a_plan_file_that_cannot_be_used_is_told(tmp_path, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as error:
+        read_plan(path)
+    assert message in str(error.value)
+
+
+def test_a_plan_file_that_is_not_there():
+    with pytest.raises(EvaluationError, match="cannot be read"):
+        read_plan("nowhere.toml")

@@ -1,0 +1,204 @@
+"""Whole runs: the same values however they are computed, interrupted or added to."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from predbn.data import sample
+from predbn.evaluation import EvaluationError, InProcess, Plan, Results, evaluate, read_plan
+from predbn.evaluation.job import Job
+
+from . import tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = sample("test").take(120)
+MODELS = {f"t/{k}": tiny.classifier(k) for k in range(2)}
+PLAN = Plan(
+    models=list(MODELS),
+    strategies=("train", "batch", "ema"),
+    shifts=("clean", "fog", "contrast", "mixed-5"),
+    severities=(2, 5),
+    batch_sizes=(50, 32),
+    seeds=(0, 1),
+)
+
+
+def tables(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.parquet"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    evaluate(PLAN, out, data=DATA, models=MODELS)
+    return out
+
+
+class Backwards:
+    """Another engine: units in another order, each done by a worker of its own that came through pickle."""
+
+    device = "cpu"
+
+    def run(self, job, units):
+        import pickle
+
+        shuffled = list(units)
+        random.Random(0).shuffle(shuffled)
+        for unit in shuffled:
+            yield pickle.loads(pickle.dumps(job)).worker.do(pickle.loads(pickle.dumps(unit)))
+
+
+def test_a_plan_gives_all_its_rows_once(whole):
+    results = Results.load(whole)
+    keys = [column for column in results.frame.columns if column != "value"]
+    assert not results.frame.duplicated(keys).any()
+    splits = 1 + 3 * 2
+    assert len(results.frame) == splits * 2 * 2 * 3 * 2 * 6
+    assert len(results.reliability) == splits * 2 * 2 * 3 * 2 * 10
+    assert read_plan(whole / "plan.toml") == PLAN
+    card = json.loads((whole / "card.json").read_text())
+    assert card["data"]["images"] == 120
+    assert card["models"]["t/0"]["preprocessing"]["size"] == [32, 32]
+    assert card["batches"]["last"] == "kept, though it may be smaller"
+
+
+def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        evaluate(PLAN, tmp_path, data=DATA, models=MODELS, engine=Backwards())
+    finally:
+        torch.set_num_threads(before)
+    assert tables(tmp_path) == tables(whole)
+
+
+def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("predbn.evaluation.worker._AT_ONCE", {"cpu": 1, "cuda": 1})
+    plan = Plan(**{**PLAN.__dict__, "shifts": ("contrast",)})
+    evaluate(plan, tmp_path, data=DATA, models=MODELS)
+    small, large = Results.load(tmp_path), Results.load(whole).filter(corruption="contrast")
+    assert small.frame.equals(large.frame)
+
+
+def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_path):
+    few = Plan(**{**PLAN.__dict__, "strategies": ("batch",), "models": ("t/1",), "seeds": (1,)})
+    evaluate(few, tmp_path, data=DATA, models=MODELS)
+    done = []
+    evaluate(PLAN, tmp_path, data=DATA, models=MODELS, progress=lambda *told: done.append(told))
+    assert tables(tmp_path) == tables(whole)
+    again = []
+    evaluate(PLAN, tmp_path, data=DATA, models=MODELS, progress=lambda *told: again.append(told))
+    assert again == [(0, 0, "")]
+    assert tables(tmp_path) == tables(whole)
+    assert done[-1][0] == done[-1][1] == 14
+
+
+@pytest.mark.parametrize(
+    ("given", "other", "message"),
+    [
+        ({"images": 60}, {}, "data.images 120, but this plan has 60"),
+        ({"bins": 15}, {}, "bins 10, but this plan has 15"),
+        ({}, {"models": {**MODELS, "t/1": tiny.classifier(5)}}, "models.t/1.sha256"),
+        ({}, {"data": sample("test").take(range(120, 240))}, "data.sha256.images"),
+    ],
+)
+def test_results_of_something_else_are_not_added_to(whole, given, other, message):
+    plan, before = Plan(**{**PLAN.__dict__, **given}), tables(whole)
+    with pytest.raises(EvaluationError) as error:
+        evaluate(plan, whole, **{"data": DATA, "models": MODELS, **other})
+    assert message in str(error.value)
+    assert "choose another --out" in str(error.value)
+    assert tables(whole) == before
+
+
+def test_a_temperature_is_fitted_once_and_kept(tmp_path):
+    with torch.no_grad():
+        labels = MODELS["t/0"](DATA.images).argmax(1)
+    labels = torch.where(torch.arange(120) % 3 == 0, DATA.labels, labels)
+    validation = type(DATA)(DATA.images, labels, DATA.index, DATA.classes, "made-validation")
+    plan = Plan(models="t/0", methods=("vanilla", "temperature"), strategies="train", shifts="clean", batch_sizes=60)
+    given = {"data": DATA, "models": MODELS, "validation": validation}
+    results = evaluate(plan, tmp_path, **given)
+    assert results.fits[["model", "what"]].to_numpy().tolist() == [["t/0", "temperature"]]
+    assert results.card["fits"][0]["value"] == results.fits["value"][0]
+    units = []
+    more = Plan(**{**plan.__dict__, "shifts": ("clean", "fog"), "severities": (1,)})
+    evaluate(more, tmp_path, progress=lambda *told: units.append(told[2]), **given)
+    assert units == ["", "fog at severity 1"]
+
+
+def test_what_is_fitted_needs_validation_data(tmp_path):
+    plan = Plan(models="t/0", methods="temperature", data=str(tmp_path))
+    with pytest.raises(EvaluationError, match="names no validation data"):
+        evaluate(plan, tmp_path / "out", data=DATA, models=MODELS)
+
+
+def test_an_ensemble_needs_several_models(tmp_path):
+    with pytest.raises(EvaluationError, match="method ensemble needs several models, and t/0 is one"):
+        evaluate(Plan(models="t/0", methods="ensemble"), tmp_path, data=DATA, models=MODELS)
+
+
+def test_a_model_of_other_classes_is_refused(tmp_path):
+    with pytest.raises(EvaluationError, match="odd has 7 classes, but the data has 10"):
+        evaluate(Plan(models="odd"), tmp_path, data=DATA, models={"odd": tiny.classifier(0, classes=7)})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu_is_one_sentence():
+    with pytest.raises(EvaluationError, match="there is no GPU that PyTorch can use here"):
+        InProcess("cuda")
+    with pytest.raises(EvaluationError, match="is no device"):
+        InProcess("gpu0")
+
+
+def test_a_job_travels_without_what_it_opened():
+    import pickle
+
+    job = Job(PLAN, data=DATA, models=MODELS)
+    assert job.worker is job.worker
+    assert "worker" not in pickle.loads(pickle.dumps(job)).__dict__
+
+
+KILLED = """
+import sys, time
+from predbn.evaluation import Plan, evaluate
+plan = Plan(models="tests.evaluation.tiny:prepared", shifts=("clean", "fog", "snow"), images=64, batch_sizes=(32,))
+evaluate(plan, sys.argv[1], progress=lambda done, total, _: print(done, total, flush=True))
+"""
+
+
+def start(out):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    return subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(out)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(tmp_path):
+    chance, kills, out = random.Random(1), 0, tmp_path / "killed"
+    for after in (2, 4, 1):
+        process = start(out)
+        for line in process.stdout:
+            done, total = map(int, line.split())
+            if done == after:
+                time.sleep(chance.uniform(0, 0.05))
+                process.send_signal(signal.SIGKILL)
+                break
+        kills += process.wait() == -signal.SIGKILL
+    assert kills == 3
+    assert total < 11
+    for folder in (out, tmp_path / "whole"):
+        process = start(folder)
+        process.communicate()
+        assert process.returncode == 0
+    assert tables(out) == tables(tmp_path / "whole")

@@ -1,0 +1,150 @@
+import contextlib
+import json
+import os
+
+import pytest
+
+from predbn.evaluation import Cell, EvaluationError, Fit, FitUnit, Results, Row, Split, SplitUnit, UnitResult
+from predbn.evaluation.store import Store
+from predbn.shifts.files import finish
+
+BINS = [{"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "accuracy": None},
+        {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "accuracy": 0.5}]  # fmt: skip
+
+
+def result(corruption, severity=1, models=("a", "b")):
+    split = Split(corruption, severity)
+    cells = tuple(Cell(model, "vanilla", "batch", 10) for model in models)
+    unit = SplitUnit(split, "shuffled", 0, cells)
+    metrics = {"accuracy": 0.5 + severity / 100, "nll": float("inf")}
+    return UnitResult(unit, rows=tuple(Row(cell, split, "shuffled", 0, metrics, BINS) for cell in cells))
+
+
+def fit(model):
+    return UnitResult(FitUnit(model, "batch", 10, "temperature"), fits=(Fit(model, "batch", 10, "temperature", 1.5),))
+
+
+RESULTS = [result("fog"), result("snow", 3), result("clean", 0), fit("b"), fit("a")]
+
+
+def opened(folder, results=()):
+    store = Store(folder)
+    with store.writing():
+        store.write_text("card.json", "{}")
+        for each in results:
+            store.add(each)
+    return store
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+
+
+def test_the_order_in_which_units_finish_leaves_no_trace(tmp_path):
+    for name, order in (("one", RESULTS), ("two", RESULTS[::-1])):
+        opened(tmp_path / name, order).merge()
+    found = [contents(tmp_path / name) for name in ("one", "two")]
+    assert set(found[0]) == {"results.parquet", "reliability.parquet", "fits.parquet"}
+    assert found[0] == found[1]
+    assert not list((tmp_path / "one" / "parts").iterdir())
+
+
+def test_merging_now_and_again_gives_the_same_as_once(tmp_path):
+    store = opened(tmp_path / "one")
+    for each in RESULTS:
+        store.add(each)
+        store.merge()
+    opened(tmp_path / "two", RESULTS).merge()
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize("killed_after", range(8))
+def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, killed_after):
+    """The merge is stopped after so many of its steps: writing a table, giving it its name, removing a part."""
+    whole, steps = opened(tmp_path / "whole", RESULTS), iter(range(killed_after))
+    whole.merge()
+    store = opened(tmp_path / "killed", RESULTS)
+
+    def counted(real):
+        def step(*arguments, **options):
+            if next(steps, None) is None:
+                raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        return step
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", counted(os.unlink))
+        patched.setattr("predbn.evaluation.store.finish", counted(finish))
+        with contextlib.suppress(KeyboardInterrupt):
+            store.merge()
+    assert store.done() == whole.done()
+    assert store.fits() == whole.fits()
+    store.merge()
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_what_is_done_is_known_from_parts_and_from_tables(tmp_path):
+    store = opened(tmp_path, RESULTS[:1])
+    expected = {(m, "vanilla", "batch", 10, "fog", 1, "shuffled", 0) for m in "ab"}
+    assert store.done() == expected
+    store.merge()
+    assert store.done() == expected
+
+
+def test_an_unfinished_part_is_no_part(tmp_path):
+    store = opened(tmp_path, RESULTS[:1])
+    (tmp_path / "parts" / "snow-3-0.parquet.part").write_bytes(b"PAR1 and no more")
+    assert len(store.done()) == 2
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    store = opened(tmp_path, RESULTS)
+    store.merge()
+    path = tmp_path / "results.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(EvaluationError, match=r"results\.parquet is damaged"):
+        Results.load(tmp_path)
+    path.unlink()
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(EvaluationError, match=r"card\.json cannot be read"):
+        Results.load(tmp_path)
+
+
+def test_a_table_of_something_else_is_refused(tmp_path):
+    import pandas as pd
+
+    store = opened(tmp_path)
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "results.parquet")
+    with pytest.raises(EvaluationError, match="is no table of results"):
+        store.tables()
+
+
+def test_a_folder_without_results_is_told(tmp_path):
+    with pytest.raises(EvaluationError, match="holds no run"):
+        Results.load(tmp_path)
+    opened(tmp_path)
+    with pytest.raises(EvaluationError, match="holds no results yet"):
+        Results.load(tmp_path)
+
+
+def test_one_writes_at_a_time(tmp_path):
+    with Store(tmp_path).writing():
+        second = Store(tmp_path).writing()
+        with pytest.raises(EvaluationError, match="another run is writing"):
+            second.__enter__()
+    with Store(tmp_path).writing():
+        pass
+
+
+def test_values_come_back_as_they_were(tmp_path):
+    opened(tmp_path, RESULTS).merge()
+    found = Results.load(tmp_path)
+    row = found.filter(model="a", corruption="snow", metric="accuracy").frame.iloc[0]
+    assert row["value"] == 0.53
+    assert found.filter(metric="nll").frame["value"].eq(float("inf")).all()
+    bins = found.filter(model="a", corruption="snow").reliability
+    assert bins["count"].tolist() == [0, 4]
+    assert bins["confidence"].isna().tolist() == [True, False]
+    assert found.fits["value"].tolist() == [1.5, 1.5]
+    assert json.dumps(dict(found.card)) == "{}"

@@ -1,0 +1,119 @@
+"""Against a slow and obvious reference: the whole split at once, corrupted, cut, predicted, measured."""
+
+import pytest
+import torch
+
+from predbn import metrics
+from predbn.data import sample
+from predbn.evaluation import Cell, EvaluationError, Fit, Plan, Split, SplitUnit
+from predbn.evaluation.job import Job
+from predbn.evaluation.splits import positions
+from predbn.methods import Temperature, tune_eps
+from predbn.norm import adapted
+from predbn.shifts import corrupt, orders
+
+from . import tiny
+
+COUNT = 130
+TEST, VALIDATION = sample("test"), sample("validation")
+STRATEGIES = ("train", "batch", "prior(N=16)", "frozen", "ema", "population", "batch[eps=0.1, layers=last]")
+
+
+def job(**given):
+    models = {f"t/{k}": tiny.classifier(k) for k in range(3)}
+    plan = Plan(**{"models": list(models), "shifts": ("fog",), "images": COUNT, **given})
+    return Job(plan, data=TEST, validation=VALIDATION.take(200), models=models)
+
+
+def logits_of(model, images, size, strategy):
+    name, _, options = strategy.partition("[")
+    given = {"eps": 0.1, "layers": "last"} if options else {}
+    if name == "population":
+        given["loader"] = images.split(50)
+    with torch.no_grad(), adapted(model, name, **given):
+        return torch.cat([model(batch) for batch in images.split(size)])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rows_are_those_of_the_reference(strategy):
+    made = job(strategies=[strategy], batch_sizes=(32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
+    (unit,) = made.split_units([], set())[:1]
+    unit = SplitUnit(Split("fog", 4), "dirichlet:0.5", 3, unit.cells)
+    rows = made.worker.do(unit).rows
+    assert len(rows) == 9
+    images = TEST
+    visited = positions("dirichlet:0.5", images.labels, 3, COUNT)
+    shifted = corrupt(images.images[visited], "fog", 4, seed=3, index=images.index[visited])
+    labels = images.labels[visited]
+    for row in rows:
+        model = tiny.classifier(int(row.cell.model[-1]))
+        logits = logits_of(model, shifted, row.cell.batch_size, strategy)
+        p = logits.softmax(1)
+        assert row.metrics["accuracy"] == pytest.approx(float(metrics.accuracy(p, labels)), abs=1e-9)
+        assert row.metrics["brier"] == pytest.approx(float(metrics.brier(p, labels)), abs=2e-6)
+        assert row.metrics["nll"] == pytest.approx(float(metrics.nll(logits, labels, from_logits=True)), rel=1e-5)
+        assert row.metrics["ece"] == pytest.approx(float(metrics.ece(p, labels)), abs=1e-4)
+        assert sum(each["count"] for each in row.reliability) == COUNT
+
+
+def test_an_ensemble_is_the_mean_of_its_members_probabilities():
+    made = job()
+    members = {"all": ["t/0", "t/1", "t/2"]}
+    made.worker.members = members
+    cells = (Cell("all", "ensemble", "batch", 50), Cell("t/1", "temperature(value=2.0)", "train", 50))
+    rows = made.worker.do(SplitUnit(Split("clean", 0), "official", 0, cells)).rows
+    images = TEST
+    chosen = positions("official", images.labels, 0, COUNT)
+    pictures, labels = images.images[chosen], images.labels[chosen]
+    p = sum(logits_of(tiny.classifier(k), pictures, 50, "batch").softmax(1) for k in range(3)) / 3
+    assert rows[0].metrics["brier"] == pytest.approx(float(metrics.brier(p, labels)), abs=2e-6)
+    p = (logits_of(tiny.classifier(1), pictures, 50, "train") / 2).softmax(1)
+    assert rows[1].metrics["brier"] == pytest.approx(float(metrics.brier(p, labels)), abs=2e-6)
+
+
+def test_fits_are_made_on_shuffled_validation_data_under_the_same_strategy_and_batch_size():
+    made = job(strategies=("batch", "batch[eps=tuned]"), methods=("temperature",), batch_sizes=(50,))
+    made.worker.validation = images = _learnable(VALIDATION.take(200))
+    order = torch.from_numpy(orders.shuffled(200, seed=0))
+    pictures, labels = images.images[order], images.labels[order]
+    (eps_unit, *_) = made.eps_units()
+    (fit,) = made.worker.do(eps_unit).fits
+    batches = [(pictures[k : k + 50], labels[k : k + 50]) for k in range(0, 200, 50)]
+    assert fit == Fit("t/0", "batch[eps=tuned]", 50, "eps", tune_eps(tiny.classifier(0), batches).eps)
+    units = made.temperature_units([fit._replace(model=f"t/{k}", value=0.5) for k in range(3)])
+    assert len(units) == 6
+    for unit, eps in ((units[0], None), (units[1], 0.5)):
+        (fit,) = made.worker.do(unit).fits
+        with torch.no_grad(), adapted(model := tiny.classifier(0), "batch", eps=eps):
+            logits = torch.cat([model(batch) for batch in pictures.split(50)])
+        assert fit.value == pytest.approx(Temperature.fit(logits, labels).value, rel=1e-4)
+
+
+def _learnable(images):
+    """Labels that the untrained network mostly agrees with, so that a temperature exists."""
+    with torch.no_grad(), adapted(model := tiny.classifier(0), "batch"):
+        guessed = model(images.images).argmax(1)
+    labels = torch.where(torch.arange(len(images)) % 4 == 0, images.labels, guessed)
+    return type(images)(images.images, labels, images.index, images.classes, images.name)
+
+
+def test_tuned_eps_and_temperature_reach_the_rows():
+    made = job()
+    fits = (Fit("t/0", "batch[eps=tuned]", 50, "eps", 0.3), Fit("t/0", "batch[eps=tuned]", 50, "temperature", 3.0))
+    tuned = Cell("t/0", "temperature", "batch[eps=tuned]", 50)
+    plain = Cell("t/0", "temperature(value=3.0)", "batch[eps=0.3]", 50)
+    rows = made.worker.do(SplitUnit(Split("snow", 2), "shuffled", 0, (tuned, plain), fits)).rows
+    assert rows[0].metrics == rows[1].metrics
+
+
+def test_logits_that_are_not_finite_stop_the_unit_and_are_found():
+    made = Job(Plan(models="b", images=20), data=TEST, models={"b": tiny.broken()})
+    first = int(TEST.index[positions("official", TEST.labels, 0, 20)].min())
+    with pytest.raises(EvaluationError, match=f"not finite on snow at severity 2, .* with index {first}:"):
+        made.worker.do(SplitUnit(Split("snow", 2), "official", 0, (Cell("b", "vanilla", "train", 10),)))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_other_precisions_need_a_gpu(precision):
+    with pytest.raises(EvaluationError, match=f"precision {precision} needs a GPU"):
+        job(precision=precision)
