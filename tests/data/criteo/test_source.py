@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from predbn.data import DataError
 from predbn.data.criteo.columns import COLUMNS
-from predbn.data.criteo.source import PAD, Source, open_source
+from predbn.data.criteo.source import Source, open_source
 
 from .examples import header, lines
 
 
-def text_of(blocks) -> bytes:
-    return b"".join(bytes(block.padded[PAD : PAD + block.ends - block.begins]) for block in blocks)
+def text_of(source: Source, blocks) -> bytes:
+    return b"".join(source.open(block).read()[: block.ends - block.begins] for block in blocks)
 
 
 def test_layouts(tmp_path):
@@ -29,25 +29,27 @@ def test_layouts(tmp_path):
     packed = tmp_path / "rows"
     packed.write_bytes(gzip.compress(kaggle.read_bytes()))
     assert open_source(packed).is_packed
-    assert text_of(open_source(packed).blocks(1000)) == kaggle.read_bytes()
+    assert text_of(open_source(packed), open_source(packed).blocks(1000)) == kaggle.read_bytes()
 
 
 @given(
     content=st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line), min_size=1, max_size=12),
     size=st.integers(1, 60),
     ended=st.booleans(),
+    packed=st.booleans(),
 )
-def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended):
+def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended, packed):
     path = tmp_path_factory.mktemp("blocks") / "text"
     text = b"\n".join(content) + b"\n" * ended
-    path.write_bytes(b" " + text)
+    path.write_bytes(gzip.compress(b" " + text) if packed else b" " + text)
     source = Source(path, "\t", COLUMNS, 1)
     blocks = list(source.blocks(size))
-    assert text_of(blocks) == text
+    assert text_of(source, blocks) == text
     assert [block.begins for block in blocks] == [1, *(block.ends for block in blocks)][:-1] or not blocks
-    assert all(text_of([block]).endswith(b"\n") for block in blocks[:-1])
+    assert all(text_of(source, [block]).endswith(b"\n") for block in blocks[:-1])
+    assert all(len(each) <= size or each.count(b"\n") <= 1 for each in (text_of(source, [block]) for block in blocks))
     for number, block in enumerate(blocks):
-        assert text_of(source.blocks(size, begins=block.begins)) == text_of(blocks[number:])
+        assert text_of(source, source.blocks(size, begins=block.begins)) == text_of(source, blocks[number:])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH
-from .source import PAD
+from .pieces import PAD
 from .tokens import hash_words
 
 __all__ = ["parse_regular"]
@@ -37,53 +37,61 @@ _PAIRS, _FOURS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 def parse_regular(padded: npt.NDArray[np.uint8], delimiter: int) -> Table | None:
     """The rows of whole lines in the layout of `columns`, or None where some line is not regular.
 
-    `padded` holds the text, which ends with a newline, between PAD bytes of anything before and after.
+    `padded` holds the text between PAD bytes of anything before and after.
     """
     text = padded[PAD:-PAD]
+    if not len(text) or text[-1] != _NEWLINE:
+        return None
     newlines = text == _NEWLINE
     flat = np.flatnonzero(newlines | (text == delimiter))
     rows, left = divmod(len(flat), WIDTH)
     if left or np.count_nonzero(newlines) != rows or not newlines[flat[WIDTH - 1 :: WIDTH]].all():
         return None
-    ends = flat.reshape(rows, WIDTH)
-    lengths = np.diff(flat, prepend=-1).reshape(rows, WIDTH) - 1
+    lengths = np.empty_like(flat)
+    lengths[0] = flat[0]
+    np.subtract(flat[1:], flat[:-1], out=lengths[1:])
+    lengths[1:] -= 1
     words = np.ndarray((len(padded) - 7,), np.uint64, padded, strides=(1,))
 
     table = np.empty((rows, WIDTH), np.int32)
     split = 1 + len(NUMBERS)
-    fine = (
-        _labels(text, ends[:, 0], lengths[:, 0], table[:, 0])
-        and _numbers(words, ends[:, 1:split], lengths[:, 1:split], table[:, 1:split])
-        and _categories(words, ends[:, split - 1 : -1], lengths[:, split:], table[:, split:])
-    )
-    return table if fine else None
+    ends, sizes = flat.reshape(rows, WIDTH), lengths.reshape(rows, WIDTH)
+    for place, found in (
+        (slice(0, 1), _labels(text, ends[:, 0], sizes[:, 0])),
+        (slice(1, split), _numbers(words, ends[:, 1:split].ravel(), sizes[:, 1:split].ravel())),
+        (slice(split, WIDTH), _categories(words, ends[:, split - 1 : -1].ravel(), sizes[:, split:].ravel())),
+    ):
+        if found is None:
+            return None
+        table[:, place] = found.reshape(rows, -1)
+    return table
 
 
-def _labels(text: npt.NDArray[np.uint8], ends: Places, lengths: Places, labels: Table) -> bool:
-    np.subtract(text[ends - 1], _ZERO, out=labels, dtype=np.int32)
-    return bool((lengths == 1).all() and ((labels == 0) | (labels == 1)).all())
+def _labels(text: npt.NDArray[np.uint8], ends: Places, lengths: Places) -> Table | None:
+    labels = text[ends - 1].astype(np.int32) - _ZERO
+    return labels if (lengths == 1).all() and ((labels == 0) | (labels == 1)).all() else None
 
 
-def _numbers(words: Words, ends: Places, lengths: Places, numbers: Table) -> bool:
+def _numbers(words: Words, ends: Places, lengths: Places) -> Table | None:
     """Numbers of at most eight characters, the word of each being the eight bytes before its end."""
     if lengths.max() > 8:
-        return False
+        return None
     found = words[ends]
-    digits = (found ^ _ZEROS) & _KEPT[lengths]
-    signed = np.nonzero(_not_digits(digits))
-    if len(signed[0]):
-        characters, first = found[signed], np.uint64(64) - np.uint64(8) * lengths[signed].astype(np.uint64)
-        if (characters >> first & np.uint64(255) != _MINUS).any() or (lengths[signed] < 2).any():
-            return False
-        digits[signed] = (characters ^ _ZEROS) & _KEPT[lengths[signed] - 1]
-        if _not_digits(digits[signed]).any():
-            return False
+    digits = found ^ _ZEROS
+    digits &= _KEPT[lengths]
+    signed = np.flatnonzero(_not_digits(digits))
+    if len(signed):
+        characters, own = found[signed], lengths[signed]
+        first = characters >> (64 - 8 * own).astype(np.uint64) & np.uint64(255)
+        digits[signed] = (characters ^ _ZEROS) & _KEPT[own - 1]
+        if (first != _MINUS).any() or (own < 2).any() or _not_digits(digits[signed]).any():
+            return None
     pairs = (digits * np.uint64(10) + (digits >> np.uint64(8))) & _PAIRS
     fours = (pairs * np.uint64(100) + (pairs >> np.uint64(16))) & _FOURS
-    values = (fours * np.uint64(10_000) + (fours >> np.uint64(32))).astype(np.int32)
+    values: Table = (fours * np.uint64(10_000) + (fours >> np.uint64(32))).astype(np.int32)
     values[signed] *= -1
-    numbers[:] = np.where(lengths == 0, np.int32(MISSING_NUMBER), values)
-    return True
+    values[lengths == 0] = MISSING_NUMBER
+    return values
 
 
 def _not_digits(digits: Words) -> Words:
@@ -92,10 +100,11 @@ def _not_digits(digits: Words) -> Words:
     return flags
 
 
-def _categories(words: Words, before: Places, lengths: Places, tokens: Table) -> bool:
+def _categories(words: Words, before: Places, lengths: Places) -> Table | None:
     """Categories of eight bytes, the word of each beginning after the separator before it."""
     missing = lengths == 0
     if not (missing | (lengths == 8)).all():
-        return False
-    tokens[:] = np.where(missing, np.int32(MISSING_TOKEN), hash_words(words[PAD + 1 :][before]))
-    return True
+        return None
+    tokens = hash_words(words[PAD + 1 :][before])
+    tokens[missing] = MISSING_TOKEN
+    return tokens

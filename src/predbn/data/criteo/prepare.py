@@ -16,8 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import DataError
-from .parse import parse
+from .parse import Parsed, parse
+from .pieces import pieces
 from .shards import Shard, Shards
 from .source import Block, Source, open_source
 from .synthetic import synthetic_rows
@@ -73,13 +77,14 @@ def prepare(
     blocks = enumerate(source.blocks(block, begins=begins), first)
 
     def work(numbered: tuple[int, Block]) -> Shard:
-        number, text = numbered
-        parsed = parse(text, source, where)
-        if not parsed.rows and not where and parsed.lines >= _HOPELESS:
-            raise DataError(f"{source.path} has no row in the {parsed.lines} lines after byte {text.begins}.")
-        shards.write(number, parsed.tables)
-        examples = tuple((line, why) for line, why in parsed.rejected[:_EXAMPLES])
-        return Shard(parsed.rows, parsed.lines, text.begins, text.ends, len(parsed.rejected), examples)
+        number, lines = numbered
+        found = _Lines()
+        with source.open(lines) as file:
+            texts = pieces(file, lines.ends - lines.begins)
+            rows = shards.write(number, (found.add(parse(text, source, where)) for text in texts))
+        if not rows and not where and found.lines >= _HOPELESS:
+            raise DataError(f"{source.path} has no row in the {found.lines} lines after byte {lines.begins}.")
+        return Shard(rows, found.lines, lines.begins, lines.ends, found.rejected, tuple(found.examples))
 
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
@@ -119,6 +124,21 @@ def prepare_synthetic(
         progress(shard.ends, count)
     shards.finish()
     return shards
+
+
+class _Lines:
+    """Counts the lines of a block, and those that are no rows."""
+
+    def __init__(self) -> None:
+        self.lines, self.rejected = 0, 0
+        self.examples: list[tuple[int, str]] = []
+
+    def add(self, parsed: Parsed) -> npt.NDArray[np.int32]:
+        room = max(0, _EXAMPLES - len(self.examples))
+        self.examples += [(self.lines + line, why) for line, why in parsed.rejected[:room]]
+        self.lines += parsed.lines
+        self.rejected += len(parsed.rejected)
+        return parsed.table
 
 
 def _identity(source: Source, where: dict[str, str], block: int) -> dict[str, Any]:

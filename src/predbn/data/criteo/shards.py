@@ -8,10 +8,10 @@ totals. Whatever is killed in between goes on after the last shard that has its 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -70,15 +70,19 @@ class Shards:
         """Whether all shards are there."""
         return (self.folder / TOTALS).exists()
 
-    def write(self, number: int, tables: Sequence[npt.NDArray[np.int32]]) -> None:
-        """Write the rows of a shard, given in one or more tables; several threads may, each its own shard."""
-        path = self.folder / f"{number:05d}.npy"
-        header = {"descr": "<i4", "fortran_order": False, "shape": (sum(map(len, tables)), WIDTH)}
+    def write(self, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
+        """Write the rows of a shard as its tables come, and say how many there are; several threads may, each its own
+        shard. The header has room for any number of rows and is written again when it is known."""
+        path, rows = self.folder / f"{number:05d}.npy", 0
         with part_of(path).open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+            _write_header(file, rows)
             for table in tables:
-                table.tofile(file)
+                file.write(np.ascontiguousarray(table, "<i4").data)
+                rows += len(table)
+            file.seek(0)
+            _write_header(file, rows)
         finish(path)
+        return rows
 
     def record(self, shard: Shard) -> None:
         """Say that the rows of the next shard are there."""
@@ -92,6 +96,11 @@ class Shards:
 
 
 _SUMMED = ("rows", "lines", "rejected")
+
+
+def _write_header(file: BinaryIO, rows: int) -> None:
+    header = {"descr": "<i4", "fortran_order": False, "shape": (rows, WIDTH)}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,13 @@
-"""The text as blocks of whole lines: Kaggle's `train.txt`, or a CSV file with a header, plain or gzipped."""
+"""The text as blocks of whole lines: Kaggle's `train.txt`, or a CSV file with a header, plain or gzipped.
+
+A block of a plain file is only where it begins and ends: whoever works on it reads it. Of a gzipped file it is the
+unpacked text itself.
+"""
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,24 +17,18 @@ from typing import BinaryIO, NamedTuple, cast
 from ..errors import DataError
 from .columns import COLUMNS, LABEL, WIDTH
 
-__all__ = ["PAD", "Block", "Rejected", "Source", "open_source"]
-
-PAD = 8
-"""How many bytes there are before and after a text, so that each of its bytes begins and ends a 64-bit word."""
+__all__ = ["Block", "Rejected", "Source", "open_source"]
 
 _HEAD = 1 << 16
 _LONGEST_LINE = 1 << 20
 
 
 class Block(NamedTuple):
-    """Whole lines, with PAD bytes of anything before and at least as many after them.
+    """Whole lines: the bytes `begins` to `ends` of the unpacked text, and these bytes where they had to be unpacked."""
 
-    They are the bytes `begins` to `ends` of the unpacked text.
-    """
-
-    padded: bytearray
     begins: int
     ends: int
+    text: bytes | None = None
 
 
 class Rejected(NamedTuple):
@@ -64,27 +63,58 @@ class Source:
     def blocks(self, size: int, *, begins: int | None = None) -> Iterator[Block]:
         """The rows in blocks of at most `size` bytes (or one longer line), from the start or from where an earlier
         block ended. What is in a block follows from where it begins."""
-        place = self.begins if begins is None else begins
+        begins = self.begins if begins is None else begins
         try:
             with _open(self.path) as file:
-                _skip(file, place, packed=self.is_packed)
-                rest = b""
-                at_end = False
-                while not at_end:
-                    room = size if len(rest) < size else len(rest) + size
-                    padded, filled = bytearray(PAD + room + PAD), PAD + len(rest)
-                    padded[PAD:filled] = rest
-                    filled += _fill(file, memoryview(padded)[filled:-PAD])
-                    at_end = filled < PAD + room
-                    end = filled if at_end else padded.rfind(b"\n", PAD, filled) + 1 or PAD
-                    rest = _checked(bytes(padded[end:filled]), self.path, place)
-                    if end > PAD:
-                        yield Block(padded, place, place + end - PAD)
-                        place += end - PAD
+                yield from self._unpacked(file, size, begins) if self.is_packed else self._marked(file, size, begins)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self.path} cannot be read to its end ({error}): it may be cut off; get it again."
             ) from None
+
+    def open(self, block: Block) -> BinaryIO:
+        """The text of a block from its beginning on; of a plain file also what comes after it."""
+        if block.text is not None:
+            return io.BytesIO(block.text)
+        file = self.path.open("rb", buffering=0)
+        file.seek(block.begins)
+        return cast(BinaryIO, file)
+
+    def _marked(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+        """Blocks of a plain file, of which only the ends are looked at."""
+        length = self.path.stat().st_size
+        while begins < length:
+            ends = _last_line_end(file, begins, begins + size) if begins + size < length else length
+            beyond = begins + size
+            while not ends:
+                self._check_line(begins, beyond)
+                file.seek(beyond)
+                piece = file.read(_HEAD)
+                ends = beyond + piece.find(b"\n") + 1 if b"\n" in piece else 0 if piece else length
+                beyond += len(piece)
+            yield Block(begins, ends)
+            begins = ends
+
+    def _unpacked(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+        """Blocks of a gzipped file, unpacked from its start."""
+        skipped = 0
+        while skipped < begins and (piece := file.read(min(begins - skipped, size))):
+            skipped += len(piece)
+        rest, at_end = b"", False
+        while not at_end:
+            room = size if len(rest) < size else len(rest) + size
+            text = rest + file.read(room - len(rest))
+            at_end = len(text) < room
+            end = len(text) if at_end else text.rfind(b"\n") + 1
+            rest = text[end:]
+            if end:
+                yield Block(begins, begins + end, text[:end])
+                begins += end
+            self._check_line(begins, begins + len(rest))
+
+    def _check_line(self, begins: int, ends: int) -> None:
+        if ends - begins > _LONGEST_LINE:
+            raise DataError(f"{self.path} has no end of line in the megabyte after byte {begins}: these are no rows.")
 
 
 def open_source(path: str | Path) -> Source:
@@ -146,24 +176,14 @@ def _open(path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if _is_packed(path) else path.open("rb", buffering=0)
 
 
-def _skip(file: BinaryIO, count: int, *, packed: bool) -> None:
-    """Go to a place in the text; what is packed has to be unpacked up to there."""
-    if not packed:
-        file.seek(count)
-        return
-    while count and (piece := file.read(min(count, 1 << 24))):
-        count -= len(piece)
-
-
-def _fill(file: BinaryIO, room: memoryview) -> int:
-    """Read until the room is full or the file at its end."""
-    filled = 0
-    while filled < len(room) and (count := file.readinto(room[filled:])):  # type: ignore[attr-defined]
-        filled += count
-    return filled
-
-
-def _checked(rest: bytes, path: Path, place: int) -> bytes:
-    if len(rest) > _LONGEST_LINE:
-        raise DataError(f"{path} has no end of line in the megabyte after byte {place}: it is no file of rows.")
-    return rest
+def _last_line_end(file: BinaryIO, begins: int, before: int) -> int:
+    """Where the last line that ends before a place ends, 0 where none does after `begins`; looked for from behind."""
+    high = before
+    while high > begins:
+        low = max(begins, high - _HEAD)
+        file.seek(low)
+        found = file.read(high - low).rfind(b"\n")
+        if found >= 0:
+            return low + found + 1
+        high = low
+    return 0

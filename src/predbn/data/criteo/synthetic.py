@@ -6,7 +6,7 @@ and most rare, columns that depend on each other, values missing as often, a cli
 
 Each row has two hidden factors z, which its columns share:
 
-    number j    ⌊exp(m_j + s_j (r_j·z + √(1 − |r_j|²) e))⌋ − 1
+    number j    ⌊exp(m_j + s_j (r_j·z + √(1 − |r_j|²) e))⌋ − 1, but at least 0 (I2: −1)
     category f  of rank ⌊(K_f + 1)^u⌋, u = Φ(r_f·z + √(1 − |r_f|²) e): rank k is about 1/k as frequent as the first
 
 and the probability of a click follows from what can be seen of the row alone:
@@ -47,6 +47,7 @@ _MISSING_CATEGORIES = np.array([
 _LOG_MEANS = np.array([1.0, 2.0, 2.0, 1.6, 7.0, 3.5, 1.7, 2.0, 3.7, .4, .8, .3, 1.7], np.float32)
 _LOG_SCALES = np.array([1.0, 2.0, 1.2, .9, 2.2, 1.6, 1.2, 1.0, 1.4, .5, .7, .7, 1.0], np.float32)
 # fmt: on
+_LEAST = np.where(np.arange(13) == 1, -1, 0)
 _FEATURES = len(NUMBERS) + len(CATEGORIES)
 _LOG_DIFFERENT = np.log(_DIFFERENT + 1).astype(np.float32)
 _ANGLES = 2 * torch.pi * torch.arange(_FEATURES) / 5
@@ -97,6 +98,7 @@ def synthetic_rows(count: int, *, seed: int, first: int = 0) -> Synthetic:
 
     logs = values[:, : len(NUMBERS)].numpy()
     numbers = np.floor(np.exp(np.minimum(_LOG_MEANS + _LOG_SCALES * logs, np.float32(20)))).astype(np.int32) - 1
+    np.maximum(numbers, _LEAST, out=numbers)
     unknown = chance[:, : len(NUMBERS)] < _MISSING_NUMBERS
     numbers[unknown] = MISSING_NUMBER
 

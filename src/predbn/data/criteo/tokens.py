@@ -25,7 +25,7 @@ _LENGTH = 8
 
 def hash_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
     """The tokens of texts of eight bytes, each given as the little-endian word of its bytes."""
-    tokens: npt.NDArray[np.int32] = (words * _MULTIPLIER).view(np.int32)[..., 1::2]
+    tokens: npt.NDArray[np.int32] = (words * _MULTIPLIER).view(np.int32)[1::2]
     return tokens
 
 
