@@ -10,7 +10,8 @@ from predbn.models.preprocessing import CAFFE, SIGNED
 
 
 def test_every_normalisation_of_resnet20_and_resnet50():
-    assert list(ARCHITECTURES) == [*(f"resnet20-cifar10/{norm}" for norm in NORMALISATIONS), "resnet50-v1"]
+    small = [f"resnet20-cifar10/{norm}" for norm in NORMALISATIONS]
+    assert list(ARCHITECTURES) == [*small, "resnet50-v1", "resnet50-imagenet/batch"]
     assert {entry.preprocessing for name, entry in ARCHITECTURES.items() if "resnet20" in name} == {SIGNED}
     assert find("resnet50-v1").preprocessing == CAFFE
 
@@ -26,5 +27,7 @@ def test_what_is_built_is_what_is_said(name):
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ModelError, match=r"no architecture 'resnet50-v2'.*did you mean 'resnet50-v1'\?"):
         find("resnet50-v2")
-    with pytest.raises(ModelError, match=r"there are resnet20-cifar10/batch, .*, resnet50-v1\.$"):
+    with pytest.raises(
+        ModelError, match=r"there are resnet20-cifar10/batch, .*, resnet50-v1, resnet50-imagenet/batch\.$"
+    ):
         find("?")

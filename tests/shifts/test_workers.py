@@ -12,6 +12,7 @@ from predbn.shifts.workers import map_threads
 
 
 def test_keeps_the_order_and_torchs_setting() -> None:
+    torch.set_num_threads(2)
     before = torch.get_num_threads()
     found = map_threads(lambda i: (i, torch.get_num_threads(), threading.get_ident()), range(20))
     assert [i for i, _, _ in found] == list(range(20))

@@ -47,11 +47,11 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
         typer.echo(json.dumps(listed))
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("id", "in the paper", "experiment", "plans (* measured)", "claims"):
-        table.add_column(heading, no_wrap=heading in ("id", "in the paper"))
+    for heading in ("id", "experiment", "in the paper", "plans (* measured)"):
+        table.add_column(heading)
     for each in EXPERIMENTS.values():
         plans = ", ".join(f"{plan}{'*' if plan in measured else ''}" for plan in each.plans) or "–"
-        table.add_row(each.id, each.figure, each.title, plans, str(len(each.claims)))
+        table.add_row(each.id, each.title, each.figure, plans)
     console_for(False).print(table)
 
 
@@ -76,7 +76,7 @@ def run_command(
 
     predbn paper run all --device cuda
     """
-    from predbn.paper import PLANS
+    from predbn.paper import PLANS, Runs
     from predbn.paper.registry import plans_of
     from predbn.paper.run import run_plan
 
@@ -88,7 +88,8 @@ def run_command(
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
             gap = run_plan(name, folder, quick=quick, engine=engine, progress=progress)
-        said = f"not measured: {gap}" if gap else "done"
+        is_there = name in Runs(folder).measured
+        said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
         console.print(f"[bold]{name}[/bold]: {said} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in chosen:
         if not experiment.plans:

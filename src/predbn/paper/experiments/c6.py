@@ -70,11 +70,11 @@ def _draw(runs: Runs) -> list[Panel]:
     if not any(family[0].plan == "normalisations" for family, _ in there):
         raise NotMeasured("no network with another normalisation was measured")
 
-    def looks(series: list[Series]) -> list[Look]:
+    def looks(series: list[Series], hollow: tuple[Series, ...]) -> list[Look]:
         hue = {each: colour for family, colour in there for each in family}
-        return [
-            Look(each.label, hue[each], each in (*TRAINS, *(f[1] for f, _ in there if len(f) > 1))) for each in series
-        ]
+        return [Look(each.label, hue[each], each in hollow) for each in series]
+
+    larger = tuple(family[1] for family, _ in there if len(family) > 1)
 
     def compact(metric: str) -> list[Series]:
         return [best(runs, family, metric) for family, _ in there]
@@ -87,14 +87,14 @@ def _draw(runs: Runs) -> list[Panel]:
             "normalisations",
             "Other normalisations, each with its better eps",
             "Boxes over the 19 corruptions; the eps of every scheme is the better of 0.001 and 0.1 for the metric.",
-            lambda metric: severity_boxes(runs, compact(metric), metric, looks(compact(metric))),
+            lambda metric: severity_boxes(runs, compact(metric), metric, looks(compact(metric), TRAINS)),
             ("ece", "accuracy"),
         ),
         by_metric(
             "normalisations-eps",
             "Other normalisations with both eps",
             "Boxes over the 19 corruptions. Hollow boxes are the larger eps, and train BN.",
-            lambda metric: severity_boxes(runs, every(), metric, looks(every())),
+            lambda metric: severity_boxes(runs, every(), metric, looks(every(), (*TRAINS, *larger))),
             ("ece", "accuracy", "brier"),
         ),
     ]
