@@ -23,7 +23,7 @@ def evaluate_command(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE, or "
+            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE (likewise), or "
             "package.module:function for your own. May be repeated; commas between make an ensemble."
         ),
     ] = None,
@@ -40,9 +40,16 @@ def evaluate_command(
         str,
         typer.Option(
             help="sample (2,000 CIFAR-10 test images, in the package), cifar10 (see predbn data), or a folder: "
-            "images.npy and labels.npy, one folder of pictures a class, CIFAR-10-C, ImageNet-C."
+            "images.npy and labels.npy, one folder of pictures a class, CIFAR-10-C, ImageNet-C; or criteo, the rows "
+            "that predbn data criteo prepared."
         ),
     ] = "sample",
+    root: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of cifar10 or criteo where it is not in the cache; FOLDER#all for a test set of its own."
+        ),
+    ] = None,
     clean: Annotated[str | None, typer.Option(help="The clean images of a published CIFAR-10-C or ImageNet-C.")] = None,
     validation: Annotated[
         str | None, typer.Option(help="Data for what is fitted; sample and cifar10 have their own.")
@@ -51,10 +58,12 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or mixed-5. "
-            "May be repeated; all unless given."
+            "For rows: all, clean, tokens, columns, marginals. May be repeated; all unless given."
         ),
     ] = None,
-    severity: Annotated[list[int] | None, typer.Option(help="1 to 5, may be repeated; all five unless given.")] = None,
+    severity: Annotated[
+        list[int] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all unless given.")
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +98,7 @@ def evaluate_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measure accuracy, Brier score, ECE and NLL of models under shift, for every strategy and method.
+    """Measure accuracy, Brier score, ECE and NLL of models under shift, and AUC for clicks, by strategy and method.
 
     It can be stopped at any moment and goes on where it was when it is started again.
 
@@ -99,6 +108,8 @@ def evaluate_command(
 
     predbn evaluate --model mypkg.mymodule:build_model --weights w.pt --data folder/ --mean 0.485,0.456,0.406
     --std 0.229,0.224,0.225 --size 224 --batch-size 100
+
+    predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' --data criteo --order official
 
     predbn evaluate --plan plan.toml --out run
 
@@ -127,7 +138,7 @@ def evaluate_command(
         }
         chosen = _made(
             models=[Model(reference, weights, prepared) for reference in model],
-            data=data,
+            data=data if root is None else f"{data}:{root}",
             clean=clean,
             validation=validation,
             images=images,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from predbn.data import Images, Shifted
-from predbn.models import Classifier, Preprocessing
+from predbn.data import Images
+from predbn.data.criteo import Rows
+from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .errors import EvaluationError
-from .plan import Plan, is_ensemble, needs_fit
+from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .settings import Setting
 from .shelf import ROOM, Shelf, check_classes
-from .source import Source, open_images, open_source
+from .source import AnyData, Source, open_images, open_source
 from .splits import resolve
+from .tabular import is_tabular, open_randomised, open_rows
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker
 
@@ -35,9 +38,9 @@ class Job:
 
     plan: Plan
     device: str = "cpu"
-    data: Images | Shifted | None = None
-    validation: Images | None = None
-    models: Mapping[str, Classifier] = field(default_factory=dict)
+    data: AnyData | None = None
+    validation: Images | Rows | None = None
+    models: Mapping[str, AnyModel] = field(default_factory=dict)
     room: int = ROOM
 
     def __post_init__(self) -> None:
@@ -52,14 +55,19 @@ class Job:
         """The names of the members of every model of the plan."""
         found = {}
         for model in self.plan.models:
-            given = model.name in self.models
-            found[model.name] = [model.name] if given else [member.name for member in model.members()]
+            found[model.name] = self._given(model) or [member.name for member in model.members()]
         return found
+
+    def _given(self, model: Model) -> list[str]:
+        """The names of the models in memory that it stands for."""
+        return [name for name in self.models if name == model.name or fnmatchcase(name, model.name)]
 
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
         data = self.data
+        if data is None and is_tabular(self.plan.data):
+            data = open_randomised(self.plan.data, self._largest_batch)
         if data is None:
             data = open_source(self.plan.data, self.plan.clean, preprocessing=self._preprocessing())
         return Source(data, images=self.plan.images, device=self.device)
@@ -73,25 +81,29 @@ class Job:
                 raise EvaluationError(
                     "the plan fits temperatures or eps and names no validation data: add it with --validation."
                 )
-            validation = open_images(plan.validation_data, "validation", preprocessing=self._preprocessing())
+            if is_tabular(plan.validation_data):
+                validation = open_rows(plan.validation_data, "validation")
+            else:
+                validation = open_images(plan.validation_data, "validation", preprocessing=self._preprocessing())
         return Worker(
             self.source, self._shelf, self.members, validation=validation, precision=plan.precision, bins=plan.bins
         )
 
+    @property
+    def _largest_batch(self) -> int:
+        return max((size for size in self.plan.batch_sizes if size != "all"), default=500)
+
     @cached_property
     def _shelf(self) -> Shelf:
         members = {
-            member.name: member
-            for model in self.plan.models
-            if model.name not in self.models
-            for member in model.members()
+            member.name: member for model in self.plan.models if not self._given(model) for member in model.members()
         }
         return Shelf(members, device=self.device, precision=self.plan.precision, given=self.models, room=self.room)
 
     def _preprocessing(self) -> Preprocessing:
         """How the models want pictures framed: all alike, since they are decoded once."""
         names = [members[0] for members in self.members.values()]
-        found = {name: self._shelf.original(name).description.preprocessing for name in names}
+        found = {name: _pictures(name, self._shelf.original(name)) for name in names}
         first = found[names[0]]
         for name, other in found.items():
             if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
@@ -104,6 +116,10 @@ class Job:
     def context(self) -> dict[str, Any]:
         """All that determines values and is not in the key of a row: results with another context are others."""
         worker, models = self.worker, {}
+        for members in self.members.values():
+            if self.source.is_tabular == isinstance(worker.shelf.original(members[0]), Classifier):
+                takes, there = ("pictures", "rows") if self.source.is_tabular else ("rows", "pictures")
+                raise EvaluationError(f"{members[0]} takes {takes}, but {self.source.name} is of {there}.")
         for name in dict.fromkeys(member for each in self.members.values() for member in each):
             models[name] = worker.shelf.describe(name)
             check_classes(name, models[name]["classes"], self.source.classes)
@@ -117,7 +133,8 @@ class Job:
         }
         if worker.validation is not None:
             known = worker.validation
-            context["validation"] = {"name": known.name, "images": len(known), "sha256": dict(known.sums)}
+            what = "rows" if isinstance(known, Rows) else "images"
+            context["validation"] = {"name": known.name, what: len(known), "sha256": dict(known.sums)}
         return context
 
     def cells(self) -> list[Cell]:
@@ -173,3 +190,10 @@ class Job:
                         own = tuple(fit for fit in fits if (fit.strategy, fit.batch_size) in settings)
                         units.append(SplitUnit(split, order, seed, missing, own))
         return units
+
+
+def _pictures(name: str, model: AnyModel) -> Preprocessing:
+    """How a model wants its pictures."""
+    if not isinstance(model, Classifier):
+        raise EvaluationError(f"{name} takes rows, but the data is pictures: give --data criteo.")
+    return model.description.preprocessing

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from predbn import methods
-from predbn.data import Batch, Images
+from predbn.data import Images
 from predbn.data.batch import Order
+from predbn.data.criteo import Rows
 from predbn.methods import Method, Temperature, tune_eps
-from predbn.metrics import Scores
+from predbn.metrics import ScoreHistogram, Scores
 from predbn.shifts import orders
 
 from .cores import each_on_one_core
@@ -21,7 +22,7 @@ from .errors import EvaluationError
 from .plan import is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
-from .rebatch import Rebatcher, block_size
+from .rebatch import AnyBatch, Rebatcher, block_size
 from .settings import Setting
 from .shelf import LaneKey, Shelf
 from .source import Source
@@ -34,12 +35,24 @@ _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 
 
 class _Task(NamedTuple):
-    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept."""
+    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept; for rows
+    also the order of the click probabilities, for the AUC."""
 
     cell: Cell
     lanes: list[LaneKey]
     method: Method
     scores: Scores
+    ranking: ScoreHistogram | None
+
+    def see(self, logs: Tensor, labels: Tensor) -> None:
+        probabilities = logs.exp()
+        self.scores.update(probabilities, labels, log_probabilities=logs)
+        if self.ranking is not None:
+            self.ranking.update(probabilities[:, 1], labels)
+
+    def metrics(self) -> dict[str, float]:
+        found = self.scores.compute()
+        return found if self.ranking is None else {**found, "auc": self.ranking.auc()}
 
 
 class Worker:
@@ -51,7 +64,7 @@ class Worker:
         shelf: Shelf,
         members: Mapping[str, Sequence[str]],
         *,
-        validation: Images | None = None,
+        validation: Images | Rows | None = None,
         precision: Precision = "fp32",
         bins: int = 10,
     ) -> None:
@@ -70,10 +83,10 @@ class Worker:
         lanes = list(dict.fromkeys(key for task in tasks for key in task.lanes))
         sizes = sorted({key.batch_size for key in lanes})
 
-        def stream(size: int) -> Iterator[Batch]:
+        def stream(size: int) -> Iterator[AnyBatch]:
             return self.source.stream(unit.split, unit.order, unit.seed, size)
 
-        begin(self.shelf, lanes, lambda: (batch.images for batch in stream(max(sizes))))
+        begin(self.shelf, lanes, lambda: (batch.inputs for batch in stream(max(sizes))))
         rebatchers = {size: Rebatcher(size) for size in sizes}
         watch = Watch(str(unit.split))
         for block in stream(self._block(lanes)):
@@ -81,7 +94,7 @@ class Worker:
         self._score(tasks, lanes, {size: [*each.flush()] for size, each in rebatchers.items()}, watch)
         watch.check()
         return [
-            Row(task.cell, unit.split, unit.order, unit.seed, task.scores.compute(), task.scores.reliability().rows())
+            Row(task.cell, unit.split, unit.order, unit.seed, task.metrics(), task.scores.reliability().rows())
             for task in tasks
         ]
 
@@ -99,17 +112,18 @@ class Worker:
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
-        return _Task(cell, lanes, methods.find(cell.method, **arguments), Scores(classes, bins=self.bins))
+        ranking = ScoreHistogram() if self.source.is_tabular else None
+        return _Task(cell, lanes, methods.find(cell.method, **arguments), Scores(classes, bins=self.bins), ranking)
 
     def _block(self, lanes: Sequence[LaneKey]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
-        height, width = self.shelf.model(lanes[0].model).description.preprocessing.size
+        values = self.shelf.model(lanes[0].model).description.preprocessing.values
         least = -(-torch.get_num_threads() // len(lanes)) if self.device.type == "cpu" else 1
         at_once = _AT_ONCE["cuda" if self.device.type == "cuda" else "cpu"]
-        return block_size([key.batch_size for key in lanes], 3 * height * width, at_once, least)
+        return block_size([key.batch_size for key in lanes], values, at_once, least)
 
     def _score(
-        self, tasks: list[_Task], lanes: list[LaneKey], batches: Mapping[int, list[Batch]], watch: Watch
+        self, tasks: list[_Task], lanes: list[LaneKey], batches: Mapping[int, list[AnyBatch]], watch: Watch
     ) -> None:
         """Predict the batches of every size with the lanes of that size, and add them to the scores."""
         logits = predict(self.shelf, [key for key in lanes if batches[key.batch_size]], batches)
@@ -121,9 +135,9 @@ class Worker:
             size = task.cell.batch_size
             if size in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.scores.update(logs.exp(), labels[size], log_probabilities=logs)
+                task.see(logs, labels[size])
 
-    def _index(self, batches: list[Batch]) -> Tensor:
+    def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
 
     def _fit(self, unit: FitUnit) -> Fit:
@@ -139,8 +153,8 @@ class Worker:
             ]
         else:
             key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
-            batches = list(images.batches(unit.batch_size, order=order, device=self.device))
-            begin(self.shelf, [key], lambda: (batch.images for batch in batches))
+            batches: list[AnyBatch] = list(images.batches(unit.batch_size, order=order, device=self.device))
+            begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
             logits = predict(self.shelf, [key], {unit.batch_size: batches})[key]
             watch = Watch(f"validation data {images.name}")
             watch.see(unit.model, logits, self._index(batches))
@@ -166,9 +180,9 @@ class Worker:
 class _Batches:
     """Validation batches that can be gone through as often as one likes."""
 
-    def __init__(self, images: Images, order: Order, size: int, worker: Worker) -> None:
+    def __init__(self, images: Images | Rows, order: Order, size: int, worker: Worker) -> None:
         self._arguments = images, order, size, worker.device
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[AnyBatch]:
         images, order, size, device = self._arguments
         return images.batches(size, order=order, device=device)
