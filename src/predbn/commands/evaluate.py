@@ -23,8 +23,8 @@ def evaluate_command(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE (likewise), or "
-            "package.module:function for your own. May be repeated; commas between make an ensemble."
+            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE (* too), "
+            "or package.module:function for your own. May be repeated; commas between make an ensemble."
         ),
     ] = None,
     weights: Annotated[
