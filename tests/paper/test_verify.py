@@ -18,9 +18,10 @@ def test_every_claim_holds_where_the_world_is_as_the_paper_says(experiment, as_t
     }
 
 
-TRUE_OF_NOTHING = {"C2.2", "C5.2", "C8.2", "D2.1", "D3.2"}
+TRUE_OF_NOTHING = {"C2.2", "C5.2", "C8.2", "D2.1", "D3.2", "K1.1", "K1.3"}
 """Claims that are true, or nearly so, where prediction statistics change nothing: a loss of less than two points, an
-ensemble that gains nothing from eps, a worse network that is worse, divergence that goes with error."""
+ensemble that gains nothing from eps, a worse network that is worse, divergence that goes with error, clicks that are
+harder to tell from randomised features."""
 
 
 def test_no_claim_of_an_effect_holds_where_there_is_none(without_effect):
@@ -41,9 +42,9 @@ def test_without_results_everything_is_not_measured_and_says_why(nothing):
     )
 
 
-def test_imagenet_and_criteo_have_a_place(as_the_paper):
-    found = verify(as_the_paper, ["i1", "K1"])
-    assert [experiment.id for experiment in found] == ["I1", "K1"]
+def test_imagenet_has_a_place(as_the_paper):
+    found = verify(as_the_paper, ["i1"])
+    assert [experiment.id for experiment in found] == ["I1"]
     assert all(finding.why.startswith("there are no results on") for (finding,) in found.values())
 
 

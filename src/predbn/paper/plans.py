@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
-from .clicks import LATER, NETWORK, REAL, SYNTHETIC
+from .clicks import LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
 __all__ = ["BATCH_SIZES", "CRITEO", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
@@ -188,6 +188,13 @@ PLANS = {
             "the same networks on rows of a later period, with nothing randomised",
             replace(_CLICKS, shifts=("clean",), seeds=(0,)),
             replace(_CLICKS, shifts=("clean",), seeds=(0,)),
+            CRITEO,
+        ),
+        PaperPlan(
+            UNSETTLED,
+            "as criteo, with networks whose running statistics had too few steps to settle",
+            replace(_CLICKS, methods=("vanilla",)),
+            replace(_CLICKS, methods=("vanilla",)),
             CRITEO,
         ),
         PaperPlan(

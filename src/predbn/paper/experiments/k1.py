@@ -19,7 +19,7 @@ from predbn.report.meanings import meaning
 from predbn.report.panels import Panel, Variant
 
 from ..claims import Claim, Measurement, Side
-from ..clicks import LATER, NETWORK, REAL, RESAMPLES, SYNTHETIC
+from ..clicks import LATER, NETWORK, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
 from ..drawing import looks_of
 from ..errors import NotMeasured
 from ..experiment import Experiment
@@ -183,7 +183,7 @@ EXPERIMENT = Experiment(
     id="K1",
     figure="figures 4c and A4",
     title="Criteo with randomised features",
-    plans=(REAL, LATER, SYNTHETIC),
+    plans=(REAL, LATER, UNSETTLED, SYNTHETIC),
     claims=(
         Claim(
             "K1.1",
@@ -223,6 +223,16 @@ EXPERIMENT = Experiment(
             "score.",
             "Our question, not the paper's: does what holds for made shifts hold for one that time made?",
             _later,
+        ),
+        Claim(
+            "K1.6",
+            "not in the paper",
+            "K1.2 does not hang on how well train BN knows its statistics.",
+            "Our question again. A running statistic that moves by 0.01 a step, Keras's default, is after a hundred "
+            "steps still a third of what it began with (mean 0, variance 1), and the networks of so few rows are "
+            "trained for a few hundred at most; those of K1.1 and K1.2 move by 0.1. The same as K1.2 is asked of "
+            "networks with 0.01.",
+            partial(_relax, UNSETTLED),
         ),
     ),
     draw=_draw,
