@@ -12,8 +12,8 @@ import torch
 from predbn.data.criteo import criteo, prepare, prepare_synthetic, write_synthetic_text
 from predbn.models import CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
-from predbn.paper.clicks import LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
-from predbn.paper.experiments.k1 import spread_of
+from predbn.paper.clicks import LARGER_EPS, LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
+from predbn.paper.experiments.k1 import spread_of, table
 from predbn.paper.run import run_plan
 from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 
@@ -30,7 +30,7 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _small_plans(monkeypatch):
     """The plans with fewer draws and percentages."""
-    for name in (REAL, LATER, UNSETTLED, SYNTHETIC):
+    for name in (REAL, LATER, UNSETTLED, LARGER_EPS, SYNTHETIC):
         plan = PLANS[name]
         few = {"seeds": (0,), "severities": (25, 95), "batch_sizes": (100,)}
         monkeypatch.setitem(
@@ -55,10 +55,11 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
     gaps = {name: run_plan(name, results, root=root) for name in EXPERIMENTS["K1"].plans}
     assert gaps[REAL] is None
     assert gaps[LATER] is None
+    assert gaps[LARGER_EPS] is None
     assert "unsettled/criteo-mlp holds no networks" in gaps[UNSETTLED]
     assert "synthetic/rows has no prepared rows" in gaps[SYNTHETIC]
     runs = Runs(results)
-    assert runs.measured == [REAL, LATER]
+    assert runs.measured == [REAL, LATER, LARGER_EPS]
     frame = runs[REAL].frame
     assert set(frame["corruption"]) == {"clean", "columns", "tokens", "marginals"}
     assert set(frame["method"]) == {"vanilla", "temperature", "ensemble"}
@@ -72,9 +73,11 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
     assert found["K1.1"].measurements[0].over == "rows, 3 networks"
     assert found["K1.1"].measurements[0].count == len(criteo("test", root / "rows"))
     assert len(found["K1.5"].measurements) == 2
+    assert "train BN, eps 0.1" in found["K1.7"].measurements[0].what
+    assert table(runs, LARGER_EPS).splitlines()[0].count("eps 0.1") == 4
     assert [panel.name for panel in EXPERIMENTS["K1"].draw(runs)] == [REAL]
     beside = Runs(tmp_path / "results" / "cifar10")
-    assert beside.measured == [REAL, LATER]
+    assert beside.measured == [REAL, LATER, LARGER_EPS]
     assert beside.folders == [tmp_path / "results" / "cifar10", results]
 
 

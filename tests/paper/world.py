@@ -94,7 +94,7 @@ class World:
             for model in [f"{CLICKS}/*"] if method == "ensemble" else members:
                 for strategy, kind in product(plan.strategies, kinds):
                     for severity, seed in product((0,) if kind == "clean" else plan.severities, plan.seeds):
-                        adapted = self.effect * (strategy == "batch")
+                        adapted = self.effect * strategy.startswith("batch")
                         fall = 0.002 * severity * (1 - 0.5 * adapted * (kind != "marginals"))
                         offset = 0.001 * int(model[-1] if model[-1].isdigit() else 5) + 0.002 * adapted
                         auc = 0.75 - fall + offset

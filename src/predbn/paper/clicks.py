@@ -28,9 +28,10 @@ from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 from .errors import NotMeasured, PaperError
 from .resampling import MOST_ROWS, resample
 
-__all__ = ["LATER", "NETWORK", "REAL", "RESAMPLES", "SYNTHETIC", "UNSETTLED", "run_clicks"]
+__all__ = ["LARGER_EPS", "LATER", "NETWORK", "REAL", "RESAMPLES", "SYNTHETIC", "UNSETTLED", "run_clicks"]
 
 REAL, LATER, UNSETTLED, SYNTHETIC = "criteo", "criteo-later", "criteo-unsettled", "criteo-synthetic"
+LARGER_EPS = "criteo-eps"
 """The plans."""
 
 NETWORK = "criteo-mlp"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
-from .clicks import LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
+from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
 __all__ = ["BATCH_SIZES", "CRITEO", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
@@ -121,6 +121,9 @@ _CLICKS = Plan(
     orders=("official",),
     seeds=tuple(range(5)),
 )
+_EPS_CLICKS = replace(
+    _CLICKS, methods=("vanilla",), strategies=("batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]")
+)
 _SYNTHETIC_CLICKS = replace(_CLICKS, seeds=(0,))
 
 PLANS = {
@@ -195,6 +198,13 @@ PLANS = {
             "as criteo, with networks whose running statistics had too few steps to settle",
             replace(_CLICKS, methods=("vanilla",)),
             replace(_CLICKS, methods=("vanilla",)),
+            CRITEO,
+        ),
+        PaperPlan(
+            LARGER_EPS,
+            "as criteo, with a larger eps at prediction",
+            _EPS_CLICKS,
+            _EPS_CLICKS,
             CRITEO,
         ),
         PaperPlan(
