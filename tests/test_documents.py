@@ -7,6 +7,7 @@ from pathlib import Path
 import corruptions
 import inference
 import training
+from predbn.commands import zoo
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,3 +29,8 @@ def test_the_corruptions_page_shows_the_measured_speed():
 def test_the_training_page_shows_the_measured_speed():
     shown = between((ROOT / "docs" / "training.md").read_text(), "speed")
     assert shown == training.markdown(), "run: python benchmarks/training.py --markdown"
+
+
+def test_the_training_page_shows_the_zoo():
+    shown = between((ROOT / "docs" / "training.md").read_text(), "zoo")
+    assert shown == zoo.markdown(), "run: predbn zoo --markdown"
