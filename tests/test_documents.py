@@ -8,6 +8,7 @@ import corruptions
 import criteo
 import inference
 import training
+from predbn.commands import zoo
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,3 +35,8 @@ def test_the_training_page_shows_the_measured_speed():
 def test_the_criteo_page_shows_the_measured_preparation():
     shown = between((ROOT / "docs" / "criteo.md").read_text(), "preparation")
     assert shown == criteo.markdown(), "run: python benchmarks/criteo.py --markdown"
+
+
+def test_the_training_page_shows_the_zoo():
+    shown = between((ROOT / "docs" / "training.md").read_text(), "zoo")
+    assert shown == zoo.markdown(), "run: predbn zoo --markdown"
