@@ -75,12 +75,15 @@ class Source:
         return self._mixed(shifted, kinds, split.severity, seed, visited, size)
 
     def _seeded(self, seed: int) -> Shifted:
-        if self._clean is None:
-            return self._shifted
-        if self._held is None:
+        held = self.hold()
+        return self._shifted if held is None else Corrupted(held, seed=seed)
+
+    def hold(self) -> Images | None:
+        """The clean images, on the device from now on if they fit there; None where there are none."""
+        if self._held is None and self._clean is not None:
             fits = self.device.type == "cuda" and self._clean.images.numel() <= _HELD_ON_DEVICE
             self._held = self._clean.to(self.device) if fits else self._clean
-        return Corrupted(self._held, seed=seed)
+        return self._held
 
     def _mixed(
         self, shifted: Shifted, kinds: list[str], severity: int, seed: int, visited: Tensor, size: int
