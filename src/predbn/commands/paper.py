@@ -69,6 +69,9 @@ def run_command(
         Path, typer.Option(help="The folder with the rows and networks of K1, as docs/criteo.md says.")
     ] = Path("criteo"),
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; looking inside is always fp32.")
+    ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
     """Compute what experiments need. It can be stopped at any moment and goes on where it was.
@@ -77,7 +80,7 @@ def run_command(
 
     Examples: predbn paper run C1 --quick
 
-    predbn paper run all --device cuda
+    predbn paper run all --device cuda --precision fp16
     """
     from predbn.paper import PLANS, Runs
     from predbn.paper.registry import plans_of
@@ -90,7 +93,15 @@ def run_command(
     folders = {name: results or (QUICK if quick else FULL.parent / PLANS[name].home) for name in names}
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
-            gap = run_plan(name, folders[name], quick=quick, engine=engine, progress=progress, root=root)
+            gap = run_plan(
+                name,
+                folders[name],
+                quick=quick,
+                precision=precision,
+                engine=engine,
+                progress=progress,
+                root=root,
+            )
         is_there = name in Runs(folders[name]).measured
         said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
         console.print(f"[bold]{name}[/bold]: {said} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)

@@ -49,15 +49,19 @@ def run_plan(
     folder: str | Path,
     *,
     quick: bool = False,
+    precision: str = "fp32",
     engine: Engine | None = None,
     progress: Progress | None = None,
     root: str | Path = CRITEO,
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
-    `root` is the folder with the rows and networks of K1 (see `clicks`).
+    `precision` is that of predictions. What looks into networks does so in single precision. `root` is the folder with
+    the rows and networks of K1 (see `clicks`).
     """
     plan = PLANS[name].of(quick)
+    if name != INSIDE:
+        plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     out = Path(folder) / name
     _refuse_other_size(out, quick)
     if PLANS[name].home == CRITEO:
@@ -65,7 +69,7 @@ def run_plan(
             run_clicks(name, plan, out, root=Path(root), quick=quick, engine=engine, progress=progress)
         except NotMeasured as lack:
             return str(lack)
-        _mark(out, name, quick)
+        _mark(out, name, quick, precision)
         return None
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
@@ -74,17 +78,19 @@ def run_plan(
         plan = replace(plan, models=there)
         carry_out = look_inside if name == INSIDE else evaluate
         carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
-        _mark(out, name, quick)
+        _mark(out, name, quick, precision)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 
 
-def _mark(out: Path, name: str, quick: bool) -> None:
+def _mark(out: Path, name: str, quick: bool, precision: str) -> None:
     """Say on the run card what the run is for, and whether it is a quick one."""
     path = out / "card.json"
     card = json.loads(path.read_text(encoding="utf-8"))
-    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{' --quick' if quick else ''}"}
+    options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
+    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
     if quick:
-        said["warning"] = "a part of the embedded sample: it shows that everything works, and is no evidence"
+        what = "a few synthetic rows" if PLANS[name].home == CRITEO else "a part of the embedded sample"
+        said["warning"] = f"{what}: it shows that everything works, and is no evidence"
     part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     finish(path)
 
