@@ -10,13 +10,27 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from predbn.data import Batch, Cifar10C, Corrupted, ImageNetC, Images, Shifted, cifar10, from_folder, from_npy, sample
+from predbn.data import (
+    Batch,
+    Cifar10C,
+    Corrupted,
+    ImageNetC,
+    Images,
+    Shifted,
+    cifar10,
+    from_folder,
+    from_npy,
+    sample,
+    wnids,
+)
 from predbn.data.batch import pick
+from predbn.data.decoded import Report
 from predbn.data.images import sha256_of
 from predbn.models import Preprocessing
 from predbn.shifts.random import Draws
 
 from .errors import EvaluationError
+from .imagenet_data import framing_of, is_imagenet, open_imagenet, open_published
 from .splits import Split, mixed_kinds, positions
 
 __all__ = ["Source", "open_images", "open_source"]
@@ -54,6 +68,8 @@ class Source:
         """What the data is, for the run card: number, classes, and sums by which to know it again."""
         kind = "corrupted on the fly" if self._clean is not None else "as published"
         known = {"name": self.name, "images": len(self), "of": len(self.labels), "classes": len(self.classes)}
+        if self.classes == wnids():
+            known["benchmark"] = "ImageNet"
         return {**known, "corruptions": kind, "sha256": self._sums()}
 
     def _sums(self) -> dict[str, str]:
@@ -102,35 +118,46 @@ class Source:
 
 
 def open_source(
-    reference: str, clean: str | None = None, *, preprocessing: Preprocessing | None = None
+    reference: str,
+    clean: str | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    report: Report | None = None,
 ) -> Images | Shifted:
-    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them."""
+    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them; `report` gets
+    how many of them are decoded, and of how many."""
     root = Path(reference).expanduser()
+    if reference.startswith("imagenet-c:"):
+        return open_published(reference, clean, preprocessing)
     if _is_named(reference) or not root.exists() or (root / "images.npy").exists():
-        return open_images(reference, "test", preprocessing=preprocessing)
+        return open_images(reference, "test", preprocessing=preprocessing, report=report)
     if (root / "labels.npy").exists():
         return Cifar10C(root, clean=None if clean is None else open_images(clean, "test"))
     if any((folder / "1").is_dir() for folder in root.glob("*")):
-        return ImageNetC(root, clean=clean)
-    return open_images(reference, "test", preprocessing=preprocessing)
+        return ImageNetC(root, clean=clean, **framing_of(preprocessing))
+    return open_images(reference, "test", preprocessing=preprocessing, report=report)
 
 
-def open_images(reference: str, part: str, *, preprocessing: Preprocessing | None = None) -> Images:
+def open_images(
+    reference: str, part: str, *, preprocessing: Preprocessing | None = None, report: Report | None = None
+) -> Images:
     """Labelled images by reference; `part` ("test" or "validation") is for the data sets that have parts."""
     kind, _, path = reference.partition(":")
     if reference == "sample":
         return sample(part)  # type: ignore[arg-type]
     if kind == "cifar10":
         return cifar10(part, path or None)  # type: ignore[arg-type]
+    if is_imagenet(reference):
+        return open_imagenet(reference, preprocessing, report)
     root = Path(reference).expanduser()
     if not root.exists():
-        raise EvaluationError(f"data {reference!r} is neither sample, cifar10, cifar10:PATH nor a folder that exists.")
+        raise EvaluationError(
+            f"data {reference!r} is neither sample, cifar10, cifar10:PATH, imagenet:PATH nor a folder that exists."
+        )
     if (root / "images.npy").exists():
         return from_npy(root)
-    if preprocessing is None:
-        return from_folder(root)
-    return from_folder(root, preprocessing.size, resize=preprocessing.resize, interpolation=preprocessing.interpolation)
+    return from_folder(root, report=report, **framing_of(preprocessing))
 
 
 def _is_named(reference: str) -> bool:
-    return reference.partition(":")[0] in ("sample", "cifar10")
+    return reference.partition(":")[0] in ("sample", "cifar10") or is_imagenet(reference)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,8 @@ from predbn.shifts import orders
 
 from .cores import each_on_one_core
 from .errors import EvaluationError
-from .plan import is_ensemble, needs_fit
+from .hits import Hits
+from .plan import Plan, is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
 from .rebatch import Rebatcher, block_size
@@ -27,7 +29,7 @@ from .shelf import LaneKey, Shelf
 from .source import Source
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "settings_of"]
 
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
@@ -40,6 +42,7 @@ class _Task(NamedTuple):
     lanes: list[LaneKey]
     method: Method
     scores: Scores
+    hits: Hits | None
 
 
 class Worker:
@@ -54,9 +57,12 @@ class Worker:
         validation: Images | None = None,
         precision: Precision = "fp32",
         bins: int = 10,
+        diagram_bins: int | None = None,
+        hits: bool = False,
     ) -> None:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
         self.precision, self.bins, self.device = precision, bins, source.device
+        self.diagram_bins, self.hits = diagram_bins, hits
 
     def do(self, unit: Unit) -> UnitResult:
         """The result of a unit."""
@@ -81,7 +87,15 @@ class Worker:
         self._score(tasks, lanes, {size: [*each.flush()] for size, each in rebatchers.items()}, watch)
         watch.check()
         return [
-            Row(task.cell, unit.split, unit.order, unit.seed, task.scores.compute(), task.scores.reliability().rows())
+            Row(
+                task.cell,
+                unit.split,
+                unit.order,
+                unit.seed,
+                task.scores.compute(),
+                task.scores.reliability().rows(),
+                None if task.hits is None else task.hits.pack(),
+            )
             for task in tasks
         ]
 
@@ -99,7 +113,8 @@ class Worker:
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
-        return _Task(cell, lanes, methods.find(cell.method, **arguments), Scores(classes, bins=self.bins))
+        scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
+        return _Task(cell, lanes, methods.find(cell.method, **arguments), scores, Hits() if self.hits else None)
 
     def _block(self, lanes: Sequence[LaneKey]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
@@ -122,6 +137,8 @@ class Worker:
             if size in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
                 task.scores.update(logs.exp(), labels[size], log_probabilities=logs)
+                if task.hits is not None:
+                    task.hits.update(logs.exp(), labels[size], index[size])
 
     def _index(self, batches: list[Batch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
@@ -138,17 +155,23 @@ class Worker:
                 0
             ]
         else:
-            key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
-            batches = list(images.batches(unit.batch_size, order=order, device=self.device))
-            begin(self.shelf, [key], lambda: (batch.images for batch in batches))
-            logits = predict(self.shelf, [key], {unit.batch_size: batches})[key]
-            watch = Watch(f"validation data {images.name}")
-            watch.see(unit.model, logits, self._index(batches))
-            watch.check()
-            labels = torch.cat([batch.labels for batch in batches])
-            fit = partial(Temperature.fit, labels=labels.cpu())
-            value = each_on_one_core(fit, [logits.float().cpu()])[0].value
+            value = self._temperature(unit, _Batches(images, order, unit.batch_size, self))
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
+
+    def _temperature(self, unit: FitUnit, batches: _Batches) -> float:
+        """Some batches at a time: only the logits are kept."""
+        key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
+        begin(self.shelf, [key], lambda: (batch.images for batch in batches))
+        watch = Watch("the validation data")
+        logits, labels, stream = [], [], iter(batches)
+        while several := list(islice(stream, -(-self._block([key]) // unit.batch_size))):
+            found = predict(self.shelf, [key], {unit.batch_size: several})[key]
+            watch.see(unit.model, found, self._index(several))
+            logits.append(found.float().cpu())
+            labels += [batch.labels.cpu() for batch in several]
+        watch.check()
+        fit = partial(Temperature.fit, labels=torch.cat(labels))
+        return each_on_one_core(fit, [torch.cat(logits)])[0].value
 
     def _tuned(self, unit: FitUnit, batches: _Batches) -> float | None:
         setting = Setting.parse(unit.strategy)
@@ -161,6 +184,16 @@ class Worker:
                 bins=self.bins,
             )
         return choice.eps
+
+
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """What of a plan a worker has to know beside its data and its models."""
+    return {
+        "precision": plan.precision,
+        "bins": plan.ece_bins,
+        "diagram_bins": plan.diagram_bins,
+        "hits": plan.hits,
+    }
 
 
 class _Batches:
