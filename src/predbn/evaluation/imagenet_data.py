@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from predbn.data import ClassMask, ImageNetC, Images, ImageNetSet, class_mask, imagenet, wnids
+from predbn.data import ClassMask, ImageNetC, ImageNetSet, Images, class_mask, imagenet, wnids
 from predbn.data.decoded import Report
 from predbn.data.imagenet import list_imagenet
 from predbn.models import Preprocessing

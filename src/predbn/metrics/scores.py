@@ -45,7 +45,7 @@ class Scores(Accumulator):
             *probability_messages(classes),
             "{} log-probabilities of labels are NaN or above 0; give the log-softmax of the logits",
         )
-        by_bin = {name: bins for name in _BY_BIN}
+        by_bin = dict.fromkeys(_BY_BIN, bins)
         by_bin |= {f"{self._diagram}{name}": self.diagram_bins for name in _BY_BIN}
         super().__init__(settings, {**by_bin, **scalars}, messages)
 
