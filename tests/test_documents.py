@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import corruptions
+import criteo
 import inference
 import training
 
@@ -28,3 +29,8 @@ def test_the_corruptions_page_shows_the_measured_speed():
 def test_the_training_page_shows_the_measured_speed():
     shown = between((ROOT / "docs" / "training.md").read_text(), "speed")
     assert shown == training.markdown(), "run: python benchmarks/training.py --markdown"
+
+
+def test_the_criteo_page_shows_the_measured_preparation():
+    shown = between((ROOT / "docs" / "criteo.md").read_text(), "preparation")
+    assert shown == criteo.markdown(), "run: python benchmarks/criteo.py --markdown"

@@ -23,8 +23,8 @@ def evaluate_command(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE, or "
-            "package.module:function for your own. May be repeated; commas between make an ensemble."
+            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE (* too), "
+            "or package.module:function for your own. May be repeated; commas between make an ensemble."
         ),
     ] = None,
     weights: Annotated[
@@ -40,13 +40,16 @@ def evaluate_command(
         str,
         typer.Option(
             help="sample (2,000 CIFAR-10 test images, in the package), cifar10 (see predbn data); with --root "
-            "imagenet, imagenet-v2, imagenet-a, imagenet-r or imagenet-c; or a folder: images.npy and labels.npy, one "
-            "folder of pictures a class, CIFAR-10-C, ImageNet-C."
+            "imagenet, imagenet-v2, imagenet-a, imagenet-r or imagenet-c; a folder: images.npy and labels.npy, one "
+            "folder of pictures a class, CIFAR-10-C, ImageNet-C; or criteo, the rows that predbn data criteo prepared."
         ),
     ] = "sample",
     root: Annotated[
-        Path | None,
-        typer.Option(help="The folder of --data imagenet and its kin, with the class folders in it; or of cifar10."),
+        str | None,
+        typer.Option(
+            help="The folder of imagenet and its kin, with the class folders in it; that of cifar10 or criteo where it "
+            "is not in the cache, FOLDER#all for a test set of its own."
+        ),
     ] = None,
     clean: Annotated[str | None, typer.Option(help="The clean images of a published CIFAR-10-C or ImageNet-C.")] = None,
     validation: Annotated[
@@ -56,10 +59,12 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or mixed-5. "
-            "May be repeated; all unless given."
+            "For rows: all, clean, tokens, columns, marginals. May be repeated; all unless given."
         ),
     ] = None,
-    severity: Annotated[list[int] | None, typer.Option(help="1 to 5, may be repeated; all five unless given.")] = None,
+    severity: Annotated[
+        list[int] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all unless given.")
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,7 +104,7 @@ def evaluate_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measure accuracy, Brier score, ECE and NLL of models under shift, for every strategy and method.
+    """Measure accuracy, Brier score, ECE and NLL of models under shift, and AUC for clicks, by strategy and method.
 
     It can be stopped at any moment and goes on where it was when it is started again.
 
@@ -111,6 +116,8 @@ def evaluate_command(
     --std 0.229,0.224,0.225 --size 224 --batch-size 100
 
     predbn evaluate --data imagenet --root ~/imagenet/val --model timm:resnet50.tv_in1k --batch-size 100
+
+    predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' --data criteo --order official
 
     predbn evaluate --plan plan.toml --out run
 
@@ -181,13 +188,13 @@ def _made(**given: Any) -> Plan:
         raise typer.BadParameter(str(error)) from None
 
 
-def _data(data: str, root: Path | None) -> str:
+def _data(data: str, root: str | None) -> str:
     """The reference of the data, in its folder where that is named apart."""
     if root is None:
         return data
     from predbn.evaluation.imagenet_data import IMAGENET_SETS
 
-    named = ("cifar10", *IMAGENET_SETS)
+    named = ("cifar10", "criteo", *IMAGENET_SETS)
     if data not in named:
         raise typer.BadParameter(f"it goes with --data {', '.join(named)}, not with {data}.", param_hint="--root")
     return f"{data}:{root}"

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from predbn.data import Images, Shifted
+from predbn.data import Images
+from predbn.data.criteo import Rows
 from predbn.data.decoded import Report
-from predbn.models import Classifier, Preprocessing
+from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .errors import EvaluationError
-from .plan import Plan, is_ensemble, needs_fit
+from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .settings import Setting
 from .shelf import ROOM, Shelf, check_classes
-from .source import Source, open_images, open_source
+from .source import AnyData, Source, open_images, open_source
 from .splits import resolve
+from .tabular import is_tabular, open_randomised, open_rows
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker, settings_of
 
@@ -36,9 +39,9 @@ class Job:
 
     plan: Plan
     device: str = "cpu"
-    data: Images | Shifted | None = None
-    validation: Images | None = None
-    models: Mapping[str, Classifier] = field(default_factory=dict)
+    data: AnyData | None = None
+    validation: Images | Rows | None = None
+    models: Mapping[str, AnyModel] = field(default_factory=dict)
     room: int = ROOM
     report: Report | None = None
 
@@ -55,14 +58,19 @@ class Job:
         """The names of the members of every model of the plan."""
         found = {}
         for model in self.plan.models:
-            given = model.name in self.models
-            found[model.name] = [model.name] if given else [member.name for member in model.members()]
+            found[model.name] = self._given(model) or [member.name for member in model.members()]
         return found
+
+    def _given(self, model: Model) -> list[str]:
+        """The names of the models in memory that it stands for."""
+        return [name for name in self.models if name == model.name or fnmatchcase(name, model.name)]
 
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
         data = self.data
+        if data is None and is_tabular(self.plan.data):
+            data = open_randomised(self.plan.data, self._largest_batch)
         if data is None:
             plan, framed = self.plan, self._preprocessing()
             data = open_source(plan.data, plan.clean, preprocessing=framed, report=self.report)
@@ -77,17 +85,21 @@ class Job:
                 raise EvaluationError(
                     "the plan fits temperatures or eps and names no validation data: add it with --validation."
                 )
-            framed = self._preprocessing()
-            validation = open_images(plan.validation_data, "validation", preprocessing=framed, report=self.report)
+            if is_tabular(plan.validation_data):
+                validation = open_rows(plan.validation_data, "validation")
+            else:
+                framed = self._preprocessing()
+                validation = open_images(plan.validation_data, "validation", preprocessing=framed, report=self.report)
         shelf = self._shelf(self.source.classes)
         return Worker(self.source, shelf, self.members, validation=validation, **settings_of(plan))
 
+    @property
+    def _largest_batch(self) -> int:
+        return max((size for size in self.plan.batch_sizes if size != "all"), default=500)
+
     def _shelf(self, classes: tuple[str, ...] = ()) -> Shelf:
         members = {
-            member.name: member
-            for model in self.plan.models
-            if model.name not in self.models
-            for member in model.members()
+            member.name: member for model in self.plan.models if not self._given(model) for member in model.members()
         }
         return Shelf(
             members,
@@ -102,7 +114,7 @@ class Job:
         """How the models want pictures framed: all alike, since they are decoded once."""
         names = [members[0] for members in self.members.values()]
         shelf = self._shelf()
-        found = {name: shelf.original(name).description.preprocessing for name in names}
+        found = {name: _pictures(name, shelf.original(name)) for name in names}
         first = found[names[0]]
         for name, other in found.items():
             if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
@@ -115,6 +127,10 @@ class Job:
     def context(self) -> dict[str, Any]:
         """All that determines values and is not in the key of a row: results with another context are others."""
         worker, models = self.worker, {}
+        for members in self.members.values():
+            if self.source.is_tabular == isinstance(worker.shelf.original(members[0]), Classifier):
+                takes, there = ("pictures", "rows") if self.source.is_tabular else ("rows", "pictures")
+                raise EvaluationError(f"{members[0]} takes {takes}, but {self.source.name} is of {there}.")
         for name in dict.fromkeys(member for each in self.members.values() for member in each):
             models[name] = worker.shelf.describe(name)
             check_classes(name, models[name]["classes"], self.source.classes)
@@ -129,7 +145,8 @@ class Job:
         }
         if worker.validation is not None:
             known = worker.validation
-            context["validation"] = {"name": known.name, "images": len(known), "sha256": dict(known.sums)}
+            what = "rows" if isinstance(known, Rows) else "images"
+            context["validation"] = {"name": known.name, what: len(known), "sha256": dict(known.sums)}
         return context
 
     def cells(self) -> list[Cell]:
@@ -185,3 +202,10 @@ class Job:
                         own = tuple(fit for fit in fits if (fit.strategy, fit.batch_size) in settings)
                         units.append(SplitUnit(split, order, seed, missing, own))
         return units
+
+
+def _pictures(name: str, model: AnyModel) -> Preprocessing:
+    """How a model wants its pictures."""
+    if not isinstance(model, Classifier):
+        raise EvaluationError(f"{name} takes rows, but the data is pictures: give --data criteo.")
+    return model.description.preprocessing

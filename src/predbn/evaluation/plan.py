@@ -14,7 +14,7 @@ from .errors import EvaluationError
 from .imagenet_data import check_imagenet, is_imagenet
 from .precision import PRECISIONS, Precision
 from .settings import Setting
-from .splits import check_order, check_severities, check_shift
+from .splits import check_order, check_severities, check_shift, severities_of
 
 __all__ = ["BatchSize", "Model", "Plan", "is_ensemble", "needs_fit"]
 
@@ -53,15 +53,18 @@ class Plan:
 
     models       references, or `Model`s; a pattern is measured member by member and as an ensemble
     data         "sample" (in the package), "cifar10" or "cifar10:PATH"; "imagenet:PATH", also with -v2, -a, -r, and -c
-                 for the published corruptions; or a folder: images.npy beside labels.npy, one folder a class,
-                 CIFAR-10-C or ImageNet-C
+                 for the published corruptions; a folder: images.npy beside labels.npy, one folder a class, CIFAR-10-C
+                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows; "criteo:FOLDER#all" for a folder that
+                 is a test set of its own)
     clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not come with them
     validation   data for what is fitted (temperatures, eps=tuned); that of "sample" and "cifar10" unless given
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
-    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"
+    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"; for rows "all",
+                 "clean", "tokens", "columns", "marginals"
     batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
     orders       "shuffled", "official", "by_class", "dirichlet:0.1"
+    severities   1 to 5, or percentages for rows; all that the data has unless given
     seeds        what corruptions, mixtures and orders are drawn from
     images       how many images of a split; all of them unless given
     precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
@@ -80,7 +83,7 @@ class Plan:
     methods: tuple[str, ...] = ("vanilla",)
     strategies: tuple[str, ...] = ("train", "batch")
     shifts: tuple[str, ...] = ("all",)
-    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    severities: tuple[int, ...] = ()
     batch_sizes: tuple[BatchSize, ...] = (500,)
     orders: tuple[str, ...] = ("shuffled",)
     seeds: tuple[int, ...] = (0,)
@@ -95,6 +98,8 @@ class Plan:
             self.models if isinstance(self.models, Sequence) and not isinstance(self.models, str) else [self.models]
         )
         self._set("models", tuple(Model(model) if isinstance(model, str) else model for model in models))
+        if self.severities == ():
+            self._set("severities", severities_of(self.data))
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type.startswith("tuple"):
@@ -113,10 +118,10 @@ class Plan:
             if not needs_fit(method):
                 methods.find(method)
         for shift in self.shifts:
-            check_shift(shift)
+            check_shift(shift, self.data)
         for order in self.orders:
             check_order(order)
-        check_severities(self.severities)
+        check_severities(self.severities, self.data)
         for seed in self.seeds:
             if not _is_whole(seed):
                 raise EvaluationError(f"seed {seed!r} is not a whole number.")
@@ -150,7 +155,8 @@ class Plan:
         """The reference of the validation data: the given one, or that of data which has its own."""
         if self.validation is not None:
             return self.validation
-        return self.data if self.data.partition(":")[0] in ("sample", "cifar10") else None
+        own = self.data.partition("#")[0]
+        return own if own.partition(":")[0] in ("sample", "cifar10", "criteo") and own == self.data else None
 
 
 def _is_whole(value: object) -> bool:

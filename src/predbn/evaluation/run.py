@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.data import Images, Shifted
-from predbn.models import Classifier
+from predbn.data import Images
+from predbn.data.criteo import Rows
+from predbn.models import AnyModel
 
 from .card import check_same, hardware_of, joined, make_card, to_json
 from .engines import Engine, InProcess
@@ -17,6 +18,7 @@ from .job import Job
 from .plan import Plan
 from .plan_file import write_plan
 from .results import Results
+from .source import AnyData
 from .store import Store
 from .units import FitUnit, Unit
 
@@ -31,9 +33,9 @@ def evaluate(
     out: str | Path,
     *,
     engine: Engine | None = None,
-    data: Images | Shifted | None = None,
-    validation: Images | None = None,
-    models: Mapping[str, Classifier] | None = None,
+    data: AnyData | None = None,
+    validation: Images | Rows | None = None,
+    models: Mapping[str, AnyModel] | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Compute what a plan asks for and what the folder `out` does not hold yet, and give all that is then there.

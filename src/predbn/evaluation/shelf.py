@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from predbn import models
-from predbn.models import Classifier, restrict
+from predbn.models import AnyModel, Classifier, restrict
 
 from .errors import EvaluationError
 from .graphs import Desk
@@ -50,14 +50,14 @@ class Shelf:
         *,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
-        given: Mapping[str, Classifier] | None = None,
+        given: Mapping[str, AnyModel] | None = None,
         room: int = ROOM,
         classes: tuple[str, ...] = (),
     ) -> None:
         self._mask = mask_for(classes)
         self._members, self._given, self._room = dict(members), given or {}, room
         self._device, self._precision = torch.device(device), precision
-        self._models: OrderedDict[str, Classifier] = OrderedDict()
+        self._models: OrderedDict[str, AnyModel] = OrderedDict()
         self._bytes: dict[str, int] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
@@ -68,17 +68,19 @@ class Shelf:
         what others compute may have no GPU."""
         return Desk() if self._device.type == "cuda" else None
 
-    def original(self, name: str) -> Classifier:
+    def original(self, name: str) -> AnyModel:
         """The model as it was given or is loaded, neither prepared nor kept."""
         if name in self._given:
             found = self._given[name].eval()
         else:
             member = self._members[name]
-            found = models.load(member.reference, weights=member.weights, preprocessing=member.preprocessing)
-        has_all = self._mask is not None and found.description.classes == self._mask.total
-        return restrict(found, self._mask) if self._mask is not None and has_all else found
+            found = models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+        mask = self._mask
+        if mask is not None and isinstance(found, Classifier) and found.description.classes == mask.total:
+            return restrict(found, mask)
+        return found
 
-    def model(self, name: str) -> Classifier:
+    def model(self, name: str) -> AnyModel:
         """The model, in the plan's precision, on the device."""
         if name not in self._models:
             classifier = prepare(self.original(name).to(self._device), self._precision)

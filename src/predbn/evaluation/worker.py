@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from predbn import methods
-from predbn.data import Batch, Images
+from predbn.data import Images
 from predbn.data.batch import Order
+from predbn.data.criteo import Rows
 from predbn.methods import Method, Temperature, tune_eps
-from predbn.metrics import Scores
+from predbn.metrics import ScoreHistogram, Scores
 from predbn.shifts import orders
 
 from .cores import each_on_one_core
@@ -23,7 +24,7 @@ from .hits import Hits
 from .plan import Plan, is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
-from .rebatch import Rebatcher, block_size
+from .rebatch import AnyBatch, Rebatcher, block_size
 from .settings import Setting
 from .shelf import LaneKey, Shelf
 from .source import Source
@@ -36,13 +37,29 @@ _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 
 
 class _Task(NamedTuple):
-    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept."""
+    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept; for rows
+    also the order of the click probabilities, for the AUC."""
 
     cell: Cell
     lanes: list[LaneKey]
     method: Method
     scores: Scores
+    ranking: ScoreHistogram | None
     hits: Hits | None
+
+    def see(self, logs: Tensor, labels: Tensor, index: Tensor) -> None:
+        probabilities = logs.exp()
+        self.scores.update(probabilities, labels, log_probabilities=logs)
+        if self.ranking is not None:
+            self.ranking.update(probabilities[:, 1], labels)
+        if self.hits is not None:
+            self.hits.update(probabilities, labels, index)
+
+    def row(self, unit: SplitUnit) -> Row:
+        found = self.scores.compute()
+        metrics = found if self.ranking is None else {**found, "auc": self.ranking.auc()}
+        hits = None if self.hits is None else self.hits.pack()
+        return Row(self.cell, unit.split, unit.order, unit.seed, metrics, self.scores.reliability().rows(), hits)
 
 
 class Worker:
@@ -54,7 +71,7 @@ class Worker:
         shelf: Shelf,
         members: Mapping[str, Sequence[str]],
         *,
-        validation: Images | None = None,
+        validation: Images | Rows | None = None,
         precision: Precision = "fp32",
         bins: int = 10,
         diagram_bins: int | None = None,
@@ -76,28 +93,17 @@ class Worker:
         lanes = list(dict.fromkeys(key for task in tasks for key in task.lanes))
         sizes = sorted({key.batch_size for key in lanes})
 
-        def stream(size: int) -> Iterator[Batch]:
+        def stream(size: int) -> Iterator[AnyBatch]:
             return self.source.stream(unit.split, unit.order, unit.seed, size)
 
-        begin(self.shelf, lanes, lambda: (batch.images for batch in stream(max(sizes))))
+        begin(self.shelf, lanes, lambda: (batch.inputs for batch in stream(max(sizes))))
         rebatchers = {size: Rebatcher(size) for size in sizes}
         watch = Watch(str(unit.split))
         for block in stream(self._block(lanes)):
             self._score(tasks, lanes, {size: each.push(block) for size, each in rebatchers.items()}, watch)
         self._score(tasks, lanes, {size: [*each.flush()] for size, each in rebatchers.items()}, watch)
         watch.check()
-        return [
-            Row(
-                task.cell,
-                unit.split,
-                unit.order,
-                unit.seed,
-                task.scores.compute(),
-                task.scores.reliability().rows(),
-                None if task.hits is None else task.hits.pack(),
-            )
-            for task in tasks
-        ]
+        return [task.row(unit) for task in tasks]
 
     def _task(self, cell: Cell, fits: Sequence[Fit]) -> _Task:
         fitted = {
@@ -113,18 +119,20 @@ class Worker:
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
+        ranking = ScoreHistogram() if self.source.is_tabular else None
         scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
-        return _Task(cell, lanes, methods.find(cell.method, **arguments), scores, Hits() if self.hits else None)
+        hits = Hits() if self.hits else None
+        return _Task(cell, lanes, methods.find(cell.method, **arguments), scores, ranking, hits)
 
     def _block(self, lanes: Sequence[LaneKey]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
-        height, width = self.shelf.model(lanes[0].model).description.preprocessing.size
+        values = self.shelf.model(lanes[0].model).description.preprocessing.values
         least = -(-torch.get_num_threads() // len(lanes)) if self.device.type == "cpu" else 1
         at_once = _AT_ONCE["cuda" if self.device.type == "cuda" else "cpu"]
-        return block_size([key.batch_size for key in lanes], 3 * height * width, at_once, least)
+        return block_size([key.batch_size for key in lanes], values, at_once, least)
 
     def _score(
-        self, tasks: list[_Task], lanes: list[LaneKey], batches: Mapping[int, list[Batch]], watch: Watch
+        self, tasks: list[_Task], lanes: list[LaneKey], batches: Mapping[int, list[AnyBatch]], watch: Watch
     ) -> None:
         """Predict the batches of every size with the lanes of that size, and add them to the scores."""
         logits = predict(self.shelf, [key for key in lanes if batches[key.batch_size]], batches)
@@ -136,11 +144,9 @@ class Worker:
             size = task.cell.batch_size
             if size in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.scores.update(logs.exp(), labels[size], log_probabilities=logs)
-                if task.hits is not None:
-                    task.hits.update(logs.exp(), labels[size], index[size])
+                task.see(logs, labels[size], index[size])
 
-    def _index(self, batches: list[Batch]) -> Tensor:
+    def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
 
     def _fit(self, unit: FitUnit) -> Fit:
@@ -161,7 +167,7 @@ class Worker:
     def _temperature(self, unit: FitUnit, batches: _Batches) -> float:
         """Some batches at a time: only the logits are kept."""
         key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
-        begin(self.shelf, [key], lambda: (batch.images for batch in batches))
+        begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
         watch = Watch("the validation data")
         logits, labels, stream = [], [], iter(batches)
         while several := list(islice(stream, -(-self._block([key]) // unit.batch_size))):
@@ -199,9 +205,9 @@ def settings_of(plan: Plan) -> dict[str, Any]:
 class _Batches:
     """Validation batches that can be gone through as often as one likes."""
 
-    def __init__(self, images: Images, order: Order, size: int, worker: Worker) -> None:
+    def __init__(self, images: Images | Rows, order: Order, size: int, worker: Worker) -> None:
         self._arguments = images, order, size, worker.device
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[AnyBatch]:
         images, order, size, device = self._arguments
         return images.batches(size, order=order, device=device)
