@@ -65,6 +65,9 @@ def run_command(
         Path | None,
         typer.Option(help=f"Folder for the results, continued where it holds some; {FULL}, or {QUICK} with --quick."),
     ] = None,
+    root: Annotated[
+        Path, typer.Option(help="The folder with the rows and networks of K1, as docs/criteo.md says.")
+    ] = Path("criteo"),
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -82,19 +85,20 @@ def run_command(
 
     chosen = _chosen(ids)
     engine = engine_on(device)
-    folder = results or (QUICK if quick else FULL)
     console = console_for(quiet)
     names = plans_of(chosen)
+    folders = {name: results or (QUICK if quick else FULL.parent / PLANS[name].home) for name in names}
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
-            gap = run_plan(name, folder, quick=quick, engine=engine, progress=progress)
-        is_there = name in Runs(folder).measured
+            gap = run_plan(name, folders[name], quick=quick, engine=engine, progress=progress, root=root)
+        is_there = name in Runs(folders[name]).measured
         said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
         console.print(f"[bold]{name}[/bold]: {said} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in chosen:
         if not experiment.plans:
             console.print(f"{experiment.id}: nothing to run yet")
-    console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
+    for folder in dict.fromkeys(folders.values()):
+        console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
 
 
 @paper_app.command("verify")

@@ -29,7 +29,7 @@ def document(runs: Runs, *, figures: str | None = None) -> str:
     """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
     runs.check()
     found = verify(runs)
-    notes = _discussion(runs.folder / DISCUSSION)
+    notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
     parts = [_head(runs, found), _overview(found)]
     for experiment, findings in found.items():
         parts.append(_section(runs, experiment, findings, notes, figures))

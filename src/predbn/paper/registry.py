@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .errors import PaperError
 from .experiment import Experiment
-from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere
+from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere, k1
 
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
@@ -15,6 +15,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         *(module.EXPERIMENT for module in (c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4)),
         *elsewhere.EXPERIMENTS,
+        k1.EXPERIMENT,
     )
 }
 

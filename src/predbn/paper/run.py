@@ -10,10 +10,11 @@ from pathlib import Path
 from predbn.evaluation import Engine, Results, evaluate
 from predbn.shifts.files import finish, part_of
 
-from .errors import PaperError
+from .clicks import run_clicks
+from .errors import NotMeasured, PaperError
 from .inside import look_inside
 from .networks import missing, open_variants
-from .plans import INSIDE, PLANS
+from .plans import CRITEO, INSIDE, PLANS
 
 __all__ = ["Progress", "run_plan", "run_plans"]
 
@@ -50,11 +51,22 @@ def run_plan(
     quick: bool = False,
     engine: Engine | None = None,
     progress: Progress | None = None,
+    root: str | Path = CRITEO,
 ) -> str | None:
-    """Carry out one plan; None, or the reason why none of it or not all of it can be measured."""
+    """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
+
+    `root` is the folder with the rows and networks of K1 (see `clicks`).
+    """
     plan = PLANS[name].of(quick)
     out = Path(folder) / name
     _refuse_other_size(out, quick)
+    if PLANS[name].home == CRITEO:
+        try:
+            run_clicks(name, plan, out, root=Path(root), quick=quick, engine=engine, progress=progress)
+        except NotMeasured as lack:
+            return str(lack)
+        _mark(out, name, quick)
+        return None
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
     gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))

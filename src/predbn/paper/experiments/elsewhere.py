@@ -1,4 +1,4 @@
-"""I1 to I7 and K1: the experiments on ImageNet and Criteo, which have a place here and no results yet."""
+"""I1 to I7: the experiments on ImageNet, which have a place here and no results yet."""
 
 from __future__ import annotations
 
@@ -70,12 +70,5 @@ EXPERIMENTS = (
         "a network with massive pre-training on ImageNet-C",
         "ImageNet-C with a Noisy Student network",
         "For EfficientNet trained as Noisy Student prediction-time BN is worse than train BN.",
-    ),
-    _experiment(
-        "K1",
-        "figures 4c and A4",
-        "Criteo with randomised features",
-        "Criteo",
-        "AUC and Brier score degrade with shift under both strategies, less so with prediction-time BN.",
     ),
 )
