@@ -12,6 +12,7 @@ from predbn.shifts.files import finish, part_of
 
 from .clicks import run_clicks
 from .errors import NotMeasured, PaperError
+from .imagenet import IMAGENET, run_imagenet
 from .inside import look_inside
 from .networks import missing, open_variants
 from .plans import CRITEO, INSIDE, PLANS
@@ -51,18 +52,25 @@ def run_plan(
     quick: bool = False,
     engine: Engine | None = None,
     progress: Progress | None = None,
-    root: str | Path = CRITEO,
+    root: str | Path | None = None,
+    weights: str | Path | None = None,
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
-    `root` is the folder with the rows and networks of K1 (see `clicks`).
+    `root` is the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights`
+    a file with those of ResNet-50 v1 (see `imagenet`).
     """
     plan = PLANS[name].of(quick)
     out = Path(folder) / name
     _refuse_other_size(out, quick)
-    if PLANS[name].home == CRITEO:
+    told = {"quick": quick, "engine": engine, "progress": progress}
+    if PLANS[name].home in (CRITEO, IMAGENET):
         try:
-            run_clicks(name, plan, out, root=Path(root), quick=quick, engine=engine, progress=progress)
+            if PLANS[name].home == CRITEO:
+                run_clicks(name, plan, out, root=Path(root or CRITEO), **told)  # type: ignore[arg-type]
+            else:
+                places = {"root": root and Path(root), "weights": weights and Path(weights)}
+                run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
         except NotMeasured as lack:
             return str(lack)
         _mark(out, name, quick)
