@@ -95,7 +95,7 @@ class World:
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
-            if plan.name not in skip:
+            if plan.home == "cifar10" and plan.name not in skip:
                 self._write(folder / plan.name, plan, quick)
         return folder
 

@@ -75,6 +75,9 @@ def run_command(
     weights: Annotated[
         Path | None, typer.Option(help="Weights of ResNet-50 v1, for I1 to I4 (PREDBN_RESNET50 unless given).")
     ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="Use so many images of each split, for a trial; marked as quick results.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -101,7 +104,14 @@ def run_command(
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
             gap = run_plan(
-                name, folders[name], quick=quick, engine=engine, progress=progress, root=root, weights=weights
+                name,
+                folders[name],
+                quick=quick,
+                engine=engine,
+                progress=progress,
+                root=root,
+                weights=weights,
+                images=images,
             )
         is_there = name in Runs(folders[name]).measured
         said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"

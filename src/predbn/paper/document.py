@@ -79,7 +79,7 @@ def _section(
 ) -> str:
     lines = [f"## {experiment.id}: {experiment.title}", f"{experiment.figure[0].upper()}{experiment.figure[1:]}."]
     if experiment.plans:
-        listed = "; ".join(f"`{name}`, {PLANS[name].what}" for name in experiment.plans)
+        listed = "; ".join(f"`{name}`, {PLANS[name].what}{_size(runs, name)}" for name in experiment.plans)
         lines.append(f"From {listed}.")
     panels = experiment.panels(runs) if figures is not None else []
     for panel in panels:
@@ -90,6 +90,12 @@ def _section(
         if finding.claim.id in notes:
             lines.append(notes[finding.claim.id])
     return "\n\n".join(lines)
+
+
+def _size(runs: Runs, plan: str) -> str:
+    """On how much a plan was carried out, from its card."""
+    data = runs.cards.get(plan, {}).get("data", {})
+    return next((f" ({data[what]:,} {what})" for what in ("images", "rows") if what in data), "")
 
 
 def _finding(finding: Finding) -> str:

@@ -20,6 +20,7 @@ from predbn.data import Images, imagenet
 from predbn.evaluation import Engine, Model, Plan, evaluate
 from predbn.evaluation.imagenet_data import framing_of
 from predbn.evaluation.run import Progress
+from predbn.evaluation.splits import positions
 from predbn.models import Classifier, load
 
 from .errors import NotMeasured
@@ -113,13 +114,15 @@ def run_imagenet(
     if engine is None or not engine.device.startswith("cuda"):
         plan = replace(plan, precision="fp32")
     images = _pictures(root, model, progress)
-    fitted = images if plan.is_fitted else None
+    fitted = images
+    if plan.images is not None:
+        fitted = images.take(positions("official", images.labels, 0, plan.images))
     evaluate(
         plan,
         out,
         engine=engine,
         data=images,
-        validation=fitted,
+        validation=fitted if plan.is_fitted else None,
         models={plan.models[0].name: model},
         progress=progress,
     )

@@ -54,15 +54,20 @@ def run_plan(
     progress: Progress | None = None,
     root: str | Path | None = None,
     weights: str | Path | None = None,
+    images: int | None = None,
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
     `root` is the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights`
-    a file with those of ResNet-50 v1 (see `imagenet`).
+    a file with those of ResNet-50 v1 (see `imagenet`). With `images` only so many of each split are used: a trial,
+    whose results are marked as quick ones.
     """
     plan = PLANS[name].of(quick)
+    if images is not None:
+        plan = replace(plan, images=images)
     out = Path(folder) / name
-    _refuse_other_size(out, quick)
+    small = quick or images is not None
+    _refuse_other_size(out, small)
     told = {"quick": quick, "engine": engine, "progress": progress}
     if PLANS[name].home in (CRITEO, IMAGENET):
         try:
@@ -73,7 +78,7 @@ def run_plan(
                 run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
         except NotMeasured as lack:
             return str(lack)
-        _mark(out, name, quick)
+        _mark(out, name, small)
         return None
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
@@ -82,7 +87,7 @@ def run_plan(
         plan = replace(plan, models=there)
         carry_out = look_inside if name == INSIDE else evaluate
         carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
-        _mark(out, name, quick)
+        _mark(out, name, small)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 
 
@@ -92,7 +97,7 @@ def _mark(out: Path, name: str, quick: bool) -> None:
     card = json.loads(path.read_text(encoding="utf-8"))
     said = {"plan": name, "quick": quick, "command": f"predbn paper run all{' --quick' if quick else ''}"}
     if quick:
-        said["warning"] = "a part of the embedded sample: it shows that everything works, and is no evidence"
+        said["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
     part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     finish(path)
 
