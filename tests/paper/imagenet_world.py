@@ -1,4 +1,4 @@
-"""Made-up results of the ImageNet plans: a world as the paper says, and one in which prediction statistics do nothing."""
+"""Made-up results of the ImageNet plans: a world as the paper says, and one without any effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ImageNetWorld:
         is_train, is_lite = key["strategy"] == "train", key["model"].startswith(LITE0)
         if is_lite:
             return 1 - error - (0 if is_train else self.effect * (0.06 - 0.0125 * severity))
-        worse = -0.02 if severity == 0 else error * (0.05 + 0.02 * severity)
+        worse = -0.05 if severity == 0 else error * (0.05 + 0.02 * severity)
         lost = 0.3 / key["batch_size"] + (0.002 if key["strategy"] == "frozen" else 0)
         return 1 - error - (worse if is_train else (1 - self.effect) * worse + self.effect * lost)
 
@@ -61,11 +61,8 @@ class ImageNetWorld:
                 hits.append({**key, "hits": np.packbits(right).tobytes()})
             if plan.diagram_bins:
                 bins += [{**key, **each} for each in self._bins(key["strategy"] == "train")]
-        for file, content, schema in (
-            ("results", rows, RESULTS),
-            ("reliability", bins, RELIABILITY),
-            ("hits", hits, HITS),
-        ):
+        tables = (("results", rows, RESULTS), ("reliability", bins, RELIABILITY), ("hits", hits, HITS))
+        for file, content, schema in tables:
             pq.write_table(pa.Table.from_pylist(content, schema), folder / f"{file}.parquet")
         data = {"name": "imagenet", "images": IMAGES, "classes": 1000, "benchmark": "ImageNet"}
         (folder / "card.json").write_text(json.dumps({"paper": {"plan": name, "quick": False}, "data": data}))

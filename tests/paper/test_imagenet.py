@@ -103,9 +103,7 @@ def test_the_plans_are_the_papers_but_for_what_they_say():
     assert all(plans[name].batch_sizes == (500,) for name in (room.STATISTICS, room.MIXTURES))
 
 
-def test_a_plan_is_carried_out_with_the_folder_and_weights_that_are_named(
-    small_network, pictures, tmp_path, monkeypatch
-):
+def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_path, monkeypatch):
     small = {"images": 24, "weights": "w.safetensors"}
     assert run_plan(room.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
     runs = Runs(tmp_path / "imagenet")

@@ -35,6 +35,10 @@ __all__ = ["Worker", "settings_of"]
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
 
+_SPREAD = 8.0
+"""Logits are divided by it before they are ranked between 0 and 1: the order is the same, and none are crowded at the
+ends, where a histogram would take them for ties."""
+
 
 class _Task(NamedTuple):
     """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept; for rows
@@ -51,7 +55,7 @@ class _Task(NamedTuple):
         probabilities = logs.exp()
         self.scores.update(probabilities, labels, log_probabilities=logs)
         if self.ranking is not None:
-            self.ranking.update(probabilities[:, 1], labels)
+            self.ranking.update(((logs[:, 1] - logs[:, 0]).double() / _SPREAD).sigmoid(), labels)
         if self.hits is not None:
             self.hits.update(probabilities, labels, index)
 

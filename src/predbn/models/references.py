@@ -94,6 +94,8 @@ def expand(reference: str) -> list[str]:
         return [f"zoo:{name}" for name in zoo.matching(reference.removeprefix("zoo:"))]
     if reference.startswith("file:") and any(sign in reference for sign in "*?["):
         pattern, separator, architecture = reference.removeprefix("file:").partition("#")
+        if os.path.exists(pattern):
+            return [reference]
         found = [f"file:{path}{separator}{architecture}" for path in sorted(glob.glob(pattern))]
         if not found:
             raise ModelError(f"No file fits {pattern}: name .safetensors or .pt files with weights.")

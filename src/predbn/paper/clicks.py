@@ -4,11 +4,12 @@ Criteo's rows are nobody's to hand on, so that everything is in a folder of the 
 
     rows/                  predbn data criteo --root train.txt --out criteo/rows
     criteo-mlp/            predbn train criteo --root criteo/rows --out criteo --seeds 0-9
-    later/                 rows of a later period, all of them a test set; may be missing
+    later/                 rows of a later period, all of them a test set
+    unsettled/criteo-mlp/  networks whose running statistics had too few steps to settle
     synthetic/rows/        predbn data criteo --synthetic 4000000 --out criteo/synthetic/rows
     synthetic/criteo-mlp/  predbn train criteo --root criteo/synthetic/rows --out criteo/synthetic --seeds 0-9
 
-A quick run makes a few synthetic rows and trains small networks on them by itself.
+What is missing is not measured. A quick run makes a few synthetic rows and trains small networks on them by itself.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 from .errors import NotMeasured, PaperError
 from .resampling import MOST_ROWS, resample
 
-__all__ = ["LATER", "NETWORK", "REAL", "RESAMPLES", "SYNTHETIC", "run_clicks"]
+__all__ = ["LARGER_EPS", "LATER", "NETWORK", "REAL", "RESAMPLES", "SYNTHETIC", "UNSETTLED", "run_clicks"]
 
-REAL, LATER, SYNTHETIC = "criteo", "criteo-later", "criteo-synthetic"
+REAL, LATER, UNSETTLED, SYNTHETIC = "criteo", "criteo-later", "criteo-unsettled", "criteo-synthetic"
+LARGER_EPS = "criteo-eps"
 """The plans."""
 
 NETWORK = "criteo-mlp"
@@ -108,12 +110,14 @@ def _resample(plan: Plan, results: Results, path: Path, clicks: Clicks) -> None:
 def _open(name: str, plan: Plan, root: Path) -> Clicks:
     place = root / "synthetic" if name == SYNTHETIC else root
     rows, later = place / "rows", place / "later"
+    networks = place / "unsettled" / NETWORK if name == UNSETTLED else place / NETWORK
     for folder in (rows, *([later] if name == LATER else [])):
         if not folder.is_dir():
             raise NotMeasured(f"{folder} has no prepared rows; predbn data criteo --out {folder} makes them")
-    weights = sorted((place / NETWORK).glob("*.safetensors"), key=lambda path: (len(path.name), path.name))
+    weights = sorted(networks.glob("*.safetensors"), key=lambda path: (len(path.name), path.name))
     if not weights:
-        raise NotMeasured(f"{place / NETWORK} has no networks; predbn train criteo --root {rows} --out {place} does")
+        command = f"predbn train criteo --root {rows} --out {networks.parent}"
+        raise NotMeasured(f"{networks} holds no networks; {command} makes them")
     train = criteo("train", rows)
     if train.name.startswith(SYNTHETIC) != (name == SYNTHETIC):
         raise PaperError(f"{rows} holds {train.name}: real rows belong into rows, synthetic ones into synthetic/rows.")

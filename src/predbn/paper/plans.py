@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
-from .clicks import LATER, NETWORK, REAL, SYNTHETIC
+from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from .imagenet import IMAGENET, IMAGENET_PLANS
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
@@ -122,6 +122,9 @@ _CLICKS = Plan(
     orders=("official",),
     seeds=tuple(range(5)),
 )
+_EPS_CLICKS = replace(
+    _CLICKS, methods=("vanilla",), strategies=("batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]")
+)
 _SYNTHETIC_CLICKS = replace(_CLICKS, seeds=(0,))
 
 PLANS = {
@@ -189,6 +192,20 @@ PLANS = {
             "the same networks on rows of a later period, with nothing randomised",
             replace(_CLICKS, shifts=("clean",), seeds=(0,)),
             replace(_CLICKS, shifts=("clean",), seeds=(0,)),
+            CRITEO,
+        ),
+        PaperPlan(
+            UNSETTLED,
+            "as criteo, with networks whose running statistics had too few steps to settle",
+            replace(_CLICKS, methods=("vanilla",)),
+            replace(_CLICKS, methods=("vanilla",)),
+            CRITEO,
+        ),
+        PaperPlan(
+            LARGER_EPS,
+            "as criteo, with a larger eps at prediction",
+            _EPS_CLICKS,
+            _EPS_CLICKS,
             CRITEO,
         ),
         PaperPlan(

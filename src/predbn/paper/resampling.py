@@ -12,6 +12,7 @@ and strategies share the draws, so that differences between them are paired.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ import pandas as pd
 import torch
 
 from predbn.data.criteo import Randomised
+from predbn.evaluation import Setting
 from predbn.models import ClickModel
 from predbn.norm import adapted
 
@@ -54,12 +56,14 @@ def resample(
     for name, severity in splits:
         drawn = [data.seeded(seed) for seed in (seeds if severity else seeds[:1])]
         for strategy in strategies:
+            setting = Setting.parse(strategy)
+            options: dict[str, Any] = {"eps": setting.eps, "layers": setting.layers}
             found = np.zeros((2, resamples))
             for shifted in drawn:
                 batches = list(shifted.batches(name, severity, batch_size))
                 labels = torch.cat([batch.labels for batch in batches]).cpu().numpy()
                 for place, model in enumerate(models.values()):
-                    with torch.inference_mode(), adapted(model, strategy):
+                    with torch.inference_mode(), adapted(model, setting.strategy, **options):
                         clicks = torch.cat([model(batch.inputs).softmax(1)[:, 1] for batch in batches])
                     scores = clicks.double().cpu().numpy()
                     brier = rows @ (2 * (scores - labels) ** 2) / count

@@ -51,6 +51,7 @@ def confidence_bins(bins: pd.DataFrame, looks: Sequence[Look]) -> alt.VConcatCha
         shares.properties(width=560, height=150),
         alt.layer(diagonal, hits).properties(width=560, height=300),
     ).properties(
-        description="Share of predictions and accuracy by confidence: " + ", ".join(each.series for each in looks)
+        title="Confidence, and accuracy by confidence",
+        description="Share of predictions and accuracy by confidence: " + ", ".join(each.series for each in looks),
     )
     return chart
