@@ -11,9 +11,12 @@ from predbn.metrics import ALEXNET_ERRORS, bootstrap_mean, mce
 
 from .hits import unpack
 
-__all__ = ["SERIES", "mce_by_image", "mce_table"]
+__all__ = ["RESAMPLES", "SERIES", "mce_by_image", "mce_table"]
 
 SERIES = ("model", "method", "strategy", "batch_size", "order", "seed")
+RESAMPLES = 2_000
+"""Of a bootstrap over images: more would say nothing else, and images are many."""
+
 _SPLITS = len(ALEXNET_ERRORS) * len(SEVERITIES)
 
 
@@ -32,7 +35,7 @@ def mce_table(frame: pd.DataFrame, hits: pd.DataFrame, images: int) -> pd.DataFr
         row = {**dict(zip(keys, series, strict=True)), "mce": mce(errors), "low": np.nan, "high": np.nan}
         kept = hits.merge(pd.DataFrame([row])[keys], on=keys) if len(hits) else hits
         if len(kept):
-            interval = bootstrap_mean(mce_by_image(kept, images))
+            interval = bootstrap_mean(mce_by_image(kept, images), resamples=RESAMPLES)
             row |= {"low": interval.low, "high": interval.high}
         rows.append(row)
     table: pd.DataFrame = pd.DataFrame(rows, columns=[*keys, "mce", "low", "high"])

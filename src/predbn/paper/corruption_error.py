@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from predbn.evaluation.benchmark import mce_by_image
+from predbn.evaluation.benchmark import RESAMPLES, mce_by_image
 from predbn.evaluation.hits import unpack
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_mean, corruption_errors
 
@@ -22,21 +22,23 @@ def mce_measured(runs: Runs, series: Series, side: Side, bound: float) -> Measur
     """The mCE of a series, in per cent."""
     values, over = _values(runs, series)
     what = f"mCE of {series.label}, %"
-    return Measurement(what, bootstrap_mean(values), side, bound, len(values), over, digits=2, signed=False)
+    return Measurement(
+        what, bootstrap_mean(values, resamples=RESAMPLES), side, bound, len(values), over, digits=2, signed=False
+    )
 
 
 def mce_gain(runs: Runs, first: Series, second: Series) -> Measurement:
     """By how much the mCE of `first` is lower than that of `second`."""
     (one, over), (other, _) = _values(runs, first), _values(runs, second)
     what = f"mCE, points: {first.label} over {second.label}"
-    return Measurement(what, bootstrap_mean(other - one), "above", 0.0, len(one), over, digits=2)
+    return Measurement(what, bootstrap_mean(other - one, resamples=RESAMPLES), "above", 0.0, len(one), over, digits=2)
 
 
 def gain_by_image(runs: Runs, first: Series, second: Series, split: tuple[str, int], side: Side) -> Measurement:
     """By how much `first` is more accurate than `second` on one split, image by image."""
     right = [_right(_kept(runs, each, *split), runs, each) for each in (first, second)]
     what = f"accuracy, points: {first.label} over {second.label} on {'clean images' if split[1] == 0 else split[0]}"
-    interval = bootstrap_mean(right[0].astype(float) - right[1])
+    interval = bootstrap_mean(right[0].astype(float) - right[1], resamples=RESAMPLES)
     return Measurement(what, interval, side, 0.0, len(right[0]), "images", scale=100, digits=1)
 
 

@@ -48,7 +48,7 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
     lines = [
         "# The paper, measured again",
         f"{summary(found)} This page is written by `predbn paper document` from the results in "
-        f"`{runs.folder.as_posix()}`, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
+        f"{_places(runs)}, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
         f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts. The paper is Nado et al. "
         "2020, [Evaluating Prediction-Time Batch Normalization for Robustness under Covariate "
         "Shift](https://arxiv.org/abs/2006.10963).",
@@ -63,6 +63,12 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
         table = headline_table(runs)
         lines.append(f"Means over the networks, the better of train and prediction-time BN bold:\n\n{table}")
     return "\n\n".join(lines)
+
+
+def _places(runs: Runs) -> str:
+    """The folders that hold results: one a data set, where they are beside each other."""
+    there = dict.fromkeys(runs.place(name).parent.as_posix() for name in runs.measured)
+    return " and ".join(f"`{place}`" for place in there)
 
 
 def _overview(found: dict[Experiment, list[Finding]]) -> str:
