@@ -100,7 +100,8 @@ def run_command(
     engine = engine_on(device)
     console = console_for(quiet)
     names = plans_of(chosen)
-    folders = {name: results or (QUICK if quick else FULL.parent / PLANS[name].home) for name in names}
+    runs = Runs(results or (QUICK if quick else FULL))
+    folders = {name: runs.place(name).parent for name in names}
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
             gap = run_plan(
