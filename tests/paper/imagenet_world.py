@@ -49,7 +49,7 @@ class ImageNetWorld:
         rows, hits, bins = [], [], []
         for key in _keys(plan):
             right = np.zeros(IMAGES, bool)
-            right[random.permutation(IMAGES)[: round(IMAGES * self.accuracy(key))]] = True
+            right[random.permutation(IMAGES)[: max(1, round(IMAGES * self.accuracy(key)))]] = True
             accuracy = float(right.mean())
             share = {"train": 0.4}.get(key["strategy"], 0.4 - 0.2 * self.effect)
             share = 0.3 if key["model"].startswith(LITE0) else share - (0.02 if key["method"] == "temperature" else 0)
