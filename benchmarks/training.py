@@ -127,8 +127,8 @@ def main() -> None:
         for count in (1, 4, 10) if norm == "batch" else (4,):
             rows.append({"norm": norm, **measure(norm, count, data, options.rounds)})
             print(rows[-1], flush=True)
-    found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "target": TARGET, "rows": rows}
-    options.out.write_text(json.dumps(found, indent=2) + "\n")
+            found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "target": TARGET, "rows": rows}
+            options.out.write_text(json.dumps(found, indent=2) + "\n")
     print(markdown(options.out))
 
 

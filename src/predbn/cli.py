@@ -15,6 +15,7 @@ from .commands.evaluate import evaluate_command
 from .commands.output import Json, Quiet
 from .commands.paper import paper_app
 from .commands.results import results_app
+from .commands.zoo import zoo_command
 from .data.command import data_app
 from .shifts.command import corrupt_command
 from .training.command import train_app, tune_app
@@ -60,6 +61,7 @@ def demo(
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("diagnose")(diagnose_command)
+app.command("zoo")(zoo_command)
 app.add_typer(results_app, name="results")
 app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")

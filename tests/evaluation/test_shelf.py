@@ -37,7 +37,7 @@ def test_a_shared_copy_is_adapted_by_itself():
 
 
 def test_a_lane_forgets_between_streams():
-    lane = Lane(tiny.classifier(), Setting.parse("ema"), None, "fp32", None)
+    lane = Lane(tiny.classifier(), Setting.parse("ema"), None, "fp32", None, 10, 10)
     lane.begin(lambda: iter(()))
     first = lane.logits(IMAGES[:8])
     assert not torch.equal(lane.logits(IMAGES[:8]), first)

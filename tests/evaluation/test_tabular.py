@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from predbn import cli, metrics
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
-from predbn.evaluation import EvaluationError, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
+from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
 from predbn.evaluation.job import Job
 from predbn.evaluation.source import Source
 from predbn.evaluation.splits import positions
@@ -74,7 +74,7 @@ def check(row, logs: torch.Tensor, labels: torch.Tensor) -> None:
 @pytest.mark.parametrize("kind", ["tokens", "columns", "marginals"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_are_those_of_the_reference(strategy, kind):
-    made = job(strategies=[strategy], batch_sizes=(64, 100), seeds=(3,), shifts=(kind,))
+    made = job(strategies=[strategy], batch_sizes=(8, 100), seeds=(3,), shifts=(kind,))
     (unit,) = [unit for unit in made.split_units([], set()) if unit.split.severity == 50]
     rows = made.worker.do(unit).rows
     assert len(rows) == 6
@@ -210,3 +210,21 @@ def test_a_killed_run_of_rows_goes_on(tmp_path):
 
 def test_a_split_unit_of_rows_says_what_it_is():
     assert SplitUnit(Split("tokens", 25), "official", 0, ()).label == "tokens at severity 25"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_same(tmp_path):
+    models = {f"m/{seed}": model(seed) for seed in range(2)}
+    plan = Plan(
+        models=["m/*"],
+        data="criteo",
+        methods=("vanilla", "temperature", "ensemble"),
+        strategies=("train", "batch", "prior(N=16)", "ema"),
+        severities=(25, 95),
+        batch_sizes=(64, 100),
+    )
+    given = {"data": DATA, "validation": VALIDATION, "models": models}
+    here = evaluate(plan, tmp_path / "cpu", **given).frame
+    there = evaluate(plan, tmp_path / "cuda", engine=InProcess("cuda"), **given).frame
+    assert here.drop(columns="value").equals(there.drop(columns="value"))
+    assert (here["value"] - there["value"]).abs().max() < 6e-3

@@ -36,11 +36,11 @@ def logits_of(model, images, size, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_are_those_of_the_reference(strategy):
-    made = job(strategies=[strategy], batch_sizes=(32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
+    made = job(strategies=[strategy], batch_sizes=(1, 8, 32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
     (unit,) = made.split_units([], set())[:1]
     unit = SplitUnit(Split("fog", 4), "dirichlet:0.5", 3, unit.cells)
     rows = made.worker.do(unit).rows
-    assert len(rows) == 9
+    assert len(rows) == 15
     images = TEST
     visited = positions("dirichlet:0.5", images.labels, 3, COUNT)
     shifted = corrupt(images.images[visited], "fog", 4, seed=3, index=images.index[visited])

@@ -18,7 +18,20 @@ from .graphs import Desk, Graphed, layout_of
 from .precision import Precision, casting
 from .settings import Setting
 
-__all__ = ["Lane", "share"]
+__all__ = ["Lane", "share", "span_of"]
+
+_SMALL = 16
+"""Batches up to this size are predicted many at once."""
+_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 24}
+"""Values of pictures in such a pass: on a CPU, enough that starting it does not count; on a GPU, enough to fill it."""
+
+
+def span_of(setting: Setting, batch_size: int, values: int, device: torch.device) -> int:
+    """How many images of `values` each a pass takes: one batch, or where they are small and do not depend on each
+    other, as many as it pays to predict together, each with its own statistics."""
+    if batch_size > _SMALL or not setting.strategy.works_in_groups:
+        return batch_size
+    return batch_size * max(1, _AT_ONCE["cuda" if device.type == "cuda" else "cpu"] // (values * batch_size))
 
 
 def share(model: AnyModel) -> AnyModel:
@@ -28,19 +41,36 @@ def share(model: AnyModel) -> AnyModel:
 
 
 class Lane:
-    """Predicts batch after batch of a stream. Between streams it forgets what the strategy remembers."""
+    """Predicts batch after batch of a stream. Between streams it forgets what the strategy remembers.
+
+    `span` is how many images it wants at a time: a batch, or several.
+    """
 
     def __init__(
-        self, model: AnyModel, setting: Setting, eps: float | None, precision: Precision, desk: Desk | None
+        self,
+        model: AnyModel,
+        setting: Setting,
+        eps: float | None,
+        precision: Precision,
+        desk: Desk | None,
+        batch_size: int,
+        span: int,
     ) -> None:
-        self.setting = setting
+        self.setting, self.batch_size, self.span = setting, batch_size, span
         self._precision = precision
         self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers}
         self._device = next(chain(model.parameters(), model.buffers())).device
         self._plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = model if self._plain else adapt(share(model), setting.strategy, **self._options)
-        call: Callable[[Tensor], Tensor] = partial(_forward, self.model, precision, self._device)
-        self._call = Graphed(call, desk) if desk is not None and self.is_free else call
+        self._call = self._caller(self.model, desk)
+        self._groups = self._call
+        if span > batch_size and not self._plain:
+            grouped = adapt(share(model), setting.strategy, group=batch_size, **self._options)
+            self._groups = self._caller(grouped, desk)
+
+    def _caller(self, model: nn.Module, desk: Desk | None) -> Callable[[Tensor], Tensor]:
+        call: Callable[[Tensor], Tensor] = partial(_forward, model, self._precision, self._device)
+        return Graphed(call, desk) if desk is not None and self.is_free else call
 
     @property
     def is_free(self) -> bool:
@@ -56,9 +86,15 @@ class Lane:
             reset(self.model)
 
     def logits(self, images: Tensor) -> Tensor:
-        """The logits of one batch."""
+        """The logits of `span` images; of fewer at the end of a stream, where the last batch may be smaller too."""
         with torch.inference_mode():
-            return self._call(images)
+            if self._groups is self._call:
+                return self._call(images)
+            whole = len(images) // self.batch_size * self.batch_size
+            if whole == len(images):
+                return self._groups(images)
+            rest = self._call(images[whole:])
+            return rest if not whole else torch.cat((self._groups(images[:whole]), rest))
 
     def memory(self) -> dict[str, Any] | None:
         """What the strategy remembers, so that the lane can be made again without losing it."""

@@ -30,7 +30,7 @@ def begin(shelf: Shelf, lanes: Sequence[LaneKey], stream: Callable[[], Iterator[
 
 
 def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[AnyBatch]]) -> dict[LaneKey, Tensor]:
-    """The logits of all batches of a lane's size, by lane: [images, classes].
+    """The logits of all batches of a lane's span, by lane: [images, classes].
 
     Jobs go batch by batch, so that on a GPU a batch is copied to where the graphs look for it once for all lanes. A
     lane that keeps state takes its batches one after another.
@@ -40,7 +40,7 @@ def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[A
         mine = {key: shelf.lane(key) for key in lanes if key.model in wave}
         jobs: list[_Piece] = []
         for key, lane in mine.items():
-            images = [batch.inputs for batch in batches[key.batch_size]]
+            images = [batch.inputs for batch in batches[lane.span]]
             pieces = [[each] for each in images] if lane.is_free else [images]
             jobs += [(number, key, piece) for number, piece in enumerate(pieces)]
         jobs.sort(key=lambda job: job[0])

@@ -16,7 +16,7 @@ from predbn.models import AnyModel, Classifier, restrict
 from .errors import EvaluationError
 from .graphs import Desk
 from .imagenet_data import mask_for
-from .lane import Lane
+from .lane import Lane, span_of
 from .plan import Model
 from .precision import Precision, prepare
 from .settings import Setting
@@ -59,6 +59,7 @@ class Shelf:
         self._device, self._precision = torch.device(device), precision
         self._models: OrderedDict[str, AnyModel] = OrderedDict()
         self._bytes: dict[str, int] = {}
+        self._values: dict[str, int] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
 
@@ -86,6 +87,7 @@ class Shelf:
             classifier = prepare(self.original(name).to(self._device), self._precision)
             tensors = (*classifier.parameters(), *classifier.buffers())
             self._bytes[name] = sum(tensor.nbytes for tensor in tensors)
+            self._values[name] = classifier.description.preprocessing.values
             self._models[name] = classifier
             self._make_room()
         self._models.move_to_end(name)
@@ -96,10 +98,17 @@ class Shelf:
         model = self.model(key.model)
         if key not in self._lanes:
             setting = Setting.parse(key.strategy)
-            self._lanes[key] = Lane(model, setting, key.eps, self._precision, self.desk)
+            span = self.span(key)
+            self._lanes[key] = Lane(model, setting, key.eps, self._precision, self.desk, key.batch_size, span)
             if key in self._memories:
                 self._lanes[key].remember(self._memories.pop(key))
         return self._lanes[key]
+
+    def span(self, key: LaneKey) -> int:
+        """How many images the lane wants at a time."""
+        if key.model not in self._values:
+            self.model(key.model)
+        return span_of(Setting.parse(key.strategy), key.batch_size, self._values[key.model], self._device)
 
     def waves(self, names: Iterable[str]) -> Iterator[list[str]]:
         """The names in groups that have room together."""

@@ -46,6 +46,7 @@ class _Task(NamedTuple):
 
     cell: Cell
     lanes: list[LaneKey]
+    span: int
     method: Method
     scores: Scores
     ranking: ScoreHistogram | None
@@ -95,17 +96,17 @@ class Worker:
     def _measure(self, unit: SplitUnit) -> list[Row]:
         tasks = [self._task(cell, unit.fits) for cell in unit.cells]
         lanes = list(dict.fromkeys(key for task in tasks for key in task.lanes))
-        sizes = sorted({key.batch_size for key in lanes})
+        spans = {key: self.shelf.span(key) for key in lanes}
 
         def stream(size: int) -> Iterator[AnyBatch]:
             return self.source.stream(unit.split, unit.order, unit.seed, size)
 
-        begin(self.shelf, lanes, lambda: (batch.inputs for batch in stream(max(sizes))))
-        rebatchers = {size: Rebatcher(size) for size in sizes}
+        begin(self.shelf, lanes, lambda: (batch.inputs for batch in stream(max(key.batch_size for key in lanes))))
+        rebatchers = {span: Rebatcher(span) for span in sorted(set(spans.values()))}
         watch = Watch(str(unit.split))
-        for block in stream(self._block(lanes)):
-            self._score(tasks, lanes, {size: each.push(block) for size, each in rebatchers.items()}, watch)
-        self._score(tasks, lanes, {size: [*each.flush()] for size, each in rebatchers.items()}, watch)
+        for block in stream(self._block(lanes, list(rebatchers))):
+            self._score(tasks, spans, {span: each.push(block) for span, each in rebatchers.items()}, watch)
+        self._score(tasks, spans, {span: [*each.flush()] for span, each in rebatchers.items()}, watch)
         watch.check()
         return [task.row(unit) for task in tasks]
 
@@ -123,32 +124,32 @@ class Worker:
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
+        span = self.shelf.span(lanes[0])
         ranking = ScoreHistogram() if self.source.is_tabular else None
         scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
         hits = Hits() if self.hits else None
-        return _Task(cell, lanes, methods.find(cell.method, **arguments), scores, ranking, hits)
+        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), scores, ranking, hits)
 
-    def _block(self, lanes: Sequence[LaneKey]) -> int:
+    def _block(self, lanes: Sequence[LaneKey], spans: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
         values = self.shelf.model(lanes[0].model).description.preprocessing.values
         least = -(-torch.get_num_threads() // len(lanes)) if self.device.type == "cpu" else 1
         at_once = _AT_ONCE["cuda" if self.device.type == "cuda" else "cpu"]
-        return block_size([key.batch_size for key in lanes], values, at_once, least)
+        return block_size(spans, values, at_once, least)
 
     def _score(
-        self, tasks: list[_Task], lanes: list[LaneKey], batches: Mapping[int, list[AnyBatch]], watch: Watch
+        self, tasks: list[_Task], spans: Mapping[LaneKey, int], batches: Mapping[int, list[AnyBatch]], watch: Watch
     ) -> None:
-        """Predict the batches of every size with the lanes of that size, and add them to the scores."""
-        logits = predict(self.shelf, [key for key in lanes if batches[key.batch_size]], batches)
-        labels = {size: torch.cat([batch.labels for batch in each]) for size, each in batches.items() if each}
-        index = {size: self._index(each) for size, each in batches.items() if each}
+        """Predict the batches of every span with the lanes of that span, and add them to the scores."""
+        logits = predict(self.shelf, [key for key, span in spans.items() if batches[span]], batches)
+        labels = {span: torch.cat([batch.labels for batch in each]) for span, each in batches.items() if each}
+        index = {span: self._index(each) for span, each in batches.items() if each}
         for key, found in logits.items():
-            watch.see(key.model, found, index[key.batch_size])
+            watch.see(key.model, found, index[spans[key]])
         for task in tasks:
-            size = task.cell.batch_size
-            if size in labels:
+            if task.span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.see(logs, labels[size], index[size])
+                task.see(logs, labels[task.span], index[task.span])
 
     def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
@@ -165,17 +166,19 @@ class Worker:
                 0
             ]
         else:
-            value = self._temperature(unit, _Batches(images, order, unit.batch_size, self))
+            value = self._temperature(unit, images, order)
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
 
-    def _temperature(self, unit: FitUnit, batches: _Batches) -> float:
+    def _temperature(self, unit: FitUnit, images: Images | Rows, order: Order) -> float:
         """Some batches at a time: only the logits are kept."""
         key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
+        span = self.shelf.span(key)
+        batches = _Batches(images, order, span, self)
         begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
         watch = Watch("the validation data")
         logits, labels, stream = [], [], iter(batches)
-        while several := list(islice(stream, -(-self._block([key]) // unit.batch_size))):
-            found = predict(self.shelf, [key], {unit.batch_size: several})[key]
+        while several := list(islice(stream, -(-self._block([key], [span]) // span))):
+            found = predict(self.shelf, [key], {span: several})[key]
             watch.see(unit.model, found, self._index(several))
             logits.append(found.float().cpu())
             labels += [batch.labels.cpu() for batch in several]

@@ -26,6 +26,7 @@ def adapt(
     *,
     layers: Layers = "all",
     eps: float | None = None,
+    group: int | None = None,
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
@@ -43,6 +44,8 @@ def adapt(
     layers     "all", "first", "last", name patterns ("layer4.*"), or a predicate of name and layer;
                the others keep the source statistics
     eps        in place of the layers' own, at prediction only
+    group      for strategies that look at each batch by itself: every `group` examples of what the model is given
+               are a batch of their own, so that one pass predicts many small batches, each with its statistics
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, batches or (batch, label) pairs
     progress   for "population": called with (layers done, layers in all)
@@ -53,9 +56,11 @@ def adapt(
         raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be 0 or more")
     if loader is not None and not isinstance(chosen, Population):
         raise AdaptationError(f"strategy '{chosen.name}' takes no loader; only 'population' does")
+    if group is not None:
+        _check_group(group, chosen, sync)
     selected = select(model, layers)
     before = _slots(model)
-    adaptation = Adaptation(chosen, eps, sync, process_group)
+    adaptation = Adaptation(chosen, eps, sync, process_group, group)
     made = {id(layer): Slot(name, adaptation, _calibration(layer)) for name, layer in selected}
     for layer, _ in before:
         fit(layer, made.get(id(layer)))
@@ -84,6 +89,15 @@ def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Ite
         yield adapt(model, strategy, **options)
     finally:
         _put_back(before)
+
+
+def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
+    if isinstance(group, bool) or not isinstance(group, int) or group < 1:
+        raise AdaptationError(f"group={group!r}; it is how many examples make up a batch, 1 or more")
+    if not strategy.works_in_groups:
+        raise AdaptationError(f"strategy '{strategy.name}' takes no group: batches of it are predicted one at a time")
+    if sync:
+        raise AdaptationError("a group is a part of this process's batch, and sync pools the batches of all: drop one")
 
 
 def _slots(model: nn.Module) -> list[tuple[nn.Module, Slot | None]]:

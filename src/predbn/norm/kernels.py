@@ -109,6 +109,17 @@ def example_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, var + mean * mean
 
 
+def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel over every `group` examples, [N / group, C] each: those of the
+    examples pooled, var = mean of the variances + variance of the means."""
+    if x.dim() == 2:
+        var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)
+        return mean, var
+    var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
+    between, centre = torch.var_mean(mean.unflatten(0, (-1, group)), 1, correction=0)
+    return centre, between + var.unflatten(0, (-1, group)).mean(1)
+
+
 def _row_length(positions: int) -> int:
     """Short rows, then a sum over rows, round off less than one long row."""
     while positions > _LONG_ROW and positions % 2 == 0:

@@ -32,11 +32,14 @@ HOME = "default"
 class Adaptation:
     """What the layers adapted by one call share."""
 
-    def __init__(self, strategy: Strategy, eps: float | None, sync: bool, process_group: Any) -> None:
+    def __init__(
+        self, strategy: Strategy, eps: float | None, sync: bool, process_group: Any, group: int | None = None
+    ) -> None:
         self.strategy = strategy
         self.eps = eps
         self.sync = sync
         self.process_group = process_group
+        self.group = group
         self.streams = {HOME: Stream()}
         self.stream = self.streams[HOME]
         self.lock = threading.RLock()
@@ -71,7 +74,7 @@ class Slot:
         strategy = adaptation.strategy
         if strategy.keeps_state:
             self._refuse_state(layer)
-        if strategy.uses_batch_alone and not adaptation.sync:
+        if strategy.uses_batch_alone and not adaptation.sync and adaptation.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance(self.name, x)
             y, seen = kernels.batch_norm(x, *self.affine.get(dtype, layer.weight, layer.bias), eps)
@@ -87,8 +90,9 @@ class Slot:
             stream=adaptation.stream_for(strategy),
             sync=adaptation.sync,
             process_group=adaptation.process_group,
+            group=adaptation.group,
         )
-        mean, var = (t.to(x.device, dtype) for t in strategy.statistics(observation))
+        mean, var = (t.to(x.device, dtype) for t in observation.for_examples(strategy.statistics(observation)))
         if not kernels.is_recorded() and observation.batch_seen is not None:
             mean_seen, var_seen = observation.batch_seen
             self.seen = Seen(mean_seen.detach(), var_seen.detach())
@@ -121,7 +125,7 @@ class AdaptedLayer(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         slot = self._predbn
         adaptation = slot.adaptation
-        unchanged = adaptation.strategy.is_identity and adaptation.eps is None
+        unchanged = adaptation.strategy.is_identity and adaptation.eps is None and adaptation.group is None
         if self.training or unchanged or (input.shape[0] == 0 and not adaptation.sync):
             return cast(Tensor, super().forward(input))
         tail = self._predbn_tail

@@ -20,6 +20,7 @@ class Observation:
     """One call of one layer, seen by a strategy. Nothing is computed before it is asked for.
 
     `layer`        the layer's name
+    `size`         how many examples the batch has
     `source`       the statistics stored in training; None for a layer that never tracked any
     `calibration`  what `calibrate` left for the layer; None without it
     `state`        a dictionary that lives as long as the stream, the strategy's to fill
@@ -36,14 +37,21 @@ class Observation:
         stream: Stream,
         process_group: Any = None,
         sync: bool = False,
+        group: int | None = None,
     ) -> None:
         self.layer = layer
         self.source = source
         self.calibration = calibration
-        self.size = x.shape[0]
+        self.size = x.shape[0] if group is None else group
+        if group is not None and x.shape[0] % group:
+            raise AdaptationError(
+                f"layer '{layer}' got {x.shape[0]} examples in groups of {group}, which leaves some over: "
+                "predict a multiple of the group"
+            )
         self._x = x
         self._eps = eps
         self._stream = stream
+        self._group = group
         self._sync = sync and dist.is_available() and dist.is_initialized()
         self._process_group = process_group
         self._moments: Moments | None = None
@@ -58,16 +66,18 @@ class Observation:
         return self._stream.count_pass(self.layer)
 
     def moments(self, *, defined: bool = True) -> Moments:
-        """The batch's moments, over all processes where the adaptation is synchronised. With `defined`,
-        a batch of one value a channel, which has no variance, is an error."""
+        """The batch's moments, over all processes where the adaptation is synchronised; [G, C] where the
+        batch is G groups. With `defined`, a batch of one value a channel, which has no variance, is an error."""
         if self._moments is None:
             self._moments = self._compute()
-        if defined and self._x.numel() <= self._x.shape[1] and self._moments.values <= 1:
+        if defined and self._moments.values <= 1 and (self._group is not None or self._x.numel() <= self._x.shape[1]):
             raise undefined_variance(self.layer, self._x)
         return self._moments
 
     def _compute(self) -> Moments:
         x = self._x
+        if self._group is not None:
+            return Moments(*kernels.group_moments(x, self._group), self._group * x[0, 0].numel(), self._group)
         values = x.numel() // x.shape[1]
         if x.shape[0] == 0:
             zeros = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
@@ -81,10 +91,17 @@ class Observation:
         """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
         return kernels.example_moments(self._x)
 
+    def for_examples(self, statistics: Statistics) -> Statistics:
+        """Statistics of groups, [G, C], as those of their examples, [N, C]; all others as they are."""
+        if self._group is None or statistics.mean.dim() == 1:
+            return statistics
+        wanted = (-1, self._group, -1)
+        return Statistics(*(t[:, None].expand(wanted).flatten(0, 1) for t in statistics))
+
     @property
     def batch_seen(self) -> Statistics | None:
-        """The batch's statistics if the strategy has asked for them."""
-        return None if self._moments is None else self._moments.statistics
+        """The batch's statistics if the strategy has asked for them and there is one batch."""
+        return None if self._moments is None or self._group is not None else self._moments.statistics
 
 
 def undefined_variance(layer: str, x: Tensor) -> AdaptationError:

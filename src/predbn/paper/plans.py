@@ -125,7 +125,9 @@ _CLICKS = Plan(
 _EPS_CLICKS = replace(
     _CLICKS, methods=("vanilla",), strategies=("batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]")
 )
-_SYNTHETIC_CLICKS = replace(_CLICKS, seeds=(0,))
+_SYNTHETIC_CLICKS = replace(
+    _CLICKS, strategies=("train", "batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]"), seeds=(0,)
+)
 
 PLANS = {
     plan.name: plan
@@ -210,7 +212,7 @@ PLANS = {
         ),
         PaperPlan(
             SYNTHETIC,
-            "as criteo, on synthetic rows, drawn once",
+            "as criteo, on synthetic rows, drawn once, also with a larger eps",
             _SYNTHETIC_CLICKS,
             replace(_SYNTHETIC_CLICKS, severities=(25, 95)),
             CRITEO,

@@ -28,6 +28,8 @@ class Strategy(ABC):
     """Whether a batch changes how later ones are normalised. Such a model cannot be exported."""
     varies: ClassVar[bool] = True
     """Whether statistics depend on the batch being predicted. Where they don't, they can be folded."""
+    works_in_groups: ClassVar[bool] = False
+    """Whether `statistics` may be asked for many batches at once: moments are [G, C] then, as may be the answer."""
 
     _by_name: ClassVar[dict[str, type[Strategy]]] = {}
 

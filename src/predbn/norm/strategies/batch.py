@@ -16,6 +16,7 @@ class Batch(Strategy):
     predicted (Nado et al. 2020). The variance is the biased one, as in training."""
 
     name: ClassVar[str] = "batch"
+    works_in_groups: ClassVar[bool] = True
 
     @property
     def uses_batch_alone(self) -> bool:

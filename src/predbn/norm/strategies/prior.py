@@ -22,6 +22,7 @@ class Prior(Strategy):
     """
 
     name: ClassVar[str] = "prior"
+    works_in_groups: ClassVar[bool] = True
     N: float = 16
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ class Train(Strategy):
     """
 
     name: ClassVar[str] = "train"
+    works_in_groups: ClassVar[bool] = True
     varies: ClassVar[bool] = False
 
     @property

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from predbn.cli import app
+from predbn.models import zoo
+
+
+def said(*arguments):
+    result = CliRunner().invoke(app, ["zoo", *arguments])
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_every_kind_has_a_row_with_its_mean():
+    accuracy = np.mean([zoo.card(f"resnet20-cifar10/batch/{seed}")["test"]["accuracy"] for seed in range(10)])
+    (row,) = [line for line in said().splitlines() if "resnet20-cifar10/batch/*" in line]
+    assert row.split()[1:3] == ["10", f"{100 * accuracy:.2f}"]
+    assert said().count("…") == 1, "nothing is cut off but the heading has its dots"
+
+
+@pytest.mark.parametrize("name", ["resnet20-cifar10/group/1", "zoo:resnet20-cifar10/group/1"])
+def test_a_card(name):
+    assert json.loads(said(name)) == zoo.card("resnet20-cifar10/group/1")
+
+
+def test_json_has_all_cards():
+    assert list(json.loads(said("--json"))) == zoo.names()
+
+
+def test_an_unknown_network_is_told():
+    result = CliRunner().invoke(app, ["zoo", "resnet20-cifar10/batch/77"])
+    assert "The zoo has no" in str(result.exception)
