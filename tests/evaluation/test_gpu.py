@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import Cell, EvaluationError, Plan, Split, SplitUnit
+from predbn.evaluation import Cell, EvaluationError, InProcess, Plan, Split, SplitUnit
 from predbn.evaluation.graphs import Desk, Graphed
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
@@ -76,3 +76,21 @@ def test_what_cannot_be_recorded_is_called():
     before = len(calls)
     assert torch.equal(graphed(images), images.float() * 2)
     assert len(calls) == before + 1
+
+
+def test_images_made_ahead_change_nothing_and_an_error_comes_where_it_belongs(monkeypatch):
+    models = {"t/0": tiny.classifier(0)}
+    names = ("jpeg_compression", "spatter", "gaussian_noise", "fog")
+    cells = (Cell("t/0", "vanilla", "batch", 50), Cell("t/0", "vanilla", "population", 32))
+    units = [SplitUnit(Split(name, 3), "shuffled", 1, cells) for name in names]
+
+    def job():
+        return Job(Plan(models="t/0", images=130), "cuda", sample("test"), models=models)
+
+    alone = job()
+    assert list(InProcess("cuda").run(job(), units)) == [alone.worker.do(unit) for unit in units]
+    monkeypatch.setattr("predbn.data.shifted.corrupt", lambda *a, **k: 1 / 0)
+    results = InProcess("cuda").run(job(), [SplitUnit(Split("clean", 0), "shuffled", 1, cells), units[0]])
+    next(results)
+    with pytest.raises(ZeroDivisionError):
+        next(results)

@@ -1,11 +1,13 @@
 """Against a slow and obvious reference: the whole split at once, corrupted, cut, predicted, measured."""
 
+import itertools
+
 import pytest
 import torch
 
 from predbn import metrics
 from predbn.data import sample
-from predbn.evaluation import Cell, EvaluationError, Fit, Plan, Split, SplitUnit
+from predbn.evaluation import Cell, EvaluationError, Fit, InProcess, Plan, Split, SplitUnit
 from predbn.evaluation.job import Job
 from predbn.evaluation.splits import positions
 from predbn.methods import Temperature, tune_eps
@@ -36,7 +38,7 @@ def logits_of(model, images, size, strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_rows_are_those_of_the_reference(strategy):
-    made = job(strategies=[strategy], batch_sizes=(1, 8, 32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
+    made = job(strategies=[strategy], batch_sizes=(1, 4, 32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
     (unit,) = made.split_units([], set())[:1]
     unit = SplitUnit(Split("fog", 4), "dirichlet:0.5", 3, unit.cells)
     rows = made.worker.do(unit).rows
@@ -130,3 +132,29 @@ def test_logits_that_are_not_finite_stop_the_unit_and_are_found():
 def test_other_precisions_need_a_gpu(precision):
     with pytest.raises(EvaluationError, match=f"precision {precision} needs a GPU"):
         job(precision=precision)
+
+
+class Eager:
+    """What makes blocks ahead on a GPU, without one: it makes the first at once, and remembers that it did."""
+
+    def __init__(self):
+        self.begun = 0
+
+    def begin(self, blocks):
+        self.begun += 1
+        made = blocks()
+        first = next(made, None)
+        return iter(()) if first is None else itertools.chain([first], made)
+
+
+def test_the_images_of_the_unit_to_come_are_begun_once_and_change_nothing():
+    made, alone = job(strategies=("batch", "population")), job(strategies=("batch", "population"))
+    cells = made.split_units([], set())[0].cells
+    units = [SplitUnit(Split(name, 2), "shuffled", 1, cells) for name in ("fog", "snow", "frost")]
+    made.worker.__dict__["_ahead"] = eager = Eager()
+    results = list(InProcess().run(made, units))
+    assert [result.rows for result in results] == [alone.worker.do(unit).rows for unit in units]
+    looks_ahead = 3 * sum(cell.strategy == "population" for cell in cells)
+    assert looks_ahead <= eager.begun - 3
+    made.worker.do(units[0], units[1])
+    assert made.worker.do(units[2]).rows == results[2].rows, "another unit than was announced"

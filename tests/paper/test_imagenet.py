@@ -97,9 +97,8 @@ def test_the_plans_are_the_papers_but_for_what_they_say():
     assert set(plans) == set(room.IMAGENET_PLANS)
     methods = plans[room.METHODS]
     assert (methods.batch_sizes, methods.ece_bins, methods.diagram_bins, methods.hits) == ((100,), 30, 100, True)
-    assert methods.images is None
-    assert "1,000 of the images" in PLANS[room.SIZES].what
-    assert plans[room.SIZES].images == 1000
+    assert all(plan.images is None for plan in plans.values())
+    assert plans[room.SIZES].severities == (5,)
     assert all(plans[name].batch_sizes == (500,) for name in (room.STATISTICS, room.MIXTURES))
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from predbn.shifts.workers import map_threads
+from predbn.shifts.workers import map_threads, threads_for
 
 
 def test_keeps_the_order_and_torchs_setting() -> None:
@@ -45,3 +45,13 @@ def test_works_after_a_fork() -> None:
     if child == 0:
         os._exit(0 if map_threads(abs, [-3, -4]) == [3, 4] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_no_more_threads_than_asked_for(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert len(set(map_threads(lambda _: threading.get_ident(), range(20), most=1))) == 1
+
+
+def test_small_pictures_pay_for_one_thread_and_large_ones_for_many():
+    assert threads_for(32, 32) == threads_for(64, 64) == 1
+    assert threads_for(224, 224) == 12

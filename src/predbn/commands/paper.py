@@ -79,6 +79,9 @@ def run_command(
         int | None, typer.Option(help="Use so many images of each split, for a trial; marked as quick results.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; looking inside is always fp32.")
+    ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
     """Compute what experiments need. It can be stopped at any moment and goes on where it was.
@@ -88,7 +91,7 @@ def run_command(
 
     Examples: predbn paper run C1 --quick
 
-    predbn paper run all --device cuda
+    predbn paper run all --device cuda --precision fp16
 
     predbn paper run I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
     """
@@ -108,6 +111,7 @@ def run_command(
                 name,
                 folders[name],
                 quick=quick,
+                precision=precision,
                 engine=engine,
                 progress=progress,
                 root=root,

@@ -6,6 +6,7 @@ Whatever the engine, results come to one place, the run, which alone writes them
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Protocol
 
 import torch
@@ -40,7 +41,7 @@ class InProcess:
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
         """The results, in the order of the units."""
-        return (job.worker.do(unit) for unit in units)
+        return (job.worker.do(unit, then) for unit, then in zip_longest(units, units[1:]))
 
 
 def check_device(device: str) -> None:

@@ -73,7 +73,7 @@ class Graphed:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._desk.pool):
+            with torch.cuda.graph(graph, pool=self._desk.pool, capture_error_mode="thread_local"):
                 result = self._function(place)
         except RuntimeError:
             self._recordable = False

@@ -20,8 +20,8 @@ from .settings import Setting
 
 __all__ = ["Lane", "share", "span_of"]
 
-_SMALL = 16
-"""Batches up to this size are predicted many at once."""
+_SMALL = {"cpu": 4, "cuda": 16}
+"""Batches up to this size are predicted many at once: from there on starting a pass costs less than grouping does."""
 _AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Values of pictures in such a pass: on a CPU, enough that starting it does not count; on a GPU, enough to fill it."""
 
@@ -29,9 +29,10 @@ _AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 24}
 def span_of(setting: Setting, batch_size: int, values: int, device: torch.device) -> int:
     """How many images of `values` each a pass takes: one batch, or where they are small and do not depend on each
     other, as many as it pays to predict together, each with its own statistics."""
-    if batch_size > _SMALL or not setting.strategy.works_in_groups:
+    kind = "cuda" if device.type == "cuda" else "cpu"
+    if batch_size > _SMALL[kind] or not setting.strategy.works_in_groups:
         return batch_size
-    return batch_size * max(1, _AT_ONCE["cuda" if device.type == "cuda" else "cpu"] // (values * batch_size))
+    return batch_size * max(1, _AT_ONCE[kind] // (values * batch_size))
 
 
 def share(model: AnyModel) -> AnyModel:

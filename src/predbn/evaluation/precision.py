@@ -13,6 +13,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import nn
 
+from predbn.models.kernels import accelerate_prediction
+
 from .errors import EvaluationError
 
 __all__ = ["PRECISIONS", "Precision", "casting", "check_precision", "numerics", "prepare"]
@@ -33,12 +35,14 @@ def check_precision(precision: Precision, device: torch.device | str) -> None:
 
 
 def prepare(model: M, precision: Precision) -> M:
-    """The model with the weights that autocast would cast at every call cast once, in the layout convolutions like."""
+    """The model with the weights that autocast would cast at every call cast once, in the layout convolutions like,
+    with faster convolutions where a half format has them."""
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if precision in _HALF:
         for module in model.modules():
             if type(module) in _CAST:
                 module.to(_HALF[precision])
+        accelerate_prediction(model)
     return model
 
 

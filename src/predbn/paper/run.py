@@ -50,6 +50,7 @@ def run_plan(
     folder: str | Path,
     *,
     quick: bool = False,
+    precision: str = "fp32",
     engine: Engine | None = None,
     progress: Progress | None = None,
     root: str | Path | None = None,
@@ -58,11 +59,13 @@ def run_plan(
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
-    `root` is the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights`
-    a file with those of ResNet-50 v1 (see `imagenet`). With `images` only so many of each split are used: a trial,
-    whose results are marked as quick ones.
+    `precision` is that of predictions. What looks into networks does so in single precision. `root` is the folder with
+    the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with ResNet-50 v1's
+    (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are marked as quick.
     """
     plan = PLANS[name].of(quick)
+    if name != INSIDE:
+        plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
     out = Path(folder) / name
@@ -78,7 +81,7 @@ def run_plan(
                 run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
         except NotMeasured as lack:
             return str(lack)
-        _mark(out, name, small)
+        _mark(out, name, small, precision)
         return None
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
@@ -87,15 +90,16 @@ def run_plan(
         plan = replace(plan, models=there)
         carry_out = look_inside if name == INSIDE else evaluate
         carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
-        _mark(out, name, small)
+        _mark(out, name, small, precision)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 
 
-def _mark(out: Path, name: str, quick: bool) -> None:
+def _mark(out: Path, name: str, quick: bool, precision: str) -> None:
     """Say on the run card what the run is for, and whether it is a quick one."""
     path = out / "card.json"
     card = json.loads(path.read_text(encoding="utf-8"))
-    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{' --quick' if quick else ''}"}
+    options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
+    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
     if quick:
         said["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
     part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from predbn.shifts.grey import to_grey
 from predbn.shifts.random import Draws
 from predbn.shifts.registry import register
 from predbn.shifts.separable import SMALL_SIDE
-from predbn.shifts.workers import map_threads
+from predbn.shifts.workers import map_threads, threads_for
 
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 
@@ -217,5 +217,5 @@ def jpeg_compression(x: Tensor, c: int, draws: Draws) -> Tensor:
         assert read is not None
         cv2.cvtColor(read, cv2.COLOR_BGR2RGB, dst=result[i])
 
-    map_threads(squeeze, range(len(batch)))
+    map_threads(squeeze, range(len(batch)), most=threads_for(*batch.shape[1:3]))
     return torch.from_numpy(result).to(x.device)

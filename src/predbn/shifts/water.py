@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.workers import map_threads
+from predbn.shifts.workers import map_threads, threads_for
 
 __all__ = ["droplets"]
 
@@ -29,13 +29,14 @@ def droplets(layer: Tensor) -> Tensor:
     depth = layer.mul(255).to(torch.int32).to(torch.uint8).cpu()
     relief = torch.empty(depth.shape, dtype=torch.uint8)
     given, made = depth.numpy(), relief.numpy()
-    step = max(1, len(given) // (4 * torch.get_num_threads()))
+    threads = threads_for(*given.shape[1:])
+    step = max(1, len(given) // (4 * min(threads, torch.get_num_threads())))
 
     def work(start: int) -> None:
         for one, result in zip(given[start : start + step], made[start : start + step], strict=True):
             _relief(one, result)
 
-    map_threads(work, range(0, len(given), step))
+    map_threads(work, range(0, len(given), step), most=threads)
     weight = depth.to(layer.device, torch.float32).mul_(relief.to(layer.device))
     return weight.div_(weight.flatten(1).amax(1).clamp_(min=1)[:, None, None])
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["map_threads"]
+__all__ = ["map_threads", "threads_for"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,10 +54,19 @@ def _pool(size: int) -> ThreadPoolExecutor:
         return _pools[key]
 
 
-def map_threads(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """[function(item) for item in items] on as many threads as torch may use; serially within one of them."""
+def map_threads(function: Callable[[T], R], items: Iterable[T], *, most: int | None = None) -> list[R]:
+    """[function(item) for item in items] on the threads torch may use, or `most`; serially within one of them."""
     work = list(items)
-    size = torch.get_num_threads()
+    size = torch.get_num_threads() if most is None else min(most, torch.get_num_threads())
     if len(work) < 2 or size < 2 or getattr(_here, "worker", False):
         return [function(item) for item in work]
     return list(_pool(size).map(function, work))
+
+
+def threads_for(height: int, width: int) -> int:
+    """How many threads pay for calls of OpenCV on pictures of that size.
+
+    Every call lets go of the interpreter and has to get it back. Where the call itself takes ten microseconds, many
+    threads spend their time waiting for each other: on 16 cores they need several times as long as one alone.
+    """
+    return max(1, height * width // 4096)

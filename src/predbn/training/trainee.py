@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from predbn.models.classifier import Classifier, Description
+from predbn.models.kernels import accelerate
 from predbn.models.preprocessing import SIGNED
 from predbn.models.resnet import resnet20
 
 from .augmentation import crop, draw, pad
-from .kernels import accelerate
 from .recipe import Recipe
 
 __all__ = ["Trainee", "TrainingSet"]

@@ -13,7 +13,7 @@ from predbn.report.panels import Panel, Variant
 from ..claims import Claim, Measurement
 from ..drawing import by_metric
 from ..experiment import Experiment
-from ..imagenet import RESNET50, SIZES
+from ..imagenet import METHODS, RESNET50, SIZES
 from ..measure import gain, share, signed
 from ..runs import Runs
 from ..series import METRICS, TOP, Series, paired
@@ -25,12 +25,10 @@ LARGEST = 500
 LOOKS = (Look("train BN", GREY, True), Look("prediction BN", HUES[0], False))
 
 
-def _of(strategy: str, size: int) -> Series:
-    label = "train BN" if strategy == "train" else f"batches of {size}"
-    return Series(label, SIZES, strategy, network=RESNET50, batch_size=size)
-
-
-TRAIN, HUNDRED, QUARTER, WHOLE = _of("train", LARGEST), _of("batch", 100), _of("batch", 250), _of("batch", LARGEST)
+TRAIN = Series("train BN", METHODS, "train", network=RESNET50)
+HUNDRED, QUARTER, WHOLE = (
+    Series(f"batches of {size}", SIZES, "batch", network=RESNET50, batch_size=size) for size in (100, 250, LARGEST)
+)
 
 
 def _strong(runs: Runs) -> list[Measurement]:
@@ -60,12 +58,11 @@ def _boxes(runs: Runs, metric: str) -> Variant:
 
 
 def _draw(runs: Runs) -> list[Panel]:
-    images = runs[SIZES].card["data"]["images"]
     return [
         by_metric(
             "batch-sizes",
             "Prediction batch sizes on ImageNet-C",
-            f"Boxes over the 19 corruptions at severity 5, on {images:,} images, for every size of a batch.",
+            "Boxes over the 19 corruptions at severity 5, for every size of the prediction batch.",
             lambda metric: _boxes(runs, metric),
             ("brier", "accuracy", "ece"),
         )
@@ -76,7 +73,7 @@ EXPERIMENT = Experiment(
     id="I2",
     figure="figure A7",
     title="prediction batch sizes on ImageNet-C",
-    plans=(SIZES,),
+    plans=(METHODS, SIZES),
     claims=(
         Claim(
             "I2.1",

@@ -120,5 +120,6 @@ class _Conv3x3(torch.autograd.Function):
 
 
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
-    """The convolution of x, half precision [N, C, H, W], with an fp32 filter [C', C, 3, 3], padded by one."""
+    """The convolution of x, half precision [N, C, H, W], with a filter [C', C, 3, 3] in x's precision or single,
+    padded by one."""
     return _Conv3x3.apply(x, weight)

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from predbn.models import resnet20
+from predbn.models.kernels import accelerate, accelerate_prediction
 from predbn.models.normalisation import NORMALISATIONS
 from predbn.models.resnet import ResNet
-from predbn.training.kernels import accelerate
 
 from .conftest import INTERPRETED
 
-module = import_module("predbn.training.kernels.accelerate")
+module = import_module("predbn.models.kernels.accelerate")
 on_cpu = pytest.mark.skipif(INTERPRETED, reason="needs no interpreter")
 
 
@@ -103,3 +103,29 @@ def test_a_step_of_the_whole_network(bench, norm, monkeypatch):
     exact = gradient(plain, half=False)
     away = [((gradient(network, half=not INTERPRETED) - exact).norm() / exact.norm()) for network in (plain, fast)]
     assert away[1] < (1e-3 if INTERPRETED else 2 * away[0])
+
+
+@on_cpu
+def test_what_is_replaced_for_prediction():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    network = accelerate_prediction(resnet20().eval())
+    fast = {name for name, layer in network.named_modules() if "_conv_forward" in layer.__dict__}
+    assert fast == {f"layer1.{block}.conv{c}" for block in (0, 1, 2) for c in (1, 2)}
+    assert not any(hasattr(m, "fused") for m in network.modules())
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(network(x), copy.deepcopy(network)(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("images", [1, 7, 500])
+def test_prediction_with_the_kernels_is_prediction_without(dtype, images):
+    """As far from single precision as half precision is without them."""
+    plain = resnet20().cuda().eval().to(memory_format=torch.channels_last)
+    fast = accelerate_prediction(copy.deepcopy(plain))
+    x = torch.randn(images, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        exact = plain(x)
+        with torch.autocast("cuda", dtype):
+            away = [(network(x).float() - exact).norm() / exact.norm() for network in (plain, fast)]
+    assert away[1] < 2 * away[0] + 1e-6

@@ -13,7 +13,7 @@ LAYERS = {
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 @pytest.mark.parametrize("shape", [(3, 16, 8, 8), (2, 64, 4, 4), (1, 32, 16, 2)])
 def test_against_pytorch(bench, ending, make, shape):
-    from predbn.training.kernels.image_norm import image_norm
+    from predbn.models.kernels.image_norm import image_norm
 
     relu, end, add = ending
     x, shortcut, layer = bench.map(*shape), bench.map(*shape), make(shape[1]).to(bench.device)

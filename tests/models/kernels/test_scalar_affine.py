@@ -7,7 +7,7 @@ import torch
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("shape", [(3, 16, 8, 8), (5, 32, 9, 7)])
 def test_against_pytorch(bench, ending, scaled, shape):
-    from predbn.training.kernels.scalar_affine import scalar_affine
+    from predbn.models.kernels.scalar_affine import scalar_affine
 
     relu, end, add = ending
     x, shortcut = bench.map(*shape), bench.map(*shape)

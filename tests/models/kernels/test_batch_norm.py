@@ -9,7 +9,7 @@ from torch import nn
 
 @pytest.mark.parametrize("shape", [(3, 16, 8, 8), (5, 64, 4, 3), (3, 32, 20, 20)])
 def test_against_pytorch(bench, ending, shape):
-    from predbn.training.kernels.batch_norm import batch_norm
+    from predbn.models.kernels.batch_norm import batch_norm
 
     relu, end, add = ending
     x, shortcut = bench.map(*shape), bench.map(*shape)
@@ -29,7 +29,7 @@ def test_against_pytorch(bench, ending, shape):
 
 
 def test_the_same_bits_every_time(bench):
-    from predbn.training.kernels.batch_norm import batch_norm
+    from predbn.models.kernels.batch_norm import batch_norm
 
     x, layer = bench.map(9, 16, 12, 12), nn.BatchNorm2d(16).to(bench.device)
     rounds = []
