@@ -78,7 +78,7 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
     assert [panel.name for panel in EXPERIMENTS["K1"].draw(runs)] == [REAL]
     beside = Runs(tmp_path / "results" / "cifar10")
     assert beside.measured == [REAL, LATER, LARGER_EPS]
-    assert beside.folders == [tmp_path / "results" / "cifar10", results]
+    assert beside.folders[:2] == [tmp_path / "results" / "cifar10", results]
 
 
 def test_intervals_are_around_the_values(root, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from predbn.paper import EXPERIMENTS, PaperError, Verdict, verify
 from predbn.paper.verify import as_data, summary
 
-MEASURABLE = [experiment for experiment in EXPERIMENTS.values() if experiment.plans]
+MEASURABLE = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
 
 
 @pytest.mark.parametrize("experiment", MEASURABLE, ids=lambda experiment: experiment.id)
@@ -43,9 +43,9 @@ def test_without_results_everything_is_not_measured_and_says_why(nothing):
 
 
 def test_imagenet_has_a_place(as_the_paper):
-    found = verify(as_the_paper, ["i1"])
-    assert [experiment.id for experiment in found] == ["I1"]
-    assert all(finding.why.startswith("there are no results on") for (finding,) in found.values())
+    found = verify(as_the_paper, ["i1", "I5"])
+    assert [experiment.id for experiment in found] == ["I1", "I5"]
+    assert all(finding.why for findings in found.values() for finding in findings)
 
 
 def test_an_unknown_id_is_refused(as_the_paper):

@@ -20,6 +20,7 @@ from predbn.evaluation import Plan, Setting
 from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
 from predbn.paper.clicks import NETWORK as CLICKS
+from predbn.paper.imagenet import IMAGENET
 from predbn.paper.inside import HISTOGRAMS, SPECTRA
 from predbn.paper.networks import WITH_BATCH_NORM
 from predbn.paper.plans import CRITEO, INSIDE, PaperPlan
@@ -117,7 +118,7 @@ class World:
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
-            if plan.name not in skip:
+            if plan.home != IMAGENET and plan.name not in skip:
                 self._write(folder / plan.name, plan, quick)
         return folder
 

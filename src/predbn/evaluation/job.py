@@ -12,6 +12,7 @@ import torch
 
 from predbn.data import Images
 from predbn.data.criteo import Rows
+from predbn.data.decoded import Report
 from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .errors import EvaluationError
@@ -23,7 +24,7 @@ from .source import AnyData, Source, open_images, open_source
 from .splits import resolve
 from .tabular import is_tabular, open_randomised, open_rows
 from .units import Cell, Fit, FitUnit, SplitUnit
-from .worker import Worker
+from .worker import Worker, settings_of
 
 __all__ = ["Job"]
 
@@ -33,7 +34,7 @@ class Job:
     """What travels to where units are done: the plan and the device, or things in memory in place of their names.
 
     `data`, `validation` and `models` (by name) stand in for what the plan names; an engine of several processes
-    pickles them.
+    pickles them. `report` gets how many pictures of a folder are decoded, and of how many; it does not travel.
     """
 
     plan: Plan
@@ -42,13 +43,15 @@ class Job:
     validation: Images | Rows | None = None
     models: Mapping[str, AnyModel] = field(default_factory=dict)
     room: int = ROOM
+    report: Report | None = None
 
     def __post_init__(self) -> None:
         check_precision(self.plan.precision, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """What was opened stays in its process."""
-        return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
+        known = set(self.__dataclass_fields__) - {"report"}
+        return {name: value for name, value in self.__dict__.items() if name in known}
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
@@ -69,7 +72,8 @@ class Job:
         if data is None and is_tabular(self.plan.data):
             data = open_randomised(self.plan.data, self._largest_batch)
         if data is None:
-            data = open_source(self.plan.data, self.plan.clean, preprocessing=self._preprocessing())
+            plan, framed = self.plan, self._preprocessing()
+            data = open_source(plan.data, plan.clean, preprocessing=framed, report=self.report)
         return Source(data, images=self.plan.images, device=self.device)
 
     @cached_property
@@ -84,26 +88,33 @@ class Job:
             if is_tabular(plan.validation_data):
                 validation = open_rows(plan.validation_data, "validation")
             else:
-                validation = open_images(plan.validation_data, "validation", preprocessing=self._preprocessing())
-        return Worker(
-            self.source, self._shelf, self.members, validation=validation, precision=plan.precision, bins=plan.bins
-        )
+                framed = self._preprocessing()
+                validation = open_images(plan.validation_data, "validation", preprocessing=framed, report=self.report)
+        shelf = self._shelf(self.source.classes)
+        return Worker(self.source, shelf, self.members, validation=validation, **settings_of(plan))
 
     @property
     def _largest_batch(self) -> int:
         return max((size for size in self.plan.batch_sizes if size != "all"), default=500)
 
-    @cached_property
-    def _shelf(self) -> Shelf:
+    def _shelf(self, classes: tuple[str, ...] = ()) -> Shelf:
         members = {
             member.name: member for model in self.plan.models if not self._given(model) for member in model.members()
         }
-        return Shelf(members, device=self.device, precision=self.plan.precision, given=self.models, room=self.room)
+        return Shelf(
+            members,
+            device=self.device,
+            precision=self.plan.precision,
+            given=self.models,
+            room=self.room,
+            classes=classes,
+        )
 
     def _preprocessing(self) -> Preprocessing:
         """How the models want pictures framed: all alike, since they are decoded once."""
         names = [members[0] for members in self.members.values()]
-        found = {name: _pictures(name, self._shelf.original(name)) for name in names}
+        shelf = self._shelf()
+        found = {name: _pictures(name, shelf.original(name)) for name in names}
         first = found[names[0]]
         for name, other in found.items():
             if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
@@ -129,7 +140,8 @@ class Job:
             "ensembles": {name: members for name, members in self.members.items() if len(members) > 1},
             "precision": self.plan.precision,
             "device": torch.device(self.device).type,
-            "bins": self.plan.bins,
+            "bins": self.plan.ece_bins,
+            "diagram_bins": self.plan.diagram_bins or self.plan.ece_bins,
         }
         if worker.validation is not None:
             known = worker.validation

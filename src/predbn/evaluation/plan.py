@@ -11,6 +11,7 @@ from predbn import methods
 from predbn.models import Preprocessing, expand
 
 from .errors import EvaluationError
+from .imagenet_data import check_imagenet, is_imagenet
 from .precision import PRECISIONS, Precision
 from .settings import Setting
 from .splits import check_order, check_severities, check_shift, severities_of
@@ -51,9 +52,10 @@ class Plan:
     """models × methods × strategies × splits × prediction batch sizes × stream orders × seeds.
 
     models       references, or `Model`s; a pattern is measured member by member and as an ensemble
-    data         "sample" (in the package), "cifar10" or "cifar10:PATH", or a folder: images.npy beside labels.npy,
-                 one folder a class, CIFAR-10-C or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows;
-                 "criteo:FOLDER#all" for a folder that is a test set of its own)
+    data         "sample" (in the package), "cifar10" or "cifar10:PATH"; "imagenet:PATH", also with -v2, -a, -r, and -c
+                 for the published corruptions; a folder: images.npy beside labels.npy, one folder a class, CIFAR-10-C
+                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows; "criteo:FOLDER#all" for a folder that
+                 is a test set of its own)
     clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not come with them
     validation   data for what is fitted (temperatures, eps=tuned); that of "sample" and "cifar10" unless given
     methods      "vanilla", "temperature", "ensemble"
@@ -66,7 +68,9 @@ class Plan:
     seeds        what corruptions, mixtures and orders are drawn from
     images       how many images of a split; all of them unless given
     precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
-    bins         of the ECE and the reliability diagrams
+    bins         of the ECE; as in the paper unless given: 30 for ImageNet, 10 for other data
+    diagram_bins of the reliability diagrams; those of the ECE unless given
+    hits         whether to keep which images were predicted right, a bit each: for intervals over images
 
     The default order is a shuffled one because many data sets are stored class by class, and the statistics of a
     batch of one class are those of that class.
@@ -85,7 +89,9 @@ class Plan:
     seeds: tuple[int, ...] = (0,)
     images: int | None = None
     precision: Precision = "fp32"
-    bins: int = 10
+    bins: int | None = None
+    diagram_bins: int | None = None
+    hits: bool = False
 
     def __post_init__(self) -> None:
         models = (
@@ -122,12 +128,20 @@ class Plan:
         for size in self.batch_sizes:
             if size != "all" and not (_is_whole(size) and size >= 1):
                 raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
-        for name in ("images", "bins"):
+        if not isinstance(self.hits, bool):
+            raise EvaluationError(f"the plan's hits is {self.hits!r}, but it must be true or false.")
+        check_imagenet(self.data)
+        for name in ("images", "bins", "diagram_bins"):
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and value >= 1):
                 raise EvaluationError(f"the plan's {name} is {value!r}, but it must be a whole number, 1 or more.")
         if self.precision not in PRECISIONS:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
+
+    @property
+    def ece_bins(self) -> int:
+        """The bins of the ECE: those given, or the paper's."""
+        return self.bins or (30 if is_imagenet(self.data) else 10)
 
     @property
     def is_fitted(self) -> bool:

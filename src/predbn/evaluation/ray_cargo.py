@@ -28,7 +28,7 @@ from .job import Job
 from .plan import Plan
 from .shelf import Shelf
 from .source import AnyData, Source
-from .worker import Worker
+from .worker import Worker, settings_of
 
 __all__ = ["Cargo", "stow"]
 
@@ -51,8 +51,7 @@ class Cargo:
             Shelf({}, device=device, precision=self.plan.precision, given=_Fetched(self.models), room=self.room),
             self.members,
             validation=self.validation,
-            precision=self.plan.precision,
-            bins=self.plan.bins,
+            **settings_of(self.plan),
         )
 
 

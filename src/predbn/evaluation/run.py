@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def evaluate(
     in memory that stand in for what the plan names.
     """
     engine = engine or InProcess()
-    job = Job(plan, engine.device, data, validation, dict(models or {}))
+    told = None if progress is None else partial(_tell_decoded, progress)
+    job = Job(plan, engine.device, data, validation, dict(models or {}), report=told)
     store = Store(out)
     context = json.loads(json.dumps(job.context()))
     with store.writing():
@@ -61,6 +63,10 @@ def evaluate(
         store.merge()
         store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
     return Results.load(out)
+
+
+def _tell_decoded(progress: Progress, done: int, total: int) -> None:
+    progress(done, total, "pictures decoded")
 
 
 def _hardware(engine: Engine) -> dict[str, Any]:

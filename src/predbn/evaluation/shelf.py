@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 
 from predbn import models
-from predbn.models import AnyModel
+from predbn.models import AnyModel, Classifier, restrict
 
 from .errors import EvaluationError
 from .graphs import Desk
+from .imagenet_data import mask_for
 from .lane import Lane, span_of
 from .plan import Model
 from .precision import Precision, prepare
@@ -39,7 +40,8 @@ class Shelf:
     """Loads models when they are asked for and lets the longest unused go when there is no room.
 
     Memory is therefore bounded whatever the number of models. A model that is let go takes its lanes with it; what
-    their strategies remember is kept and given back.
+    their strategies remember is kept and given back. For data with some of ImageNet's `classes`, of a model with all
+    of them only the logits of these count.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Shelf:
         precision: Precision = "fp32",
         given: Mapping[str, AnyModel] | None = None,
         room: int = ROOM,
+        classes: tuple[str, ...] = (),
     ) -> None:
+        self._mask = mask_for(classes)
         self._members, self._given, self._room = dict(members), given or {}, room
         self._device, self._precision = torch.device(device), precision
         self._models: OrderedDict[str, AnyModel] = OrderedDict()
@@ -68,9 +72,14 @@ class Shelf:
     def original(self, name: str) -> AnyModel:
         """The model as it was given or is loaded, neither prepared nor kept."""
         if name in self._given:
-            return self._given[name].eval()
-        member = self._members[name]
-        return models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+            found = self._given[name].eval()
+        else:
+            member = self._members[name]
+            found = models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+        mask = self._mask
+        if mask is not None and isinstance(found, Classifier) and found.description.classes == mask.total:
+            return restrict(found, mask)
+        return found
 
     def model(self, name: str) -> AnyModel:
         """The model, in the plan's precision, on the device."""

@@ -10,14 +10,28 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from predbn.data import Batch, Cifar10C, Corrupted, ImageNetC, Images, Shifted, cifar10, from_folder, from_npy, sample
+from predbn.data import (
+    Batch,
+    Cifar10C,
+    Corrupted,
+    ImageNetC,
+    Images,
+    Shifted,
+    cifar10,
+    from_folder,
+    from_npy,
+    sample,
+    wnids,
+)
 from predbn.data.batch import pick
 from predbn.data.criteo import Randomised, Rows
+from predbn.data.decoded import Report
 from predbn.data.images import sha256_of
 from predbn.models import Preprocessing
 from predbn.shifts.random import Draws
 
 from .errors import EvaluationError
+from .imagenet_data import framing_of, is_imagenet, open_imagenet, open_published
 from .rebatch import AnyBatch
 from .splits import Split, mixed_kinds, positions
 
@@ -57,6 +71,8 @@ class Source:
     def describe(self) -> dict[str, Any]:
         """What the data is, for the run card: number, classes, and sums by which to know it again."""
         known = {"name": self.name, "images": len(self), "of": len(self.labels), "classes": len(self.classes)}
+        if self.classes == wnids():
+            known["benchmark"] = "ImageNet"
         if isinstance(self._shifted, Randomised):
             known["rows"] = known.pop("images")
             kind = f"randomised on the fly, columns for {self._shifted.block} rows at once"
@@ -93,7 +109,8 @@ class Source:
         return self._shifted if held is None else Corrupted(held, seed=seed)
 
     def hold(self) -> Images | Randomised | None:
-        """What is shifted when it is asked for, on the device where it fits; None where splits are published."""
+        """What is shifted when it is asked for, on the device from now on if it fits there; None where splits are
+        published."""
         if self._held is None and (self._clean is not None or isinstance(self._shifted, Randomised)):
             whole: Images | Randomised = self._shifted if self._clean is None else self._clean  # type: ignore[assignment]
             size = whole.images.nbytes if isinstance(whole, Images) else len(whole) * _BYTES_A_ROW
@@ -127,35 +144,46 @@ def _shifted(data: AnyData) -> Shifted | Randomised:
 
 
 def open_source(
-    reference: str, clean: str | None = None, *, preprocessing: Preprocessing | None = None
+    reference: str,
+    clean: str | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    report: Report | None = None,
 ) -> Images | Shifted:
-    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them."""
+    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them; `report` gets
+    how many of them are decoded, and of how many."""
     root = Path(reference).expanduser()
+    if reference.startswith("imagenet-c:"):
+        return open_published(reference, clean, preprocessing)
     if _is_named(reference) or not root.exists() or (root / "images.npy").exists():
-        return open_images(reference, "test", preprocessing=preprocessing)
+        return open_images(reference, "test", preprocessing=preprocessing, report=report)
     if (root / "labels.npy").exists():
         return Cifar10C(root, clean=None if clean is None else open_images(clean, "test"))
     if any((folder / "1").is_dir() for folder in root.glob("*")):
-        return ImageNetC(root, clean=clean)
-    return open_images(reference, "test", preprocessing=preprocessing)
+        return ImageNetC(root, clean=clean, **framing_of(preprocessing))
+    return open_images(reference, "test", preprocessing=preprocessing, report=report)
 
 
-def open_images(reference: str, part: str, *, preprocessing: Preprocessing | None = None) -> Images:
+def open_images(
+    reference: str, part: str, *, preprocessing: Preprocessing | None = None, report: Report | None = None
+) -> Images:
     """Labelled images by reference; `part` ("test" or "validation") is for the data sets that have parts."""
     kind, _, path = reference.partition(":")
     if reference == "sample":
         return sample(part)  # type: ignore[arg-type]
     if kind == "cifar10":
         return cifar10(part, path or None)  # type: ignore[arg-type]
+    if is_imagenet(reference):
+        return open_imagenet(reference, preprocessing, report)
     root = Path(reference).expanduser()
     if not root.exists():
-        raise EvaluationError(f"data {reference!r} is neither sample, cifar10, cifar10:PATH nor a folder that exists.")
+        raise EvaluationError(
+            f"data {reference!r} is neither sample, cifar10, cifar10:PATH, imagenet:PATH nor a folder that exists."
+        )
     if (root / "images.npy").exists():
         return from_npy(root)
-    if preprocessing is None:
-        return from_folder(root)
-    return from_folder(root, preprocessing.size, resize=preprocessing.resize, interpolation=preprocessing.interpolation)
+    return from_folder(root, report=report, **framing_of(preprocessing))
 
 
 def _is_named(reference: str) -> bool:
-    return reference.partition(":")[0] in ("sample", "cifar10")
+    return reference.partition(":")[0] in ("sample", "cifar10") or is_imagenet(reference)

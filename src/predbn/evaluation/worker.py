@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ from predbn.shifts import orders
 from .ahead import Ahead
 from .cores import each_on_one_core
 from .errors import EvaluationError
-from .plan import is_ensemble, needs_fit
+from .hits import Hits
+from .plan import Plan, is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
 from .rebatch import AnyBatch, Rebatcher, block_size
@@ -29,7 +31,7 @@ from .shelf import LaneKey, Shelf
 from .source import Source
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "settings_of"]
 
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
@@ -49,15 +51,21 @@ class _Task(NamedTuple):
     method: Method
     scores: Scores
     ranking: ScoreHistogram | None
+    hits: Hits | None
 
-    def see(self, logs: Tensor, labels: Tensor) -> None:
-        self.scores.update(logs.exp(), labels, log_probabilities=logs)
+    def see(self, logs: Tensor, labels: Tensor, index: Tensor) -> None:
+        probabilities = logs.exp()
+        self.scores.update(probabilities, labels, log_probabilities=logs)
         if self.ranking is not None:
             self.ranking.update(((logs[:, 1] - logs[:, 0]).double() / _SPREAD).sigmoid(), labels)
+        if self.hits is not None:
+            self.hits.update(probabilities, labels, index)
 
-    def metrics(self) -> dict[str, float]:
+    def row(self, unit: SplitUnit) -> Row:
         found = self.scores.compute()
-        return found if self.ranking is None else {**found, "auc": self.ranking.auc()}
+        metrics = found if self.ranking is None else {**found, "auc": self.ranking.auc()}
+        hits = None if self.hits is None else self.hits.pack()
+        return Row(self.cell, unit.split, unit.order, unit.seed, metrics, self.scores.reliability().rows(), hits)
 
 
 class _Begun(NamedTuple):
@@ -82,9 +90,12 @@ class Worker:
         validation: Images | Rows | None = None,
         precision: Precision = "fp32",
         bins: int = 10,
+        diagram_bins: int | None = None,
+        hits: bool = False,
     ) -> None:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
         self.precision, self.bins, self.device = precision, bins, source.device
+        self.diagram_bins, self.hits = diagram_bins, hits
         self._begun: _Begun | None = None
 
     def do(self, unit: Unit, then: Unit | None = None) -> UnitResult:
@@ -126,10 +137,7 @@ class Worker:
             self._score(tasks, spans, {span: each.push(block) for span, each in rebatchers.items()}, watch)
         self._score(tasks, spans, {span: [*each.flush()] for span, each in rebatchers.items()}, watch)
         watch.check()
-        return [
-            Row(task.cell, unit.split, unit.order, unit.seed, task.metrics(), task.scores.reliability().rows())
-            for task in tasks
-        ]
+        return [task.row(unit) for task in tasks]
 
     def _task(self, cell: Cell, fits: Sequence[Fit]) -> _Task:
         fitted = {
@@ -147,8 +155,9 @@ class Worker:
         classes = self.shelf.model(members[0]).description.classes
         span = self.shelf.span(lanes[0])
         ranking = ScoreHistogram() if self.source.is_tabular else None
-        scores = Scores(classes, bins=self.bins)
-        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), scores, ranking)
+        scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
+        hits = Hits() if self.hits else None
+        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), scores, ranking, hits)
 
     def _block(self, lanes: Sequence[LaneKey], spans: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
@@ -169,7 +178,7 @@ class Worker:
         for task in tasks:
             if task.span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.see(logs, labels[task.span])
+                task.see(logs, labels[task.span], index[task.span])
 
     def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
@@ -186,18 +195,25 @@ class Worker:
                 0
             ]
         else:
-            key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
-            span = self.shelf.span(key)
-            batches: list[AnyBatch] = list(images.batches(span, order=order, device=self.device))
-            begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
-            logits = predict(self.shelf, [key], {span: batches})[key]
-            watch = Watch(f"validation data {images.name}")
-            watch.see(unit.model, logits, self._index(batches))
-            watch.check()
-            labels = torch.cat([batch.labels for batch in batches])
-            fit = partial(Temperature.fit, labels=labels.cpu())
-            value = each_on_one_core(fit, [logits.float().cpu()])[0].value
+            value = self._temperature(unit, images, order)
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
+
+    def _temperature(self, unit: FitUnit, images: Images | Rows, order: Order) -> float:
+        """Some batches at a time: only the logits are kept."""
+        key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
+        span = self.shelf.span(key)
+        batches = _Batches(images, order, span, self)
+        begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
+        watch = Watch("the validation data")
+        logits, labels, stream = [], [], iter(batches)
+        while several := list(islice(stream, -(-self._block([key], [span]) // span))):
+            found = predict(self.shelf, [key], {span: several})[key]
+            watch.see(unit.model, found, self._index(several))
+            logits.append(found.float().cpu())
+            labels += [batch.labels.cpu() for batch in several]
+        watch.check()
+        fit = partial(Temperature.fit, labels=torch.cat(labels))
+        return each_on_one_core(fit, [torch.cat(logits)])[0].value
 
     def _tuned(self, unit: FitUnit, batches: _Batches) -> float | None:
         setting = Setting.parse(unit.strategy)
@@ -210,6 +226,16 @@ class Worker:
                 bins=self.bins,
             )
         return choice.eps
+
+
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """What of a plan a worker has to know beside its data and its models."""
+    return {
+        "precision": plan.precision,
+        "bins": plan.ece_bins,
+        "diagram_bins": plan.diagram_bins,
+        "hits": plan.hits,
+    }
 
 
 class _Batches:

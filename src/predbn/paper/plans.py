@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from predbn.evaluation import Model, Plan
 
 from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
+from .imagenet import IMAGENET, IMAGENET_PLANS
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
 __all__ = ["BATCH_SIZES", "CRITEO", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
@@ -216,5 +217,6 @@ PLANS = {
             replace(_SYNTHETIC_CLICKS, severities=(25, 95)),
             CRITEO,
         ),
+        *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_PLANS.items()),
     )
 }
