@@ -37,7 +37,7 @@ LARGER_EPS = "criteo-eps"
 NETWORK = "criteo-mlp"
 RESAMPLES = "resamples.parquet"
 
-_QUICK_ROWS, _QUICK_SEEDS = 20_000, (0, 1, 2)
+_QUICK_ROWS, _QUICK_SEEDS = 8_000, (0, 1, 2)
 _QUICK_RECIPE = CriteoRecipe(
     epochs=3, batch_size=256, norm_momentum=0.1, sizes=CriteoSizes(widths=(64, 32)).limited(buckets=500, dimensions=8)
 )

@@ -149,7 +149,7 @@ PLANS = {
             "strategies",
             "frozen statistics, those of the batch in the last layer alone, and a larger eps, on every split",
             _STRATEGIES,
-            _small(_STRATEGIES, models=_models(f"{WITH_BATCH_NORM}/0")),
+            _small(_STRATEGIES, models=_models(f"{WITH_BATCH_NORM}/0"), images=QUICK_IMAGES // 2),
         ),
         PaperPlan(
             "mixtures",
@@ -167,13 +167,17 @@ PLANS = {
             "normalisations",
             "networks with instance, layer and group normalisation, each with two eps, and with none (Fixup)",
             _NORMALISATIONS,
-            _small(_NORMALISATIONS, models=_models(*(name for name in _OTHERS if name.endswith("/0")))),
+            _small(
+                _NORMALISATIONS,
+                models=_models(*(name for name in _OTHERS if name.endswith("/0"))),
+                images=QUICK_IMAGES // 2,
+            ),
         ),
         PaperPlan(
             "one-layer",
             "networks whose one batch norm stands before the final linear layer",
             _ONE_LAYER,
-            _small(_ONE_LAYER, models=_models(f"{ONE_LAYER}/0")),
+            _small(_ONE_LAYER, models=_models(f"{ONE_LAYER}/0"), images=QUICK_IMAGES // 2),
         ),
         PaperPlan(
             INSIDE,
