@@ -30,6 +30,9 @@ from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
 __all__ = ["Worker"]
 
+CALIBRATION_IMAGES = 5000
+_CALIBRATION_BATCH = 500
+
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
 
@@ -70,6 +73,8 @@ class Worker:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
         self.precision, self.bins, self.device = precision, bins, source.device
         self._begun: _Begun | None = None
+        if validation is not None:
+            shelf.calibration = self._calibration
 
     def do(self, unit: Unit, then: Unit | None = None) -> UnitResult:
         """The result of a unit. On a GPU the images of `then`, the unit to come, are begun before it is finished."""
@@ -152,6 +157,13 @@ class Worker:
             if task.span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
                 task.scores.update(logs.exp(), labels[task.span], log_probabilities=logs)
+
+    def _calibration(self, values: int) -> Iterator[Tensor]:
+        """Clean images to calibrate on: validation images, shuffled, without their labels."""
+        assert self.validation is not None
+        order = orders.shuffled(len(self.validation), seed=0)[:CALIBRATION_IMAGES]
+        size = max(1, min(_CALIBRATION_BATCH, _AT_ONCE["cuda"] // values))
+        return (batch.images for batch in self.validation.batches(size, order=order, device=self.device))
 
     def _index(self, batches: list[Batch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
