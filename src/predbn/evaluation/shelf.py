@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -19,7 +20,7 @@ from .errors import EvaluationError
 from .graphs import Desk
 from .lane import Lane, share, span_of
 from .plan import Model
-from .precision import Precision, casting, numerics, prepare
+from .precision import Precision, casting, prepare
 from .settings import Setting
 
 __all__ = ["LaneKey", "Shelf", "check_classes"]
@@ -64,6 +65,7 @@ class Shelf:
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
         self._calibrated: dict[str, Classifier] = {}
+        self._calibrating = threading.RLock()
         self.calibration: Calibration | None = None
 
     @cached_property
@@ -109,11 +111,12 @@ class Shelf:
         """The model with what its layers look like on clean data, looked at once for all its lanes."""
         if self.calibration is None:
             raise EvaluationError("there is no validation data to calibrate on: name some with --validation.")
-        if name not in self._calibrated:
-            model = share(self.model(name))
-            with numerics(self._precision), casting(self._precision, self._device):
-                self._calibrated[name] = calibrate(model, self.calibration(self._values[name]))
-        return self._calibrated[name]
+        with self._calibrating:
+            if name not in self._calibrated:
+                images = self.calibration(self._values[name])
+                with casting(self._precision, self._device):
+                    self._calibrated[name] = calibrate(share(self.model(name)), images)
+            return self._calibrated[name]
 
     def span(self, key: LaneKey) -> int:
         """How many images the lane wants at a time."""
