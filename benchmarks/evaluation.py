@@ -9,8 +9,14 @@ time, which other work on the machine disturbs less.
 On a GPU: all 95 splits of CIFAR-10-C, 10,000 images each, corrupted on the fly, under train and batch, for ten networks
 and their ensemble, in prediction batches of 500; by the clock, everything counted but the imports and the data set.
 
+At 224 pixels, with --pixels 224: one split of ImageNet's size from a decoded cache, clean and under contrast, with
+ResNet-50 under train and batch in batches of 100, against the bare forward passes of the same two on batches that lie
+on the device already. Pixels and weights are random, which the time does not depend on.
+
     python benchmarks/evaluation.py                    # writes results/evaluation-cpu.json
     python benchmarks/evaluation.py --device cuda      # writes results/evaluation-cuda.json; see `predbn data cifar10`
+    python benchmarks/evaluation.py --pixels 224 --device cuda          # writes results/evaluation-224-cuda.json
+    python benchmarks/evaluation.py --pixels 224 --images 8 --batch 4   # a trial on a CPU
     python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the documents
 """
 
@@ -25,16 +31,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from predbn import shifts
-from predbn.data import Batch, Corrupted, Images, cifar10, sample
+from predbn.data import Batch, Corrupted, Images, cifar10, sample, wnids
 from predbn.data.batch import positions_of
-from predbn.evaluation import InProcess, Plan, evaluate
+from predbn.evaluation import InProcess, Plan, Unit, evaluate
 from predbn.evaluation.cores import each_on_one_core
 from predbn.evaluation.job import Job
+from predbn.evaluation.precision import numerics
 from predbn.evaluation.shelf import LaneKey
 from predbn.evaluation.store import Store
+from predbn.models import Classifier
+from predbn.models.architectures import find
+from predbn.models.classifier import Description
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = shifts.names("all")
@@ -136,6 +147,78 @@ def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
     }
 
 
+def at_224(device: str, images: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
+    """Images a second of a whole evaluation, and of its forward passes alone; the fastest round of each counts."""
+    if device == "cpu":
+        precision = "fp32"
+    plan = Plan(
+        models="resnet50-v1",  # type: ignore[arg-type]
+        data="imagenet:random",
+        shifts=("clean", "contrast"),
+        severities=(3,),
+        batch_sizes=(batch,),
+        precision=precision,  # type: ignore[arg-type]
+    )
+    entry = find("resnet50-v1")
+    network = Classifier(entry.build(), Description(entry.name, entry.classes, entry.preprocessing)).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        data = _cache(Path(folder) / "decoded.npy", images)
+        job = Job(plan, device, data, models={entry.name: network})
+        clean, contrast = job.split_units([], set())
+        shelf = job.worker.shelf
+        lanes = [shelf.lane(LaneKey(entry.name, strategy, batch, None)) for strategy in plan.strategies]
+        held = [each.images for each in data.batches(batch, device=device)]
+
+        def bare() -> None:
+            with numerics(plan.precision):
+                for piece in held:
+                    if device == "cpu":
+                        each_on_one_core(lambda lane, piece=piece: lane.logits(piece), lanes)
+                    else:
+                        for lane in lanes:
+                            lane.logits(piece)
+                        shelf.desk.clear()
+            _wait(device)
+
+        def whole(unit: Unit) -> None:
+            with tempfile.TemporaryDirectory() as out:
+                store = Store(out)
+                with store.writing():
+                    store.add(job.worker.do(unit))
+            _wait(device)
+
+        ways = {"forward passes": bare, "clean": lambda: whole(clean), "contrast": lambda: whole(contrast)}
+        best = dict.fromkeys(ways, float("inf"))
+        for turn in range(rounds + 1):
+            for name, way in ways.items():
+                seconds = timed(way)[0]
+                best[name] = min(best[name], seconds) if turn else best[name]
+                print(f"{name:15s} {seconds:8.3f} s{'' if turn else ' (warming up)'}", flush=True)
+    passes = len(lanes) * images
+    found: dict[str, Any] = {"images": images, "batch": batch, "precision": precision, "strategies": plan.strategies}
+    for name, seconds in best.items():
+        found[name] = {"seconds": seconds, "forward_passes_per_second": passes / seconds}
+        found[name]["of_bare"] = best["forward passes"] / seconds
+    return found
+
+
+def _cache(path: Path, images: int) -> Images:
+    """Random pictures in a mapped file, as the decoded cache holds them."""
+    random = np.random.default_rng(0)
+    pixels = np.lib.format.open_memmap(path, "w+", np.uint8, (images, 3, 224, 224))
+    for start in range(0, images, 100):
+        part = pixels[start : start + 100]
+        part[:] = random.integers(0, 256, part.shape, dtype=np.uint8)
+    pixels.flush()
+    labels = torch.arange(images) % 1000
+    return Images(torch.from_numpy(np.load(path, mmap_mode="c")), labels, torch.arange(images), wnids(), "random")
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
 def markdown() -> str:
     """What is in results/, in sentences."""
     said = []
@@ -156,13 +239,27 @@ def markdown() -> str:
             f"{gpu['members']} networks and their ensemble under train and batch take {gpu['seconds']:.0f} s on one "
             f"{gpu['card']['gpu']} in {gpu['precision']}."
         )
+    path = ROOT / "results" / "evaluation-224-cuda.json"
+    if path.exists():
+        gpu = json.loads(path.read_text())
+        clean, contrast = (100 * gpu[name]["of_bare"] for name in ("clean", "contrast"))
+        said.append(
+            f"At 224 pixels, ResNet-50 under train and batch evaluates a split of {gpu['images']:,} images from the "
+            f"decoded cache at {clean:.0f} % of the speed of its bare forward passes "
+            f"({gpu['forward passes']['forward_passes_per_second']:,.0f} a second on one {gpu['card']['gpu']} in "
+            f"{gpu['precision']}), and at {contrast:.0f} % where it is corrupted on the fly."
+        )
     return " ".join(said)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--images", type=int, default=500, help="images a split, on a CPU")
+    parser.add_argument("--pixels", type=int, default=32, choices=[32, 224], help="pictures of CIFAR-10 or ImageNet")
+    parser.add_argument(
+        "--images", type=int, help="images a split, on a CPU or at 224 pixels: 500 unless given, or 5,000"
+    )
+    parser.add_argument("--batch", type=int, default=100, help="images in a prediction batch, at 224 pixels")
     parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more comes before them")
     parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
     parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded; the cache unless given")
@@ -177,10 +274,15 @@ def main() -> None:
     card = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
     if options.device == "cuda":
         card["gpu"] = torch.cuda.get_device_name()
+    if options.pixels == 224:
+        images = options.images or 5000
+        found = at_224(options.device, images, options.batch, options.rounds, options.precision)
+    elif options.device == "cuda":
         found = on_gpu(options.root, options.precision, options.members)
     else:
-        found = on_cpu(options.images, options.rounds, tuple(options.only))
-    out = options.out or ROOT / "results" / f"evaluation-{options.device}.json"
+        found = on_cpu(options.images or 500, options.rounds, tuple(options.only))
+    size = "-224" if options.pixels == 224 else ""
+    out = options.out or ROOT / "results" / f"evaluation{size}-{options.device}.json"
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps({"card": card, **found}, indent=1) + "\n")
     print(markdown())

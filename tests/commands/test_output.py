@@ -7,7 +7,7 @@ import io
 import pandas as pd
 from rich.console import Console
 
-from predbn.commands.output import comparison_table, progress_bar, severity_table
+from predbn.commands.output import comparison_table, mce_table, progress_bar, severity_table
 
 KEYS = {"model": "m", "method": "vanilla", "batch_size": 10, "order": "shuffled", "seed": 0, "metric": "accuracy"}
 
@@ -38,3 +38,15 @@ def test_one_split_has_no_interval():
     text = shown(comparison_table(pd.DataFrame([{**row, "low": float("nan"), "high": float("nan")}]), 0.95))
     assert "clean" in text
     assert "−1.000" in text
+
+
+def test_the_mce_says_whether_it_has_an_interval():
+    rows = [
+        {"strategy": "train", "mce": 76.4, "low": 75.2, "high": 77.6},
+        {"strategy": "batch", "mce": 61.2, "low": float("nan"), "high": float("nan")},
+    ]
+    shared = {"model": "m/0", "method": "vanilla", "batch_size": 100, "order": "shuffled", "seed": 0}
+    text = shown(mce_table(pd.DataFrame([{**shared, **row} for row in rows])))
+    assert "vanilla · train" in text
+    assert "75.2 to 77.6" in text
+    assert "not kept: say --hits" in text

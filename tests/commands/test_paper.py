@@ -76,6 +76,6 @@ def test_wrong_arguments_are_usage_errors(arguments, message):
 
 
 def test_what_has_no_plan_yet_says_so(tmp_path):
-    shown = runner.invoke(cli.app, ["paper", "run", "K1", "--quick", "--results", str(tmp_path)])
+    shown = runner.invoke(cli.app, ["paper", "run", "I5", "--quick", "--results", str(tmp_path)])
     assert shown.exit_code == 0
-    assert "K1: nothing to run yet" in shown.output
+    assert "I5: nothing to run here" in shown.output

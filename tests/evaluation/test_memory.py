@@ -16,7 +16,7 @@ from predbn.evaluation import InProcess, Model, Plan
 from predbn.evaluation.job import Job
 import predbn.models
 images, splits, models = map(int, sys.argv[1:])
-predbn.models.load = lambda reference, **_: tiny.classifier(int(reference.split("/")[1]), ballast=1_000_000)
+predbn.models.open_model = lambda reference, **_: tiny.classifier(int(reference.split("/")[1]), ballast=1_000_000)
 plan = Plan(
     models=[f"t/{k}" for k in range(models)],
     strategies="batch",

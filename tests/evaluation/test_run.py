@@ -149,7 +149,7 @@ def test_auto_is_calibrated_on_the_validation_data(tmp_path):
     validation = sample("validation").take(90)
     plan = Plan(models="t/0", strategies="auto", shifts="fog", severities=5, batch_sizes=(2, 60))
     results = evaluate(plan, tmp_path, data=DATA, models=MODELS, validation=validation)
-    assert "clean validation images" in results.card["calibration"]
+    assert "clean validation data" in results.card["calibration"]
     assert results.card["validation"]["images"] == 90
     model = calibrate(tiny.classifier(0), [validation.images])
     job = Job(plan, data=DATA, models=MODELS, validation=validation)

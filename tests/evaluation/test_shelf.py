@@ -19,7 +19,7 @@ def loading(monkeypatch, count=4):
         loaded.append(reference)
         return tiny.classifier(int(reference[-1]))
 
-    monkeypatch.setattr("predbn.models.load", load)
+    monkeypatch.setattr("predbn.models.open_model", load)
     from predbn.evaluation import Model
 
     return {f"t/{k}": Model(f"t/{k}") for k in range(count)}, loaded

@@ -159,3 +159,13 @@ def test_an_empty_batch_adds_nothing():
     before = scores.state()
     scores.update(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long))
     assert scores.state() == before
+
+
+def test_the_diagram_may_have_bins_of_its_own():
+    p, y = logits_and_labels(200, 7)
+    p = p.softmax(1)
+    scores = scored(p, y, sizes=33, bins=30, diagram_bins=100)
+    assert scores.compute() == scored(p, y, bins=30).compute()
+    assert scores.reliability().rows() == scored(p, y, bins=100).reliability().rows()
+    assert Scores.from_state(scores.state()).reliability().rows() == scores.reliability().rows()
+    assert scored(p, y, bins=30, diagram_bins=30).state() == scored(p, y, bins=30).state()

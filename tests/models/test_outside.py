@@ -60,3 +60,16 @@ def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ModelError, match=r"timm:resnet18 needs timm: run `pip install predbn\[timm\]`\."):
         load("timm:resnet18")
+
+
+def test_a_timm_that_does_not_import_is_told(monkeypatch):
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "timm":
+                raise RuntimeError("operator torchvision::nms does not exist")
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(ModelError, match=r"fails to import here \(operator torchvision::nms does not exist\)"):
+        from_timm("resnet18")

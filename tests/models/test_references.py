@@ -6,7 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from predbn.models import Classifier, Description, ModelError, Preprocessing, expand, load, resnet20, zoo
+from predbn.models import (
+    Classifier,
+    ClickModel,
+    CriteoNetwork,
+    CriteoSizes,
+    Description,
+    ModelError,
+    Preprocessing,
+    expand,
+    load,
+    open_model,
+    resnet20,
+    zoo,
+)
+from predbn.models.criteo import plain_sizes
 from predbn.models.preprocessing import CAFFE, SIGNED
 from predbn.models.weights import write
 
@@ -66,7 +80,7 @@ def test_a_network_of_the_zoo(small_zoo):
 
 def test_patterns(small_zoo):
     assert expand("zoo:*/batch/*") == ["zoo:resnet20-cifar10/batch/2", "zoo:resnet20-cifar10/batch/10"]
-    assert expand("file:a*.pt#resnet50-v1") == ["file:a*.pt#resnet50-v1"]
+    assert expand("timm:a*") == ["timm:a*"]
     with pytest.raises(ModelError, match=r"zoo:\*/batch/\* stands for 2 networks"):
         load("zoo:*/batch/*")
     with pytest.raises(ModelError, match="The zoo has no 'resnet20-cifar10/none/0'"):
@@ -172,3 +186,25 @@ def test_what_would_be_ignored_is_refused(reference, given):
     (name,) = given
     with pytest.raises(ModelError, match=f"{reference} has its {name}: {name}= is for package.module:function"):
         load(reference, **given)
+
+
+def test_a_model_of_rows_is_opened_by_its_reference(tmp_path):
+    sizes = CriteoSizes(widths=(4,)).limited(buckets=10, dimensions=2)
+    path = tmp_path / "7.safetensors"
+    write(path, CriteoNetwork(sizes).state_dict(), {"sizes": plain_sizes(sizes), "eps": 1e-3})
+    assert isinstance(open_model(f"file:{path}#criteo-mlp"), ClickModel)
+    with pytest.raises(ModelError, match="is a model of rows, but pictures are asked for"):
+        load(f"file:{path}#criteo-mlp")
+    with pytest.raises(ModelError, match="has its weights and its preprocessing"):
+        open_model(f"file:{path}#criteo-mlp", preprocessing=SMALL)
+
+
+def test_a_pattern_of_files_stands_for_those_that_fit(tmp_path):
+    for seed in (3, 0):
+        (tmp_path / f"{seed}.safetensors").touch()
+    found = expand(f"file:{tmp_path}/*.safetensors#criteo-mlp")
+    assert found == [f"file:{tmp_path}/{seed}.safetensors#criteo-mlp" for seed in (0, 3)]
+    (tmp_path / "a[0].pt").touch()
+    assert expand(f"file:{tmp_path}/a[0].pt#resnet50-v1") == [f"file:{tmp_path}/a[0].pt#resnet50-v1"]
+    with pytest.raises(ModelError, match="No file fits"):
+        expand(f"file:{tmp_path}/*.pth#resnet20-cifar10/batch")

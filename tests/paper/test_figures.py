@@ -9,7 +9,7 @@ from predbn.paper.figures import PAGE
 
 from ..report import browser
 
-DRAWN = [experiment for experiment in EXPERIMENTS.values() if experiment.plans]
+DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
 
 
 @pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)
@@ -54,7 +54,7 @@ def test_they_are_saved_with_a_page(as_the_paper, tmp_path):
     }
     page = (tmp_path / PAGE).read_text()
     assert "Prediction statistics in the last batch norm layer alone" in page
-    assert "there are no results on ImageNet-C" in page
+    assert "has no run of the plan resnet50-methods" in page
     assert (tmp_path / "C7-last-layer-ECE.pdf").read_bytes().startswith(b"%PDF")
 
 

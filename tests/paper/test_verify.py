@@ -7,7 +7,7 @@ import pytest
 from predbn.paper import EXPERIMENTS, PaperError, Verdict, verify
 from predbn.paper.verify import as_data, summary
 
-MEASURABLE = [experiment for experiment in EXPERIMENTS.values() if experiment.plans]
+MEASURABLE = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
 
 
 @pytest.mark.parametrize("experiment", MEASURABLE, ids=lambda experiment: experiment.id)
@@ -18,9 +18,10 @@ def test_every_claim_holds_where_the_world_is_as_the_paper_says(experiment, as_t
     }
 
 
-TRUE_OF_NOTHING = {"C2.2", "C5.2", "C8.2", "D2.1", "D3.2"}
+TRUE_OF_NOTHING = {"C2.2", "C5.2", "C8.2", "D2.1", "D3.2", "K1.1", "K1.3"}
 """Claims that are true, or nearly so, where prediction statistics change nothing: a loss of less than two points, an
-ensemble that gains nothing from eps, a worse network that is worse, divergence that goes with error."""
+ensemble that gains nothing from eps, a worse network that is worse, divergence that goes with error, clicks that are
+harder to tell from randomised features."""
 
 
 def test_no_claim_of_an_effect_holds_where_there_is_none(without_effect):
@@ -41,10 +42,10 @@ def test_without_results_everything_is_not_measured_and_says_why(nothing):
     )
 
 
-def test_imagenet_and_criteo_have_a_place(as_the_paper):
-    found = verify(as_the_paper, ["i1", "K1"])
-    assert [experiment.id for experiment in found] == ["I1", "K1"]
-    assert all(finding.why.startswith("there are no results on") for (finding,) in found.values())
+def test_imagenet_has_a_place(as_the_paper):
+    found = verify(as_the_paper, ["i1", "I5"])
+    assert [experiment.id for experiment in found] == ["I1", "I5"]
+    assert all(finding.why for findings in found.values() for finding in findings)
 
 
 def test_an_unknown_id_is_refused(as_the_paper):

@@ -23,8 +23,8 @@ def evaluate_command(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE, or "
-            "package.module:function for your own. May be repeated; commas between make an ensemble."
+            help="A model: zoo:resnet20-cifar10/batch/0 (* for several), timm:NAME, file:WEIGHTS#ARCHITECTURE (* too), "
+            "or package.module:function for your own. May be repeated; commas between make an ensemble."
         ),
     ] = None,
     weights: Annotated[
@@ -39,10 +39,18 @@ def evaluate_command(
     data: Annotated[
         str,
         typer.Option(
-            help="sample (2,000 CIFAR-10 test images, in the package), cifar10 (see predbn data), or a folder: "
-            "images.npy and labels.npy, one folder of pictures a class, CIFAR-10-C, ImageNet-C."
+            help="sample (2,000 CIFAR-10 test images, in the package), cifar10 (see predbn data); with --root "
+            "imagenet, imagenet-v2, imagenet-a, imagenet-r or imagenet-c; a folder: images.npy and labels.npy, one "
+            "folder of pictures a class, CIFAR-10-C, ImageNet-C; or criteo, the rows that predbn data criteo prepared."
         ),
     ] = "sample",
+    root: Annotated[
+        str | None,
+        typer.Option(
+            help="The folder of imagenet and its kin, with the class folders in it; that of cifar10 or criteo where it "
+            "is not in the cache, FOLDER#all for a test set of its own."
+        ),
+    ] = None,
     clean: Annotated[str | None, typer.Option(help="The clean images of a published CIFAR-10-C or ImageNet-C.")] = None,
     validation: Annotated[
         str | None, typer.Option(help="Data for what is fitted or calibrated; sample and cifar10 have their own.")
@@ -51,10 +59,12 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or mixed-5. "
-            "May be repeated; all unless given."
+            "For rows: all, clean, tokens, columns, marginals. May be repeated; all unless given."
         ),
     ] = None,
-    severity: Annotated[list[int] | None, typer.Option(help="1 to 5, may be repeated; all five unless given.")] = None,
+    severity: Annotated[
+        list[int] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all unless given.")
+    ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,7 +85,12 @@ def evaluate_command(
     seed: Annotated[list[int] | None, typer.Option(help="What is drawn from; may be repeated; 0 unless given.")] = None,
     images: Annotated[int | None, typer.Option(help="Use so many images of each split; all unless given.")] = None,
     precision: Annotated[str, typer.Option(help="fp32 (without TF32), tf32, bf16 or fp16.")] = "fp32",
-    bins: Annotated[int, typer.Option(help="Bins of the ECE.")] = 10,
+    bins: Annotated[
+        int | None, typer.Option(help="Bins of the ECE; as in the paper unless given: 30 for ImageNet, else 10.")
+    ] = None,
+    hits: Annotated[
+        bool, typer.Option("--hits", help="Keep which images were right, for intervals over images.")
+    ] = False,
     plan: Annotated[Path | None, typer.Option(help="A plan in TOML, in place of all options above.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
     engine: EngineOption = EngineName.in_process,
@@ -89,7 +104,7 @@ def evaluate_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measure accuracy, Brier score, ECE and NLL of models under shift, for every strategy and method.
+    """Measure accuracy, Brier score, ECE and NLL of models under shift, and AUC for clicks, by strategy and method.
 
     It can be stopped at any moment and goes on where it was when it is started again.
 
@@ -99,6 +114,10 @@ def evaluate_command(
 
     predbn evaluate --model mypkg.mymodule:build_model --weights w.pt --data folder/ --mean 0.485,0.456,0.406
     --std 0.229,0.224,0.225 --size 224 --batch-size 100
+
+    predbn evaluate --data imagenet --root ~/imagenet/val --model timm:resnet50.tv_in1k --batch-size 100
+
+    predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' --data criteo --order official
 
     predbn evaluate --plan plan.toml --out run
 
@@ -127,12 +146,13 @@ def evaluate_command(
         }
         chosen = _made(
             models=[Model(reference, weights, prepared) for reference in model],
-            data=data,
+            data=_data(data, root),
             clean=clean,
             validation=validation,
             images=images,
             precision=precision,
             bins=bins,
+            hits=hits,
             **{name: value for name, value in given.items() if value},
         )
     console = console_for(quiet or as_json)
@@ -149,7 +169,8 @@ def evaluate_command(
         written.append(f"report in {out / 'report.html'}")
     if as_json:
         summary = json.loads(results.by_severity().to_json(orient="records", double_precision=15))
-        typer.echo(json.dumps({"out": str(out), "by_severity": summary}))
+        told = json.loads(results.mce().to_json(orient="records", double_precision=15))
+        typer.echo(json.dumps({"out": str(out), "by_severity": summary, **({"mce": told} if told else {})}))
         return
     from .output import print_results
 
@@ -165,6 +186,18 @@ def _made(**given: Any) -> Plan:
         return Plan(**given)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _data(data: str, root: str | None) -> str:
+    """The reference of the data, in its folder where that is named apart."""
+    if root is None:
+        return data
+    from predbn.evaluation.imagenet_data import IMAGENET_SETS
+
+    named = ("cifar10", "criteo", *IMAGENET_SETS)
+    if data not in named:
+        raise typer.BadParameter(f"it goes with --data {', '.join(named)}, not with {data}.", param_hint="--root")
+    return f"{data}:{root}"
 
 
 def _planned(path: Path) -> Plan:

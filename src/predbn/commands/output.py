@@ -24,6 +24,7 @@ __all__ = [
     "Quiet",
     "comparison_table",
     "console_for",
+    "mce_table",
     "new_table",
     "print_results",
     "progress_bar",
@@ -68,6 +69,9 @@ def print_results(console: Console, results: Results, metrics: tuple[str, ...] |
 
     there = set(results.frame["metric"])
     console.print(severity_table(results.frame, [metric for metric in metrics or METRICS if metric in there]))
+    mce = results.mce()
+    if len(mce):
+        console.print(mce_table(mce))
     sentences = Table.grid(padding=(0, 1, 0, 0))
     for sentence in headline(results.frame):
         sentences.add_row("•", Text(sentence))
@@ -105,6 +109,19 @@ def _add_metric(table: Table, metric: str, means: pd.DataFrame, order: Iterable[
             is_best = len(series) > 1 and known.better is not None and known.sign * value == best[severity]
             cells.append(f"[bold]{text}[/bold]" if is_best else text)
         table.add_row(f"  {escape(name)}", *cells, end_section=name == series[-1])
+
+
+def mce_table(mce: pd.DataFrame) -> Table:
+    """One row a series: the mean corruption error, and its interval over images where it has one."""
+    from predbn.report.frames import with_series
+
+    table = new_table()
+    for heading in ("mCE, % (lower is better)", "", "95 % interval over images"):
+        table.add_column(heading, justify="right" if not heading else "left", no_wrap=True)
+    for row in with_series(mce.assign(network=mce["model"])).to_dict("records"):
+        interval = f"{row['low']:.1f} to {row['high']:.1f}" if row["low"] == row["low"] else "not kept: say --hits"
+        table.add_row(f"  {escape(str(row['series']))}", f"{row['mce']:.1f}", interval)
+    return table
 
 
 def comparison_table(differences: pd.DataFrame, level: float) -> Table:

@@ -65,16 +65,35 @@ def run_command(
         Path | None,
         typer.Option(help=f"Folder for the results, continued where it holds some; {FULL}, or {QUICK} with --quick."),
     ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder with ImageNet's class folders, for I1 to I7 (PREDBN_IMAGENET unless given); or with the "
+            "rows and networks of K1, as docs/criteo.md says (criteo unless given)."
+        ),
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of ResNet-50 v1, for I1 to I4 (PREDBN_RESNET50 unless given).")
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="Use so many images of each split, for a trial; marked as quick results.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; looking inside is always fp32.")
+    ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
     """Compute what experiments need. It can be stopped at any moment and goes on where it was.
 
-    The full version takes CIFAR-10 (see predbn data) and wants a GPU. A plan is computed once for all experiments.
+    The full version takes CIFAR-10 (see predbn data) and wants a GPU. A plan is computed once for all experiments. What
+    lacks its data is left out, and said to be.
 
     Examples: predbn paper run C1 --quick
 
-    predbn paper run all --device cuda
+    predbn paper run all --device cuda --precision fp16
+
+    predbn paper run I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
     """
     from predbn.paper import PLANS, Runs
     from predbn.paper.registry import plans_of
@@ -82,19 +101,31 @@ def run_command(
 
     chosen = _chosen(ids)
     engine = engine_on(device)
-    folder = results or (QUICK if quick else FULL)
     console = console_for(quiet)
     names = plans_of(chosen)
+    runs = Runs(results or (QUICK if quick else FULL))
+    folders = {name: runs.place(name).parent for name in names}
     for number, name in enumerate(names, 1):
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
-            gap = run_plan(name, folder, quick=quick, engine=engine, progress=progress)
-        is_there = name in Runs(folder).measured
+            gap = run_plan(
+                name,
+                folders[name],
+                quick=quick,
+                precision=precision,
+                engine=engine,
+                progress=progress,
+                root=root,
+                weights=weights,
+                images=images,
+            )
+        is_there = name in Runs(folders[name]).measured
         said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
         console.print(f"[bold]{name}[/bold]: {said} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in chosen:
         if not experiment.plans:
-            console.print(f"{experiment.id}: nothing to run yet")
-    console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
+            console.print(f"{experiment.id}: nothing to run here; predbn paper verify {experiment.id} says why")
+    for folder in dict.fromkeys(folders.values()):
+        console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
 
 
 @paper_app.command("verify")

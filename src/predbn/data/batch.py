@@ -32,6 +32,11 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]
     """int64 [n], on the CPU."""
 
+    @property
+    def inputs(self) -> Tensor:
+        """The images, by the name that rows of a table have too."""
+        return self.images
+
 
 def positions_of(order: Order | None, count: int) -> Tensor:
     """The positions to visit, int64 on the CPU: the given ones, or all `count` of them from first to last."""

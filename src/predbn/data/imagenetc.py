@@ -51,9 +51,7 @@ class ImageNetC:
         self.name = self.root.name
         self.names = sorted(p.name for p in self.root.iterdir() if (p / "1").is_dir())
         if not self.names:
-            raise DataError(
-                f"{self.root} has no <corruption>/<severity> folders; point it at the folder that holds them."
-            )
+            raise DataError(f"{self.root} has no <corruption>/<severity> folders; {_advice(self.root)}.")
         self._first = self.root / self.names[0] / "1"
         listing = list_pictures(self._first)
         self.classes, self.labels = listing.classes, listing.labels
@@ -130,6 +128,21 @@ def _read(listing: Listing, framing: Framing | None, step: Tensor) -> Pixels:
         sizes = [f"{each.shape[0]}×{each.shape[1]}" for each in (pixels[odd], pixels[0])]
         raise DataError(f"{paths[odd]} is {sizes[0]} pixels, but {paths[0]} is {sizes[1]}: replace it.")
     return np.stack(pixels)
+
+
+def _advice(root: Path) -> str:
+    """Where the corruptions are, as far as can be seen one level up or down."""
+    place = root.resolve()
+    levels = {str(severity) for severity in SEVERITIES}
+    if levels & set(class_folders(root)):
+        return f"it is one corruption: point at the folder above it, {place.parent}"
+    if place.name in levels:
+        return f"it is one severity: point at {place.parent.parent}"
+    below = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and any(folder.glob("*/1"))]
+    if below:
+        others = f", and move those of {len(below) - 1} other folders there" if len(below) > 1 else ""
+        return f"point at {below[0]}{others}"
+    return "point at the folder that holds them"
 
 
 def _keys(listing: Listing) -> list[str]:

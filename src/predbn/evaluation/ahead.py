@@ -11,11 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from predbn.data import Batch
+from .rebatch import AnyBatch
 
 __all__ = ["Ahead"]
 
-_Made = tuple[Batch, torch.cuda.Event] | None
+_Made = tuple[AnyBatch, torch.cuda.Event] | None
 
 
 class Ahead:
@@ -30,39 +30,39 @@ class Ahead:
         self._stream = torch.cuda.Stream(device)
         torch.cuda.synchronize(device)
 
-    def begin(self, blocks: Callable[[], Iterator[Batch]]) -> Iterator[Batch]:
+    def begin(self, blocks: Callable[[], Iterator[AnyBatch]]) -> Iterator[AnyBatch]:
         """The blocks, the first of which is being made from now on."""
         return _Blocks(self, blocks)
 
-    def submit(self, make: Callable[[], Batch | None]) -> Future[_Made]:
+    def submit(self, make: Callable[[], AnyBatch | None]) -> Future[_Made]:
         """Make a block, after those that were asked for before it."""
         return self._thread.submit(self._make, make)
 
-    def _make(self, make: Callable[[], Batch | None]) -> _Made:
+    def _make(self, make: Callable[[], AnyBatch | None]) -> _Made:
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             block = make()
             return None if block is None else (block, self._stream.record_event())
 
 
-class _Blocks(Iterator[Batch]):
-    def __init__(self, ahead: Ahead, blocks: Callable[[], Iterator[Batch]]) -> None:
+class _Blocks(Iterator[AnyBatch]):
+    def __init__(self, ahead: Ahead, blocks: Callable[[], Iterator[AnyBatch]]) -> None:
         self._ahead, self._blocks = ahead, blocks
-        self._iterator: Iterator[Batch] | None = None
+        self._iterator: Iterator[AnyBatch] | None = None
         self._coming = ahead.submit(self._next)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> AnyBatch | None:
         if self._iterator is None:
             self._iterator = self._blocks()
         return next(self._iterator, None)
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> AnyBatch:
         made = self._coming.result()
         if made is None:
             raise StopIteration
         block, ready = made
         user = torch.cuda.current_stream()
         user.wait_event(ready)
-        for tensor in (block.images, block.labels, block.index):
+        for tensor in block:
             if tensor.is_cuda:
                 tensor.record_stream(user)
         self._coming = self._ahead.submit(self._next)

@@ -46,7 +46,7 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
 
 
 _CALIBRATION = (
-    "auto has seen up to 5,000 clean validation images, shuffled with seed 0, without labels; one pass for every model"
+    "auto has seen the clean validation data, 5,000 images or rows at most, drawn with seed 0, without labels"
 )
 
 _PRECISIONS = {

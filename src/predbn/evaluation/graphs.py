@@ -12,9 +12,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["Desk", "Graphed"]
+__all__ = ["Desk", "Graphed", "layout_of"]
 
 _WARM_UP = 3
+
+
+def layout_of(inputs: Tensor) -> torch.memory_format:
+    """The layout in which networks get their inputs: for pictures the one that convolutions like."""
+    return torch.channels_last if inputs.ndim == 4 else torch.contiguous_format
 
 
 class Desk:
@@ -29,7 +34,7 @@ class Desk:
         """The place for images of this shape, with these in it. Images that are there already are not copied."""
         shape = tuple(images.shape)
         if shape not in self._places:
-            self._places[shape] = torch.empty_like(images, memory_format=torch.channels_last)
+            self._places[shape] = torch.empty_like(images, memory_format=layout_of(images))
         if self._on.get(shape) != id(images):
             self._places[shape].copy_(images)
             self._on[shape] = id(images)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from predbn.data import Images, Shifted
-from predbn.models import Classifier, Preprocessing
+from predbn.data import Images
+from predbn.data.criteo import Rows
+from predbn.data.decoded import Report
+from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .errors import EvaluationError
-from .plan import Plan, is_ensemble, needs_fit
+from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .settings import Setting
 from .shelf import ROOM, Shelf, check_classes
-from .source import Source, open_images, open_source
+from .source import AnyData, Source, open_images, open_source
 from .splits import resolve
+from .tabular import is_tabular, open_randomised, open_rows
 from .units import Cell, Fit, FitUnit, SplitUnit
-from .worker import Worker
+from .worker import Worker, settings_of
 
 __all__ = ["Job"]
 
@@ -30,38 +34,46 @@ class Job:
     """What travels to where units are done: the plan and the device, or things in memory in place of their names.
 
     `data`, `validation` and `models` (by name) stand in for what the plan names; an engine of several processes
-    pickles them.
+    pickles them. `report` gets how many pictures of a folder are decoded, and of how many; it does not travel.
     """
 
     plan: Plan
     device: str = "cpu"
-    data: Images | Shifted | None = None
-    validation: Images | None = None
-    models: Mapping[str, Classifier] = field(default_factory=dict)
+    data: AnyData | None = None
+    validation: Images | Rows | None = None
+    models: Mapping[str, AnyModel] = field(default_factory=dict)
     room: int = ROOM
+    report: Report | None = None
 
     def __post_init__(self) -> None:
         check_precision(self.plan.precision, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """What was opened stays in its process."""
-        return {name: value for name, value in self.__dict__.items() if name in self.__dataclass_fields__}
+        known = set(self.__dataclass_fields__) - {"report"}
+        return {name: value for name, value in self.__dict__.items() if name in known}
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
         """The names of the members of every model of the plan."""
         found = {}
         for model in self.plan.models:
-            given = model.name in self.models
-            found[model.name] = [model.name] if given else [member.name for member in model.members()]
+            found[model.name] = self._given(model) or [member.name for member in model.members()]
         return found
+
+    def _given(self, model: Model) -> list[str]:
+        """The names of the models in memory that it stands for."""
+        return [name for name in self.models if name == model.name or fnmatchcase(name, model.name)]
 
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
         data = self.data
+        if data is None and is_tabular(self.plan.data):
+            data = open_randomised(self.plan.data, self._largest_batch)
         if data is None:
-            data = open_source(self.plan.data, self.plan.clean, preprocessing=self._preprocessing())
+            plan, framed = self.plan, self._preprocessing()
+            data = open_source(plan.data, plan.clean, preprocessing=framed, report=self.report)
         return Source(data, images=self.plan.images, device=self.device)
 
     @cached_property
@@ -74,25 +86,36 @@ class Job:
                     "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
                     "--validation, or use auto(calibrated=False)."
                 )
-            validation = open_images(plan.validation_data, "validation", preprocessing=self._preprocessing())
-        return Worker(
-            self.source, self._shelf, self.members, validation=validation, precision=plan.precision, bins=plan.bins
-        )
+            if is_tabular(plan.validation_data):
+                validation = open_rows(plan.validation_data, "validation")
+            else:
+                framed = self._preprocessing()
+                validation = open_images(plan.validation_data, "validation", preprocessing=framed, report=self.report)
+        shelf = self._shelf(self.source.classes)
+        return Worker(self.source, shelf, self.members, validation=validation, **settings_of(plan))
 
-    @cached_property
-    def _shelf(self) -> Shelf:
+    @property
+    def _largest_batch(self) -> int:
+        return max((size for size in self.plan.batch_sizes if size != "all"), default=500)
+
+    def _shelf(self, classes: tuple[str, ...] = ()) -> Shelf:
         members = {
-            member.name: member
-            for model in self.plan.models
-            if model.name not in self.models
-            for member in model.members()
+            member.name: member for model in self.plan.models if not self._given(model) for member in model.members()
         }
-        return Shelf(members, device=self.device, precision=self.plan.precision, given=self.models, room=self.room)
+        return Shelf(
+            members,
+            device=self.device,
+            precision=self.plan.precision,
+            given=self.models,
+            room=self.room,
+            classes=classes,
+        )
 
     def _preprocessing(self) -> Preprocessing:
         """How the models want pictures framed: all alike, since they are decoded once."""
         names = [members[0] for members in self.members.values()]
-        found = {name: self._shelf.original(name).description.preprocessing for name in names}
+        shelf = self._shelf()
+        found = {name: _pictures(name, shelf.original(name)) for name in names}
         first = found[names[0]]
         for name, other in found.items():
             if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
@@ -105,6 +128,10 @@ class Job:
     def context(self) -> dict[str, Any]:
         """All that determines values and is not in the key of a row: results with another context are others."""
         worker, models = self.worker, {}
+        for members in self.members.values():
+            if self.source.is_tabular == isinstance(worker.shelf.original(members[0]), Classifier):
+                takes, there = ("pictures", "rows") if self.source.is_tabular else ("rows", "pictures")
+                raise EvaluationError(f"{members[0]} takes {takes}, but {self.source.name} is of {there}.")
         for name in dict.fromkeys(member for each in self.members.values() for member in each):
             models[name] = worker.shelf.describe(name)
             check_classes(name, models[name]["classes"], self.source.classes)
@@ -114,11 +141,13 @@ class Job:
             "ensembles": {name: members for name, members in self.members.items() if len(members) > 1},
             "precision": self.plan.precision,
             "device": torch.device(self.device).type,
-            "bins": self.plan.bins,
+            "bins": self.plan.ece_bins,
+            "diagram_bins": self.plan.diagram_bins or self.plan.ece_bins,
         }
         if worker.validation is not None:
             known = worker.validation
-            context["validation"] = {"name": known.name, "images": len(known), "sha256": dict(known.sums)}
+            what = "rows" if isinstance(known, Rows) else "images"
+            context["validation"] = {"name": known.name, what: len(known), "sha256": dict(known.sums)}
         return context
 
     def cells(self) -> list[Cell]:
@@ -174,3 +203,10 @@ class Job:
                         own = tuple(fit for fit in fits if (fit.strategy, fit.batch_size) in settings)
                         units.append(SplitUnit(split, order, seed, missing, own))
         return units
+
+
+def _pictures(name: str, model: AnyModel) -> Preprocessing:
+    """How a model wants its pictures."""
+    if not isinstance(model, Classifier):
+        raise EvaluationError(f"{name} takes rows, but the data is pictures: give --data criteo.")
+    return model.description.preprocessing

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.models import Classifier
+from predbn.models import AnyModel
 from predbn.norm import adapt, load_state_dict, reset, state_dict
 
-from .graphs import Desk, Graphed
+from .graphs import Desk, Graphed, layout_of
 from .precision import Precision, casting
 from .settings import Setting
 
@@ -35,7 +35,7 @@ def span_of(setting: Setting, batch_size: int, values: int, device: torch.device
     return batch_size * max(1, _AT_ONCE[kind] // (values * batch_size))
 
 
-def share(model: Classifier) -> Classifier:
+def share(model: AnyModel) -> AnyModel:
     """A copy that can be adapted by itself and shares parameters and buffers with the original."""
     tensors: Iterable[Tensor] = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
@@ -49,7 +49,7 @@ class Lane:
 
     def __init__(
         self,
-        model: Classifier,
+        model: AnyModel,
         setting: Setting,
         eps: float | None,
         precision: Precision,
@@ -109,7 +109,7 @@ class Lane:
 def _forward(model: nn.Module, precision: Precision, device: torch.device, images: Tensor) -> Tensor:
     """No method of the lane, which would then hold itself and keep a model that has to go in memory."""
     with casting(precision, device):
-        logits: Tensor = model(images.contiguous(memory_format=torch.channels_last))
+        logits: Tensor = model(images.contiguous(memory_format=layout_of(images)))
     return logits
 
 

@@ -11,9 +11,10 @@ from predbn import methods
 from predbn.models import Preprocessing, expand
 
 from .errors import EvaluationError
+from .imagenet_data import check_imagenet, is_imagenet
 from .precision import PRECISIONS, Precision
 from .settings import Setting
-from .splits import check_order, check_severities, check_shift
+from .splits import check_order, check_severities, check_shift, severities_of
 
 __all__ = ["BatchSize", "Model", "Plan", "is_ensemble", "needs_fit"]
 
@@ -51,20 +52,26 @@ class Plan:
     """models × methods × strategies × splits × prediction batch sizes × stream orders × seeds.
 
     models       references, or `Model`s; a pattern is measured member by member and as an ensemble
-    data         "sample" (in the package), "cifar10" or "cifar10:PATH", or a folder: images.npy beside labels.npy,
-                 one folder a class, CIFAR-10-C or ImageNet-C
+    data         "sample" (in the package), "cifar10" or "cifar10:PATH"; "imagenet:PATH", also with -v2, -a, -r, and -c
+                 for the published corruptions; a folder: images.npy beside labels.npy, one folder a class, CIFAR-10-C
+                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows; "criteo:FOLDER#all" for a folder that
+                 is a test set of its own)
     clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not come with them
     validation   data for what is fitted (temperatures, eps=tuned) or calibrated (auto); that of "sample" and
                  "cifar10" unless given
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
-    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"
+    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"; for rows "all",
+                 "clean", "tokens", "columns", "marginals"
     batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
     orders       "shuffled", "official", "by_class", "dirichlet:0.1"
+    severities   1 to 5, or percentages for rows; all that the data has unless given
     seeds        what corruptions, mixtures and orders are drawn from
     images       how many images of a split; all of them unless given
     precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
-    bins         of the ECE and the reliability diagrams
+    bins         of the ECE; as in the paper unless given: 30 for ImageNet, 10 for other data
+    diagram_bins of the reliability diagrams; those of the ECE unless given
+    hits         whether to keep which images were predicted right, a bit each: for intervals over images
 
     The default order is a shuffled one because many data sets are stored class by class, and the statistics of a
     batch of one class are those of that class.
@@ -77,19 +84,23 @@ class Plan:
     methods: tuple[str, ...] = ("vanilla",)
     strategies: tuple[str, ...] = ("train", "batch")
     shifts: tuple[str, ...] = ("all",)
-    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    severities: tuple[int, ...] = ()
     batch_sizes: tuple[BatchSize, ...] = (500,)
     orders: tuple[str, ...] = ("shuffled",)
     seeds: tuple[int, ...] = (0,)
     images: int | None = None
     precision: Precision = "fp32"
-    bins: int = 10
+    bins: int | None = None
+    diagram_bins: int | None = None
+    hits: bool = False
 
     def __post_init__(self) -> None:
         models = (
             self.models if isinstance(self.models, Sequence) and not isinstance(self.models, str) else [self.models]
         )
         self._set("models", tuple(Model(model) if isinstance(model, str) else model for model in models))
+        if self.severities == ():
+            self._set("severities", severities_of(self.data))
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type.startswith("tuple"):
@@ -108,22 +119,30 @@ class Plan:
             if not needs_fit(method):
                 methods.find(method)
         for shift in self.shifts:
-            check_shift(shift)
+            check_shift(shift, self.data)
         for order in self.orders:
             check_order(order)
-        check_severities(self.severities)
+        check_severities(self.severities, self.data)
         for seed in self.seeds:
             if not _is_whole(seed):
                 raise EvaluationError(f"seed {seed!r} is not a whole number.")
         for size in self.batch_sizes:
             if size != "all" and not (_is_whole(size) and size >= 1):
                 raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
-        for name in ("images", "bins"):
+        if not isinstance(self.hits, bool):
+            raise EvaluationError(f"the plan's hits is {self.hits!r}, but it must be true or false.")
+        check_imagenet(self.data)
+        for name in ("images", "bins", "diagram_bins"):
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and value >= 1):
                 raise EvaluationError(f"the plan's {name} is {value!r}, but it must be a whole number, 1 or more.")
         if self.precision not in PRECISIONS:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
+
+    @property
+    def ece_bins(self) -> int:
+        """The bins of the ECE: those given, or the paper's."""
+        return self.bins or (30 if is_imagenet(self.data) else 10)
 
     @property
     def is_fitted(self) -> bool:
@@ -143,7 +162,8 @@ class Plan:
         """The reference of the validation data: the given one, or that of data which has its own."""
         if self.validation is not None:
             return self.validation
-        return self.data if self.data.partition(":")[0] in ("sample", "cifar10") else None
+        own = self.data.partition("#")[0]
+        return own if own.partition(":")[0] in ("sample", "cifar10", "criteo") and own == self.data else None
 
 
 def _is_whole(value: object) -> bool:

@@ -9,11 +9,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from predbn.data import Batch
-
 from .cores import each_on_one_core
 from .errors import EvaluationError
 from .lane import Lane
+from .rebatch import AnyBatch
 from .shelf import LaneKey, Shelf
 
 __all__ = ["Watch", "begin", "predict"]
@@ -30,7 +29,7 @@ def begin(shelf: Shelf, lanes: Sequence[LaneKey], stream: Callable[[], Iterator[
         _each(shelf, lambda key: shelf.lane(key).begin(stream), [key for key in lanes if key.model in wave])
 
 
-def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[Batch]]) -> dict[LaneKey, Tensor]:
+def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[AnyBatch]]) -> dict[LaneKey, Tensor]:
     """The logits of all batches of a lane's span, by lane: [images, classes].
 
     Jobs go batch by batch, so that on a GPU a batch is copied to where the graphs look for it once for all lanes. A
@@ -41,7 +40,7 @@ def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[B
         mine = {key: shelf.lane(key) for key in lanes if key.model in wave}
         jobs: list[_Piece] = []
         for key, lane in mine.items():
-            images = [batch.images for batch in batches[lane.span]]
+            images = [batch.inputs for batch in batches[lane.span]]
             pieces = [[each] for each in images] if lane.is_free else [images]
             jobs += [(number, key, piece) for number, piece in enumerate(pieces)]
         jobs.sort(key=lambda job: job[0])

@@ -19,15 +19,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.data import Images, Shifted
-from predbn.models import Classifier
+from predbn.data import Images
+from predbn.data.criteo import Rows
+from predbn.models import AnyModel
 
 from .errors import EvaluationError
 from .job import Job
 from .plan import Plan
 from .shelf import Shelf
-from .source import Source
-from .worker import Worker
+from .source import AnyData, Source
+from .worker import Worker, settings_of
 
 __all__ = ["Cargo", "stow"]
 
@@ -37,8 +38,8 @@ class Cargo:
     """All that a worker needs beside its units. `models` are references into the object store, by member."""
 
     plan: Plan
-    data: Images | Shifted
-    validation: Images | None
+    data: AnyData
+    validation: Images | Rows | None
     members: Mapping[str, Sequence[str]]
     models: Mapping[str, Any]
     room: int
@@ -50,8 +51,7 @@ class Cargo:
             Shelf({}, device=device, precision=self.plan.precision, given=_Fetched(self.models), room=self.room),
             self.members,
             validation=self.validation,
-            precision=self.plan.precision,
-            bins=self.plan.bins,
+            **settings_of(self.plan),
         )
 
 
@@ -80,22 +80,22 @@ def _put(ray: Any, name: str, thing: object) -> Any:
         ) from None
 
 
-def _on_cpu(model: Classifier) -> Classifier:
+def _on_cpu(model: AnyModel) -> AnyModel:
     """The model, or a copy where it lies on a GPU, which the workers may not have."""
     is_elsewhere = any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers()))
     return copy.deepcopy(model).cpu() if is_elsewhere else model
 
 
-class _Fetched(Mapping[str, Classifier]):
+class _Fetched(Mapping[str, AnyModel]):
     """Models by name, each fetched from the object store when it is asked for."""
 
     def __init__(self, references: Mapping[str, Any]) -> None:
         self._references = references
 
-    def __getitem__(self, name: str) -> Classifier:
+    def __getitem__(self, name: str) -> AnyModel:
         ray: Any = import_module("ray")
         try:
-            model: Classifier = ray.get(self._references[name])
+            model: AnyModel = ray.get(self._references[name])
         except ray.exceptions.RaySystemError as error:
             reason = str(error).splitlines()[0]
             raise EvaluationError(

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 import torch
 
 from predbn.data import Batch
+from predbn.data.criteo import RowBatch
 
-__all__ = ["Rebatcher", "block_size"]
+__all__ = ["AnyBatch", "Rebatcher", "block_size"]
+
+AnyBatch = Batch | RowBatch
+"""Pictures, or rows of a table: `inputs`, `labels` and `index` are all that is asked of them here."""
 
 
 class Rebatcher:
@@ -20,16 +24,16 @@ class Rebatcher:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._rest: Batch | None = None
+        self._rest: AnyBatch | None = None
 
-    def push(self, block: Batch) -> list[Batch]:
+    def push(self, block: AnyBatch) -> list[AnyBatch]:
         """The batches that are complete with this block."""
         rows = block if self._rest is None else _joined(self._rest, block)
         whole = len(rows.labels) // self.size * self.size
         self._rest = _cut(rows, whole, len(rows.labels)) if whole < len(rows.labels) else None
         return [_cut(rows, start, start + self.size) for start in range(0, whole, self.size)]
 
-    def flush(self) -> Iterator[Batch]:
+    def flush(self) -> Iterator[AnyBatch]:
         """The last batch, smaller than the others, where there is one."""
         if self._rest is not None:
             yield self._rest
@@ -43,13 +47,9 @@ def block_size(sizes: list[int], values: int, at_once: int, least: int) -> int:
     return largest * max(1, least, at_once // (values * largest))
 
 
-def _cut(rows: Batch, start: int, stop: int) -> Batch:
-    return Batch(rows.images[start:stop], rows.labels[start:stop], rows.index[start:stop])
+def _cut(rows: AnyBatch, start: int, stop: int) -> AnyBatch:
+    return type(rows)(*(each[start:stop] for each in rows))
 
 
-def _joined(first: Batch, second: Batch) -> Batch:
-    return Batch(
-        torch.cat((first.images, second.images)),
-        torch.cat((first.labels, second.labels)),
-        torch.cat((first.index, second.index)),
-    )
+def _joined(first: AnyBatch, second: AnyBatch) -> AnyBatch:
+    return type(first)(*(torch.cat(both) for both in zip(first, second, strict=True)))

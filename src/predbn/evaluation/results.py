@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from .benchmark import mce_table
 from .errors import EvaluationError
 from .store import Store
 from .tables import KEYS, fits_table
@@ -27,6 +28,7 @@ class Results:
     reliability  the same without the metric, one row a bin: bin, lower, upper, count, confidence, accuracy
     fits         temperatures and eps found on validation data: model, strategy, batch_size, what, value
     card         the run card
+    hits         which images were right, one row a (model, …, seed), where the plan wanted it; `hits.unpack` reads them
     """
 
     frame: pd.DataFrame
@@ -34,6 +36,7 @@ class Results:
     fits: pd.DataFrame = field(default_factory=pd.DataFrame)
     card: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
+    hits: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -46,7 +49,7 @@ class Results:
         if tables["results"].empty:
             raise EvaluationError(f"{folder} holds no results yet: run the same predbn evaluate again, to its end.")
         fits = fits_table(store.fits()).to_pandas()
-        return cls(tables["results"], tables["reliability"], fits, card, Path(folder))
+        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), tables["hits"])
 
     def __repr__(self) -> str:
         """How many rows, and what is in them."""
@@ -58,7 +61,7 @@ class Results:
 
         A value of `model` may be a pattern, where * stands for anything.
         """
-        frame, reliability = self.frame, self.reliability
+        frame, reliability, hits = self.frame, self.reliability, self.hits
         for key, value in chosen.items():
             if key not in (*KEYS, "metric"):
                 raise EvaluationError(f"results have no key {key!r}: they have {', '.join((*KEYS, 'metric'))}.")
@@ -71,7 +74,9 @@ class Results:
             frame = frame[frame[key].isin(kept)]
             if key != "metric":
                 reliability = reliability[reliability[key].isin(kept)]
-        return replace(self, frame=frame.reset_index(drop=True), reliability=reliability.reset_index(drop=True))
+                hits = hits[hits[key].isin(kept)] if len(hits) else hits
+        tables = {"frame": frame, "reliability": reliability, "hits": hits}
+        return replace(self, **{name: table.reset_index(drop=True) for name, table in tables.items()})
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the tidy frame."""
@@ -98,6 +103,13 @@ class Results:
         parts = {"clean": self.frame[clean].groupby(keys)["value"].mean(), "shifted": shifted.mean()}
         table: pd.DataFrame = pd.DataFrame({**parts, "splits": shifted.size()}).reset_index()
         return table
+
+    def mce(self) -> pd.DataFrame:
+        """The mean corruption error in per cent, one row a series of ImageNet that has the 15 corruptions at all
+        severities, with a 95 % bootstrap interval over images (low, high) where hits were kept; else none."""
+        known = self.card.get("data", {})
+        is_imagenet = known.get("benchmark") == "ImageNet"
+        return mce_table(self.frame if is_imagenet else self.frame[:0], self.hits, int(known.get("images", 0)))
 
 
 def _fits(key: str, there: object, wanted: object) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.data import Images, Shifted
-from predbn.models import Classifier
+from predbn.data import Images
+from predbn.data.criteo import Rows
+from predbn.models import AnyModel
 
 from .card import check_same, hardware_of, joined, make_card, to_json
 from .engines import Engine, InProcess
@@ -16,6 +18,7 @@ from .job import Job
 from .plan import Plan
 from .plan_file import write_plan
 from .results import Results
+from .source import AnyData
 from .store import Store
 from .units import FitUnit, Unit
 
@@ -30,9 +33,9 @@ def evaluate(
     out: str | Path,
     *,
     engine: Engine | None = None,
-    data: Images | Shifted | None = None,
-    validation: Images | None = None,
-    models: Mapping[str, Classifier] | None = None,
+    data: AnyData | None = None,
+    validation: Images | Rows | None = None,
+    models: Mapping[str, AnyModel] | None = None,
     progress: Progress | None = None,
 ) -> Results:
     """Compute what a plan asks for and what the folder `out` does not hold yet, and give all that is then there.
@@ -42,7 +45,8 @@ def evaluate(
     in memory that stand in for what the plan names.
     """
     engine = engine or InProcess()
-    job = Job(plan, engine.device, data, validation, dict(models or {}))
+    told = None if progress is None else partial(_tell_decoded, progress)
+    job = Job(plan, engine.device, data, validation, dict(models or {}), report=told)
     store = Store(out)
     context = json.loads(json.dumps(job.context()))
     with store.writing():
@@ -59,6 +63,10 @@ def evaluate(
         store.merge()
         store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
     return Results.load(out)
+
+
+def _tell_decoded(progress: Progress, done: int, total: int) -> None:
+    progress(done, total, "pictures decoded")
 
 
 def _hardware(engine: Engine) -> dict[str, Any]:

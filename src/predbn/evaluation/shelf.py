@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from predbn import models
-from predbn.models import Classifier
+from predbn.models import AnyModel, Classifier, restrict
 from predbn.norm import calibrate
 
 from .errors import EvaluationError
 from .graphs import Desk
+from .imagenet_data import mask_for
 from .lane import Lane, share, span_of
 from .plan import Model
 from .precision import Precision, casting, prepare
@@ -26,7 +27,7 @@ from .settings import Setting
 __all__ = ["LaneKey", "Shelf", "check_classes"]
 
 Calibration = Callable[[int], Iterable[Tensor]]
-"""Batches of clean source images of so many values each."""
+"""Batches of clean source data, each image or row of so many values."""
 
 ROOM = 4 << 30
 """Bytes of parameters and buffers that are kept in memory."""
@@ -45,7 +46,8 @@ class Shelf:
     """Loads models when they are asked for and lets the longest unused go when there is no room.
 
     Memory is therefore bounded whatever the number of models. A model that is let go takes its lanes with it; what
-    their strategies remember is kept and given back.
+    their strategies remember is kept and given back. For data with some of ImageNet's `classes`, of a model with all
+    of them only the logits of these count.
     """
 
     def __init__(
@@ -54,17 +56,19 @@ class Shelf:
         *,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
-        given: Mapping[str, Classifier] | None = None,
+        given: Mapping[str, AnyModel] | None = None,
         room: int = ROOM,
+        classes: tuple[str, ...] = (),
     ) -> None:
+        self._mask = mask_for(classes)
         self._members, self._given, self._room = dict(members), given or {}, room
         self._device, self._precision = torch.device(device), precision
-        self._models: OrderedDict[str, Classifier] = OrderedDict()
+        self._models: OrderedDict[str, AnyModel] = OrderedDict()
         self._bytes: dict[str, int] = {}
         self._values: dict[str, int] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
-        self._calibrated: dict[str, Classifier] = {}
+        self._calibrated: dict[str, AnyModel] = {}
         self._calibrating = threading.RLock()
         self.calibration: Calibration | None = None
 
@@ -74,21 +78,25 @@ class Shelf:
         what others compute may have no GPU."""
         return Desk() if self._device.type == "cuda" else None
 
-    def original(self, name: str) -> Classifier:
+    def original(self, name: str) -> AnyModel:
         """The model as it was given or is loaded, neither prepared nor kept."""
         if name in self._given:
-            return self._given[name].eval()
-        member = self._members[name]
-        return models.load(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+            found = self._given[name].eval()
+        else:
+            member = self._members[name]
+            found = models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
+        mask = self._mask
+        if mask is not None and isinstance(found, Classifier) and found.description.classes == mask.total:
+            return restrict(found, mask)
+        return found
 
-    def model(self, name: str) -> Classifier:
+    def model(self, name: str) -> AnyModel:
         """The model, in the plan's precision, on the device."""
         if name not in self._models:
             classifier = prepare(self.original(name).to(self._device), self._precision)
             tensors = (*classifier.parameters(), *classifier.buffers())
             self._bytes[name] = sum(tensor.nbytes for tensor in tensors)
-            height, width = classifier.description.preprocessing.size
-            self._values[name] = 3 * height * width
+            self._values[name] = classifier.description.preprocessing.values
             self._models[name] = classifier
             self._make_room()
         self._models.move_to_end(name)
@@ -107,7 +115,7 @@ class Shelf:
                 self._lanes[key].remember(self._memories.pop(key))
         return self._lanes[key]
 
-    def _with_calibration(self, name: str) -> Classifier:
+    def _with_calibration(self, name: str) -> AnyModel:
         """The model with what its layers look like on clean data, looked at once for all its lanes."""
         if self.calibration is None:
             raise EvaluationError("there is no validation data to calibrate on: name some with --validation.")

@@ -16,8 +16,18 @@ from predbn.shifts import names, orders
 from predbn.shifts.corrupt import find
 
 from .errors import EvaluationError
+from .tabular import PERCENTAGES, check_row_shift, is_tabular
 
-__all__ = ["Split", "check_order", "check_severities", "check_shift", "mixed_kinds", "positions", "resolve"]
+__all__ = [
+    "Split",
+    "check_order",
+    "check_severities",
+    "check_shift",
+    "mixed_kinds",
+    "positions",
+    "resolve",
+    "severities_of",
+]
 
 _SETS = ("all", "standard", "extra")
 _MIXED = re.compile(r"mixed-([1-9]\d*)")
@@ -33,9 +43,16 @@ class Split(NamedTuple):
         return f"{self.corruption} at severity {self.severity}" if self.severity else self.corruption
 
 
-def check_shift(shift: str) -> None:
-    """Refuse a word that stands for no shift."""
-    if shift not in (*_SETS, CLEAN) and not _MIXED.fullmatch(shift):
+def severities_of(data: str) -> tuple[int, ...]:
+    """All severities of the shifts of a plan's data."""
+    return PERCENTAGES if is_tabular(data) else SEVERITIES
+
+
+def check_shift(shift: str, data: str = "") -> None:
+    """Refuse a word that stands for no shift of a plan's data."""
+    if is_tabular(data):
+        check_row_shift(shift)
+    elif shift not in (*_SETS, CLEAN) and not _MIXED.fullmatch(shift):
         find(shift)
 
 
@@ -108,8 +125,9 @@ def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArra
     raise EvaluationError(f"order {order!r} is not known: use official, shuffled, by_class or dirichlet:0.1.")
 
 
-def check_severities(severities: Sequence[int]) -> None:
-    """Refuse what is no severity."""
+def check_severities(severities: Sequence[int], data: str = "") -> None:
+    """Refuse what is no severity of a plan's data."""
     for severity in severities:
-        if isinstance(severity, bool) or severity not in SEVERITIES:
-            raise EvaluationError(f"severity {severity!r} is not a whole number from 1 to 5.")
+        if isinstance(severity, bool) or severity not in severities_of(data):
+            known = f"one of the percentages {PERCENTAGES}" if is_tabular(data) else "a whole number from 1 to 5"
+            raise EvaluationError(f"severity {severity!r} is not {known}.")

@@ -4,6 +4,7 @@
     card.json            what one needs to repeat it
     results.parquet      one row a metric     } all that is finished, sorted, the same whatever the order
     reliability.parquet  one row a bin        } in which units came
+    hits.parquet         which images were right, where the plan wants it
     fits.parquet         temperatures and eps found on validation data
     parts/               what has been computed since: one file a unit, gone when it is merged
 
@@ -25,12 +26,16 @@ import pyarrow.parquet as pq
 from predbn.shifts.files import finish, part_of
 
 from .errors import EvaluationError
-from .tables import FITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_of_rows, tidy
+from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_of_rows, tidy
 from .units import Fit, UnitResult
 
 __all__ = ["Store"]
 
-_TABLES = {"results": (RESULTS, "metric"), "reliability": (RELIABILITY, "bin")}
+_TABLES = {
+    "results": (RESULTS, (*KEYS, "metric")),
+    "reliability": (RELIABILITY, (*KEYS, "bin")),
+    "hits": (HITS, KEYS),
+}
 
 
 class Store:
@@ -98,13 +103,12 @@ class Store:
         return sorted(found, key=lambda fit: fit[:4])
 
     def tables(self) -> dict[str, pa.Table]:
-        """The tables `results` and `reliability`: everything that is finished, sorted, each row once."""
+        """The tables `results`, `reliability` and `hits`: everything that is finished, sorted, each row once."""
         parts = [tidy(_read(path, PART)) for path in self._split_parts()]
         found = {}
-        for place, (name, (schema, last)) in enumerate(_TABLES.items()):
+        for place, (name, (schema, order)) in enumerate(_TABLES.items()):
             pieces = [_read(path, schema) for path in self._whole(name)] + [part[place] for part in parts]
             table = pa.concat_tables([schema.empty_table(), *pieces])
-            order = [*KEYS, last]
             found[name] = _unique(table, order).sort_by([(column, "ascending") for column in order])
         return found
 
@@ -112,6 +116,8 @@ class Store:
         """Bring all parts into the whole tables."""
         merged = sorted(self._parts.glob("*.parquet"))
         for name, table in self.tables().items():
+            if name == "hits" and not len(table):
+                continue
             self._write(self.folder / f"{name}.parquet", table)
         fits = self.fits()
         if fits:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .units import Cell, Fit, Row
 
-__all__ = ["FITS", "KEYS", "PART", "RELIABILITY", "RESULTS", "part_of_rows", "tidy"]
+__all__ = ["FITS", "HITS", "KEYS", "PART", "RELIABILITY", "RESULTS", "part_of_rows", "tidy"]
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
 
@@ -32,14 +32,18 @@ RESULTS = pa.schema([*_KEY_FIELDS, pa.field("metric", pa.string()), pa.field("va
 RELIABILITY = pa.schema([*_KEY_FIELDS, *_BIN_FIELDS])
 """One row a bin of confidence."""
 
+HITS = pa.schema([*_KEY_FIELDS, pa.field("hits", pa.binary())])
+"""One row a cell: which images were right, as `hits` packs them."""
+
 PART = pa.schema(
     [
         *_KEY_FIELDS,
         pa.field("metrics", pa.map_(pa.string(), pa.float64())),
         pa.field("bins", pa.list_(pa.struct(_BIN_FIELDS))),
+        pa.field("hits", pa.binary()),
     ]
 )
-"""One row a cell, with its metrics and its bins, so that one file holds all that a unit came to."""
+"""One row a cell, with its metrics, its bins and its hits, so that one file holds all that a unit came to."""
 
 FITS = pa.schema(
     [
@@ -63,7 +67,7 @@ def _wide(row: Row) -> dict[str, Any]:
         for number, each in enumerate(row.reliability)
     ]
     key = _key(row.cell) | {**row.split._asdict(), "order": row.order, "seed": row.seed}
-    return key | {"metrics": list(row.metrics.items()), "bins": bins}
+    return key | {"metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
 
 
 def _key(cell: Cell) -> dict[str, Any]:
@@ -74,14 +78,18 @@ def _measured(each: dict[str, Any]) -> dict[str, Any]:
     return {name: each[name] for name in ("count", "confidence", "accuracy")}
 
 
-def tidy(part: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of a part by metric and by bin."""
-    results, bins = [], []
+def tidy(part: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The rows of a part by metric and by bin, and the hits."""
+    results, bins, hits = [], [], []
     for row in part.to_pylist():
         key = {name: row[name] for name in KEYS}
         results += [{**key, "metric": metric, "value": value} for metric, value in row["metrics"]]
         bins += [{**key, **each} for each in row["bins"]]
-    return pa.Table.from_pylist(results, RESULTS), pa.Table.from_pylist(bins, RELIABILITY)
+        if row["hits"] is not None:
+            hits.append({**key, "hits": row["hits"]})
+    listed = ((results, RESULTS), (bins, RELIABILITY), (hits, HITS))
+    by_metric, by_bin, by_cell = (pa.Table.from_pylist(rows, schema) for rows, schema in listed)
+    return by_metric, by_bin, by_cell
 
 
 def fits_table(fits: Iterable[Fit]) -> pa.Table:

@@ -84,7 +84,7 @@ Unit = SplitUnit | FitUnit
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: its metrics, and its reliability diagram bin by bin."""
+    """A measured cell: its metrics, its reliability diagram bin by bin, and which images were right, where wanted."""
 
     cell: Cell
     split: Split
@@ -92,6 +92,7 @@ class Row:
     seed: int
     metrics: dict[str, float]
     reliability: list[dict[str, Any]] = field(repr=False)
+    hits: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -4,47 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from predbn import methods
-from predbn.data import Batch, Images
+from predbn.data import Images
 from predbn.data.batch import Order
+from predbn.data.criteo import Rows
 from predbn.methods import Method, Temperature, tune_eps
-from predbn.metrics import Scores
+from predbn.metrics import ScoreHistogram, Scores
 from predbn.shifts import orders
 
 from .ahead import Ahead
 from .cores import each_on_one_core
 from .errors import EvaluationError
-from .plan import is_ensemble, needs_fit
+from .hits import Hits
+from .plan import Plan, is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
-from .rebatch import Rebatcher, block_size
+from .rebatch import AnyBatch, Rebatcher, block_size
 from .settings import Setting
 from .shelf import LaneKey, Shelf
 from .source import Source
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "settings_of"]
 
-CALIBRATION_IMAGES = 5000
-_CALIBRATION_BATCH = 500
+_CALIBRATION, _CALIBRATION_BATCH = 5000, 500
+"""Images or rows to calibrate on, and how many of them at a time."""
 
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
 
+_SPREAD = 8.0
+"""Logits are divided by it before they are ranked between 0 and 1: the order is the same, and none are crowded at the
+ends, where a histogram would take them for ties."""
+
 
 class _Task(NamedTuple):
-    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept."""
+    """A cell with what it needs: the lanes whose logits go into its method, and where its scores are kept; for rows
+    also the order of the click probabilities, for the AUC."""
 
     cell: Cell
     lanes: list[LaneKey]
     span: int
     method: Method
     scores: Scores
+    ranking: ScoreHistogram | None
+    hits: Hits | None
+
+    def see(self, logs: Tensor, labels: Tensor, index: Tensor) -> None:
+        probabilities = logs.exp()
+        self.scores.update(probabilities, labels, log_probabilities=logs)
+        if self.ranking is not None:
+            self.ranking.update(((logs[:, 1] - logs[:, 0]).double() / _SPREAD).sigmoid(), labels)
+        if self.hits is not None:
+            self.hits.update(probabilities, labels, index)
+
+    def row(self, unit: SplitUnit) -> Row:
+        found = self.scores.compute()
+        metrics = found if self.ranking is None else {**found, "auc": self.ranking.auc()}
+        hits = None if self.hits is None else self.hits.pack()
+        return Row(self.cell, unit.split, unit.order, unit.seed, metrics, self.scores.reliability().rows(), hits)
 
 
 class _Begun(NamedTuple):
@@ -53,7 +77,7 @@ class _Begun(NamedTuple):
     unit: SplitUnit
     tasks: list[_Task]
     spans: dict[LaneKey, int]
-    blocks: Iterator[Batch]
+    blocks: Iterator[AnyBatch]
     total: int
 
 
@@ -66,12 +90,15 @@ class Worker:
         shelf: Shelf,
         members: Mapping[str, Sequence[str]],
         *,
-        validation: Images | None = None,
+        validation: Images | Rows | None = None,
         precision: Precision = "fp32",
         bins: int = 10,
+        diagram_bins: int | None = None,
+        hits: bool = False,
     ) -> None:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
         self.precision, self.bins, self.device = precision, bins, source.device
+        self.diagram_bins, self.hits = diagram_bins, hits
         self._begun: _Begun | None = None
         if validation is not None:
             shelf.calibration = self._calibration
@@ -88,8 +115,8 @@ class Worker:
         self.source.hold()
         return Ahead(self.device) if self.device.type == "cuda" else None
 
-    def _stream(self, unit: SplitUnit, size: int) -> Iterator[Batch]:
-        def stream() -> Iterator[Batch]:
+    def _stream(self, unit: SplitUnit, size: int) -> Iterator[AnyBatch]:
+        def stream() -> Iterator[AnyBatch]:
             return self.source.stream(unit.split, unit.order, unit.seed, size)
 
         return stream() if self._ahead is None else self._ahead.begin(stream)
@@ -106,7 +133,7 @@ class Worker:
             begun = self._begin(unit)
         _, tasks, spans, blocks, total = begun
         size = max(key.batch_size for key in spans)
-        begin(self.shelf, list(spans), lambda: (batch.images for batch in self._stream(unit, size)))
+        begin(self.shelf, list(spans), lambda: (batch.inputs for batch in self._stream(unit, size)))
         rebatchers = {span: Rebatcher(span) for span in sorted(set(spans.values()))}
         watch = Watch(str(unit.split))
         for number, block in enumerate(blocks, start=1):
@@ -115,10 +142,7 @@ class Worker:
             self._score(tasks, spans, {span: each.push(block) for span, each in rebatchers.items()}, watch)
         self._score(tasks, spans, {span: [*each.flush()] for span, each in rebatchers.items()}, watch)
         watch.check()
-        return [
-            Row(task.cell, unit.split, unit.order, unit.seed, task.scores.compute(), task.scores.reliability().rows())
-            for task in tasks
-        ]
+        return [task.row(unit) for task in tasks]
 
     def _task(self, cell: Cell, fits: Sequence[Fit]) -> _Task:
         fitted = {
@@ -135,17 +159,20 @@ class Worker:
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
         span = self.shelf.span(lanes[0])
-        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), Scores(classes, bins=self.bins))
+        ranking = ScoreHistogram() if self.source.is_tabular else None
+        scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
+        hits = Hits() if self.hits else None
+        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), scores, ranking, hits)
 
     def _block(self, lanes: Sequence[LaneKey], spans: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
-        height, width = self.shelf.model(lanes[0].model).description.preprocessing.size
+        values = self.shelf.model(lanes[0].model).description.preprocessing.values
         least = -(-torch.get_num_threads() // len(lanes)) if self.device.type == "cpu" else 1
         at_once = _AT_ONCE["cuda" if self.device.type == "cuda" else "cpu"]
-        return block_size(spans, 3 * height * width, at_once, least)
+        return block_size(spans, values, at_once, least)
 
     def _score(
-        self, tasks: list[_Task], spans: Mapping[LaneKey, int], batches: Mapping[int, list[Batch]], watch: Watch
+        self, tasks: list[_Task], spans: Mapping[LaneKey, int], batches: Mapping[int, list[AnyBatch]], watch: Watch
     ) -> None:
         """Predict the batches of every span with the lanes of that span, and add them to the scores."""
         logits = predict(self.shelf, [key for key, span in spans.items() if batches[span]], batches)
@@ -156,16 +183,16 @@ class Worker:
         for task in tasks:
             if task.span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.scores.update(logs.exp(), labels[task.span], log_probabilities=logs)
+                task.see(logs, labels[task.span], index[task.span])
 
     def _calibration(self, values: int) -> Iterator[Tensor]:
-        """Clean images to calibrate on: validation images, shuffled, without their labels."""
+        """Clean data to calibrate on: that of validation, shuffled, without its labels."""
         assert self.validation is not None
-        order = orders.shuffled(len(self.validation), seed=0)[:CALIBRATION_IMAGES]
+        order = orders.shuffled(len(self.validation), seed=0)[:_CALIBRATION]
         size = max(1, min(_CALIBRATION_BATCH, _AT_ONCE["cuda"] // values))
-        return (batch.images for batch in self.validation.batches(size, order=order, device=self.device))
+        return (batch.inputs for batch in self.validation.batches(size, order=order, device=self.device))
 
-    def _index(self, batches: list[Batch]) -> Tensor:
+    def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)
 
     def _fit(self, unit: FitUnit) -> Fit:
@@ -180,18 +207,25 @@ class Worker:
                 0
             ]
         else:
-            key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
-            span = self.shelf.span(key)
-            batches = list(images.batches(span, order=order, device=self.device))
-            begin(self.shelf, [key], lambda: (batch.images for batch in batches))
-            logits = predict(self.shelf, [key], {span: batches})[key]
-            watch = Watch(f"validation data {images.name}")
-            watch.see(unit.model, logits, self._index(batches))
-            watch.check()
-            labels = torch.cat([batch.labels for batch in batches])
-            fit = partial(Temperature.fit, labels=labels.cpu())
-            value = each_on_one_core(fit, [logits.float().cpu()])[0].value
+            value = self._temperature(unit, images, order)
         return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
+
+    def _temperature(self, unit: FitUnit, images: Images | Rows, order: Order) -> float:
+        """Some batches at a time: only the logits are kept."""
+        key = LaneKey(unit.model, unit.strategy, unit.batch_size, unit.eps)
+        span = self.shelf.span(key)
+        batches = _Batches(images, order, span, self)
+        begin(self.shelf, [key], lambda: (batch.inputs for batch in batches))
+        watch = Watch("the validation data")
+        logits, labels, stream = [], [], iter(batches)
+        while several := list(islice(stream, -(-self._block([key], [span]) // span))):
+            found = predict(self.shelf, [key], {span: several})[key]
+            watch.see(unit.model, found, self._index(several))
+            logits.append(found.float().cpu())
+            labels += [batch.labels.cpu() for batch in several]
+        watch.check()
+        fit = partial(Temperature.fit, labels=torch.cat(labels))
+        return each_on_one_core(fit, [torch.cat(logits)])[0].value
 
     def _tuned(self, unit: FitUnit, batches: _Batches) -> float | None:
         setting = Setting.parse(unit.strategy)
@@ -206,12 +240,22 @@ class Worker:
         return choice.eps
 
 
+def settings_of(plan: Plan) -> dict[str, Any]:
+    """What of a plan a worker has to know beside its data and its models."""
+    return {
+        "precision": plan.precision,
+        "bins": plan.ece_bins,
+        "diagram_bins": plan.diagram_bins,
+        "hits": plan.hits,
+    }
+
+
 class _Batches:
     """Validation batches that can be gone through as often as one likes."""
 
-    def __init__(self, images: Images, order: Order, size: int, worker: Worker) -> None:
+    def __init__(self, images: Images | Rows, order: Order, size: int, worker: Worker) -> None:
         self._arguments = images, order, size, worker.device
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[AnyBatch]:
         images, order, size, device = self._arguments
         return images.batches(size, order=order, device=device)

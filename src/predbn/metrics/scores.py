@@ -11,6 +11,7 @@ from .calibration import Reliability, bin_of, equal_width_edges, sum_by_bin
 from .checks import check_positive, check_shapes, probability_faults, probability_messages
 from .errors import MetricError
 
+_BY_BIN = ("examples", "right", "confidence")
 _SQUARE_BITS = 52
 _MOST_NATS = 1 << 31
 
@@ -26,19 +27,27 @@ class Scores(Accumulator):
     NLL         whole nats and the fraction apart, so that no sum overflows; infinite values (2^31 nats or
                 more) are counted apart, and one of them makes the mean infinite
     confidence  max_c p_c, summed by bin; bins as `calibration` says
+
+    The reliability diagram may have other bins than the ECE: `diagram_bins`, whose sums are then kept beside.
     """
 
-    def __init__(self, classes: int, *, bins: int = 10, top: int = 5) -> None:
+    def __init__(self, classes: int, *, bins: int = 10, top: int = 5, diagram_bins: int | None = None) -> None:
         settings = {"classes": classes, "bins": bins, "top": top}
+        if diagram_bins is not None and diagram_bins != bins:
+            settings["diagram_bins"] = diagram_bins
         for name, value in settings.items():
             check_positive(name, value)
         self.classes, self.bins, self.top = classes, bins, top
+        self.diagram_bins = settings.get("diagram_bins", bins)
+        self._diagram = "diagram_" if "diagram_bins" in settings else ""
         scalars = dict.fromkeys(("top", "brier", "nll_whole", "nll_fraction", "nll_infinite"), 1)
         messages = (
             *probability_messages(classes),
             "{} log-probabilities of labels are NaN or above 0; give the log-softmax of the logits",
         )
-        super().__init__(settings, {"examples": bins, "right": bins, "confidence": bins, **scalars}, messages)
+        by_bin = dict.fromkeys(_BY_BIN, bins)
+        by_bin |= {f"{self._diagram}{name}": self.diagram_bins for name in _BY_BIN}
+        super().__init__(settings, {**by_bin, **scalars}, messages)
 
     def update(self, probabilities: Tensor, labels: Tensor, *, log_probabilities: Tensor | None = None) -> None:
         """Add a batch: [n, classes] probabilities and [n] labels on the same device, any floating dtype.
@@ -59,7 +68,6 @@ class Scores(Accumulator):
         wide = probabilities.double().nan_to_num(0.0)
         rank = ranks(wide, own)
         confidence = wide.amax(1)
-        which = bin_of(confidence, equal_width_edges(self.bins, wide.device))
         p = wide.gather(1, own[:, None])[:, 0]
         log_p = p.log() if log_probabilities is None else log_probabilities.gather(1, own[:, None])[:, 0].double()
         nats = (-log_p).clamp_min(0)
@@ -69,9 +77,8 @@ class Scores(Accumulator):
             len(labels),
             torch.cat((faults, (~(log_p <= 1e-2)).sum()[None])),
             {
-                "examples": sum_by_bin(torch.ones_like(which), which, self.bins),
-                "right": sum_by_bin((rank == 0).long(), which, self.bins),
-                "confidence": sum_by_bin(units(confidence), which, self.bins),
+                **_by_bin("", confidence, rank == 0, self.bins),
+                **(_by_bin(self._diagram, confidence, rank == 0, self.diagram_bins) if self._diagram else {}),
                 "top": (rank < self.top).sum()[None],
                 "brier": _brier_units(wide, p).sum()[None],
                 "nll_whole": nats.floor().long().sum()[None],
@@ -100,9 +107,16 @@ class Scores(Accumulator):
     def reliability(self) -> Reliability:
         """The reliability diagram: examples, mean confidence and accuracy of each bin."""
         sums = self._seen()
-        count = sums["examples"]
-        confidence = sums["confidence"].double() / (1 << UNIT_BITS) / count
-        return Reliability(equal_width_edges(self.bins), count, confidence, sums["right"].double() / count)
+        count, right, confidence = (sums[f"{self._diagram}{name}"] for name in _BY_BIN)
+        mean = confidence.double() / (1 << UNIT_BITS) / count
+        return Reliability(equal_width_edges(self.diagram_bins), count, mean, right.double() / count)
+
+
+def _by_bin(prefix: str, confidence: Tensor, right: Tensor, bins: int) -> dict[str, Tensor]:
+    """Examples, hits and confidences, summed by bin."""
+    which = bin_of(confidence, equal_width_edges(bins, confidence.device))
+    values = (torch.ones_like(which), right.long(), units(confidence))
+    return {f"{prefix}{name}": sum_by_bin(each, which, bins) for name, each in zip(_BY_BIN, values, strict=True)}
 
 
 def _brier_units(wide: Tensor, p: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ from .classifier import Classifier, Description
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .errors import ModelError
 from .preprocessing import Preprocessing
-from .references import expand, load
+from .references import AnyModel, expand, load, open_model
 from .resnet import ResNet, resnet20, resnet50
 from .restricted import restrict
 
 __all__ = [
+    "AnyModel",
     "Classifier",
     "ClickModel",
     "CriteoNetwork",
@@ -23,6 +24,7 @@ __all__ = [
     "expand",
     "load",
     "load_criteo",
+    "open_model",
     "resnet20",
     "resnet50",
     "restrict",

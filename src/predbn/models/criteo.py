@@ -89,6 +89,11 @@ class RowPreprocessing:
 
     buckets: tuple[int, ...]
 
+    @property
+    def values(self) -> int:
+        """How many numbers a row is."""
+        return NUMBERS + CATEGORIES
+
     def describe(self) -> dict[str, Any]:
         """The same as plain data, for cards."""
         return {"numbers": "sign(x) ln(1 + |x|), missing as -1", "buckets": list(self.buckets)}

@@ -19,6 +19,11 @@ def from_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Pr
         from timm.data import resolve_model_data_config  # type: ignore[attr-defined]
     except ImportError:
         raise ModelError(f"timm:{name} needs timm: run `pip install predbn[timm]`.") from None
+    except Exception as error:
+        raise ModelError(
+            f"timm:{name} needs timm, which fails to import here ({error}): install the torchvision that belongs to "
+            "your torch."
+        ) from None
     try:
         network = timm.create_model(name, pretrained=pretrained)
     except Exception as error:

@@ -36,6 +36,11 @@ class Preprocessing:
         if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
             raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
 
+    @property
+    def values(self) -> int:
+        """How many numbers a picture is."""
+        return 3 * self.size[0] * self.size[1]
+
     def describe(self) -> dict[str, Any]:
         """The same as plain data, for cards."""
         return asdict(self)

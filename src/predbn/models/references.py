@@ -5,12 +5,14 @@
 | `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `*` stands for any in `expand` |
 | `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
 | `lite:efficientnet_lite0` | EfficientNet-Lite 0, 1 or 2 with its pretrained weights |
-| `file:weights.safetensors#resnet50-v1` | weights of yours in an architecture of ours |
+| `file:weights.safetensors#resnet50-v1` | weights of yours in an architecture of ours; `*` as above |
+| `file:0.safetensors#criteo-mlp` | what `predbn train criteo` wrote: a model of rows, for `open_model` |
 | `package.module:function` | what your function returns: a Classifier, or a network beside `preprocessing` |
 """
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
 import re
@@ -24,13 +26,18 @@ from torch import nn
 
 from . import architectures, zoo
 from .classifier import Classifier, Description
+from .criteo import ClickModel, load_criteo
 from .errors import ModelError
 from .lite import from_lite
 from .outside import from_timm
 from .preprocessing import Preprocessing
 from .weights import load_into, read
 
-__all__ = ["expand", "load"]
+__all__ = ["AnyModel", "expand", "load", "open_model"]
+
+CLICKS = "criteo-mlp"
+AnyModel = Classifier | ClickModel
+"""A model of pictures, or of rows of a table."""
 
 
 def load(
@@ -66,10 +73,33 @@ def load(
     return classifier.eval().to(device)
 
 
+def open_model(
+    reference: str,
+    *,
+    weights: str | Path | None = None,
+    preprocessing: Preprocessing | None = None,
+    device: torch.device | str | None = None,
+) -> AnyModel:
+    """The model that a reference names, whether it is one of pictures or one of rows."""
+    if not (reference.startswith("file:") and reference.endswith(f"#{CLICKS}")):
+        return load(reference, weights=weights, preprocessing=preprocessing, device=device)
+    if weights or preprocessing:
+        raise ModelError(f"{reference} has its weights and its preprocessing: leave out yours.")
+    return load_criteo(reference.removeprefix("file:").removesuffix(f"#{CLICKS}"), device=device)
+
+
 def expand(reference: str) -> list[str]:
-    """The references that a pattern stands for: all that fit in the zoo, anything else itself."""
+    """The references that a pattern stands for: all that fit in the zoo or on the disk, anything else itself."""
     if reference.startswith("zoo:"):
         return [f"zoo:{name}" for name in zoo.matching(reference.removeprefix("zoo:"))]
+    if reference.startswith("file:") and any(sign in reference for sign in "*?["):
+        pattern, separator, architecture = reference.removeprefix("file:").partition("#")
+        if os.path.exists(pattern):
+            return [reference]
+        found = [f"file:{path}{separator}{architecture}" for path in sorted(glob.glob(pattern))]
+        if not found:
+            raise ModelError(f"No file fits {pattern}: name .safetensors or .pt files with weights.")
+        return found
     return [reference]
 
 
@@ -86,6 +116,8 @@ def _file(reference: str, name: str) -> Classifier:
     if not separator:
         choices = ", ".join(architectures.ARCHITECTURES)
         raise ModelError(f"{reference!r} does not say what the weights are of: add #ARCHITECTURE, one of {choices}.")
+    if architecture == CLICKS:
+        raise ModelError(f"{reference} is a model of rows, but pictures are asked for: load it with load_criteo.")
     entry = architectures.find(architecture)
     network = entry.build()
     state, card = read(path)

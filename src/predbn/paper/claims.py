@@ -43,6 +43,7 @@ class Measurement:
     count  how many values the interval rests on
     over   what they are, and what the interval therefore generalises over: `corruptions`
     scale  what values are multiplied with to be shown, 100 for percentages
+    signed whether values are differences, and shown with their sign
     """
 
     what: str
@@ -53,6 +54,7 @@ class Measurement:
     over: str
     scale: float = 1.0
     digits: int = 3
+    signed: bool = True
 
     @property
     def verdict(self) -> Verdict:
@@ -80,11 +82,11 @@ class Measurement:
     @property
     def expected(self) -> str:
         """What the claim expects."""
-        return f"{self.side} {self.bound * self.scale:.3g}".replace("-", "\N{MINUS SIGN}")
+        return f"{self.side} {self.bound * self.scale:.4g}".replace("-", "\N{MINUS SIGN}")
 
     def number(self, value: float) -> str:
-        """A value with its sign, in the unit that `what` names."""
-        text = f"{value * self.scale:+.{self.digits}f}"
+        """A value in the unit that `what` names."""
+        text = f"{value * self.scale:{'+' if self.signed else ''}.{self.digits}f}"
         return text.replace("-", "\N{MINUS SIGN}")
 
 

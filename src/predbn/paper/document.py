@@ -29,7 +29,7 @@ def document(runs: Runs, *, figures: str | None = None) -> str:
     """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
     runs.check()
     found = verify(runs)
-    notes = _discussion(runs.folder / DISCUSSION)
+    notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
     parts = [_head(runs, found), _overview(found)]
     for experiment, findings in found.items():
         parts.append(_section(runs, experiment, findings, notes, figures))
@@ -48,7 +48,7 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
     lines = [
         "# The paper, measured again",
         f"{summary(found)} This page is written by `predbn paper document` from the results in "
-        f"`{runs.folder.as_posix()}`, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
+        f"{_places(runs)}, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
         f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts. The paper is Nado et al. "
         "2020, [Evaluating Prediction-Time Batch Normalization for Robustness under Covariate "
         "Shift](https://arxiv.org/abs/2006.10963).",
@@ -65,6 +65,12 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
     return "\n\n".join(lines)
 
 
+def _places(runs: Runs) -> str:
+    """The folders that hold results: one a data set, where they are beside each other."""
+    there = dict.fromkeys(runs.place(name).parent.as_posix() for name in runs.measured)
+    return " and ".join(f"`{place}`" for place in there)
+
+
 def _overview(found: dict[Experiment, list[Finding]]) -> str:
     lines = ["## Verdicts", "| claim | in the paper | what it says | verdict |", "|---|---|---|---|"]
     for findings in found.values():
@@ -79,7 +85,7 @@ def _section(
 ) -> str:
     lines = [f"## {experiment.id}: {experiment.title}", f"{experiment.figure[0].upper()}{experiment.figure[1:]}."]
     if experiment.plans:
-        listed = "; ".join(f"`{name}`, {PLANS[name].what}" for name in experiment.plans)
+        listed = "; ".join(f"`{name}`, {PLANS[name].what}{_size(runs, name)}" for name in experiment.plans)
         lines.append(f"From {listed}.")
     panels = experiment.panels(runs) if figures is not None else []
     for panel in panels:
@@ -90,6 +96,12 @@ def _section(
         if finding.claim.id in notes:
             lines.append(notes[finding.claim.id])
     return "\n\n".join(lines)
+
+
+def _size(runs: Runs, plan: str) -> str:
+    """On how much a plan was carried out, from its card."""
+    data = runs.cards.get(plan, {}).get("data", {})
+    return next((f" ({data[what]:,} {what})" for what in ("images", "rows") if what in data), "")
 
 
 def _finding(finding: Finding) -> str:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
+from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
+from .imagenet import IMAGENET, IMAGENET_PLANS
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
-__all__ = ["BATCH_SIZES", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
+__all__ = ["BATCH_SIZES", "CRITEO", "EPS", "INSIDE", "LARGE_EPS", "PLANS", "QUICK_IMAGES", "SEEDS", "PaperPlan"]
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 200, 500)
 EPS = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
@@ -25,6 +27,9 @@ SEEDS = 3
 
 INSIDE = "inside"
 """The plan that is carried out by looking into the networks rather than at their predictions."""
+
+CRITEO = "criteo"
+"""The home of K1's plans, which are carried out with rows and networks of the user's."""
 
 QUICK_IMAGES = 200
 _QUICK_BATCH = 100
@@ -39,6 +44,8 @@ class PaperPlan:
     what: str
     full: Plan
     quick: Plan
+    home: str = "cifar10"
+    """The folder of results that it belongs to."""
 
     def of(self, quick: bool) -> Plan:
         """The plan in the size asked for."""
@@ -107,6 +114,21 @@ _INSIDE = Plan(
     strategies=("train", "batch"),
 )
 
+_CLICKS = Plan(
+    models=_models(f"{NETWORK}/*"),
+    data="criteo",
+    methods=("vanilla", "temperature", "ensemble"),
+    strategies=("train", "batch"),
+    orders=("official",),
+    seeds=tuple(range(5)),
+)
+_EPS_CLICKS = replace(
+    _CLICKS, methods=("vanilla",), strategies=("batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]")
+)
+_SYNTHETIC_CLICKS = replace(
+    _CLICKS, strategies=("train", "batch", f"train[eps={LARGE_EPS}]", f"batch[eps={LARGE_EPS}]"), seeds=(0,)
+)
+
 PLANS = {
     plan.name: plan
     for plan in (
@@ -159,5 +181,42 @@ PLANS = {
             _INSIDE,
             _small(_INSIDE, severities=(5,), images=QUICK_IMAGES // 2),
         ),
+        PaperPlan(
+            REAL,
+            "three methods with train and prediction-time BN on the test rows of Criteo under every randomisation, "
+            "drawn five times",
+            _CLICKS,
+            _CLICKS,
+            CRITEO,
+        ),
+        PaperPlan(
+            LATER,
+            "the same networks on rows of a later period, with nothing randomised",
+            replace(_CLICKS, shifts=("clean",), seeds=(0,)),
+            replace(_CLICKS, shifts=("clean",), seeds=(0,)),
+            CRITEO,
+        ),
+        PaperPlan(
+            UNSETTLED,
+            "as criteo, with networks whose running statistics had too few steps to settle",
+            replace(_CLICKS, methods=("vanilla",)),
+            replace(_CLICKS, methods=("vanilla",)),
+            CRITEO,
+        ),
+        PaperPlan(
+            LARGER_EPS,
+            "as criteo, with a larger eps at prediction",
+            _EPS_CLICKS,
+            _EPS_CLICKS,
+            CRITEO,
+        ),
+        PaperPlan(
+            SYNTHETIC,
+            "as criteo, on synthetic rows, drawn once, also with a larger eps",
+            _SYNTHETIC_CLICKS,
+            replace(_SYNTHETIC_CLICKS, severities=(25, 95)),
+            CRITEO,
+        ),
+        *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_PLANS.items()),
     )
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .errors import PaperError
 from .experiment import Experiment
-from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere
+from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere, i1, i2, i3, i4, i7, k1
 
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
@@ -14,7 +14,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.id: experiment
     for experiment in (
         *(module.EXPERIMENT for module in (c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4)),
+        *(module.EXPERIMENT for module in (i1, i2, i3, i4)),
         *elsewhere.EXPERIMENTS,
+        i7.EXPERIMENT,
+        k1.EXPERIMENT,
     )
 }
 

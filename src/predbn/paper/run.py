@@ -10,10 +10,12 @@ from pathlib import Path
 from predbn.evaluation import Engine, Results, evaluate
 from predbn.shifts.files import finish, part_of
 
-from .errors import PaperError
+from .clicks import run_clicks
+from .errors import NotMeasured, PaperError
+from .imagenet import IMAGENET, run_imagenet
 from .inside import look_inside
 from .networks import missing, open_variants
-from .plans import INSIDE, PLANS
+from .plans import CRITEO, INSIDE, PLANS
 
 __all__ = ["Progress", "run_plan", "run_plans"]
 
@@ -48,13 +50,39 @@ def run_plan(
     folder: str | Path,
     *,
     quick: bool = False,
+    precision: str = "fp32",
     engine: Engine | None = None,
     progress: Progress | None = None,
+    root: str | Path | None = None,
+    weights: str | Path | None = None,
+    images: int | None = None,
 ) -> str | None:
-    """Carry out one plan; None, or the reason why none of it or not all of it can be measured."""
+    """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
+
+    `precision` is that of predictions. What looks into networks does so in single precision. `root` is the folder with
+    the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with ResNet-50 v1's
+    (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are marked as quick.
+    """
     plan = PLANS[name].of(quick)
+    if name != INSIDE:
+        plan = replace(plan, precision=precision)  # type: ignore[arg-type]
+    if images is not None:
+        plan = replace(plan, images=images)
     out = Path(folder) / name
-    _refuse_other_size(out, quick)
+    small = quick or images is not None
+    _refuse_other_size(out, small)
+    told = {"quick": quick, "engine": engine, "progress": progress}
+    if PLANS[name].home in (CRITEO, IMAGENET):
+        try:
+            if PLANS[name].home == CRITEO:
+                run_clicks(name, plan, out, root=Path(root or CRITEO), **told)  # type: ignore[arg-type]
+            else:
+                places = {"root": root and Path(root), "weights": weights and Path(weights)}
+                run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
+        except NotMeasured as lack:
+            return str(lack)
+        _mark(out, name, small, precision)
+        return None
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
     gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
@@ -62,17 +90,18 @@ def run_plan(
         plan = replace(plan, models=there)
         carry_out = look_inside if name == INSIDE else evaluate
         carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
-        _mark(out, name, quick)
+        _mark(out, name, small, precision)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 
 
-def _mark(out: Path, name: str, quick: bool) -> None:
+def _mark(out: Path, name: str, quick: bool, precision: str) -> None:
     """Say on the run card what the run is for, and whether it is a quick one."""
     path = out / "card.json"
     card = json.loads(path.read_text(encoding="utf-8"))
-    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{' --quick' if quick else ''}"}
+    options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
+    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
     if quick:
-        said["warning"] = "a part of the embedded sample: it shows that everything works, and is no evidence"
+        said["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
     part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     finish(path)
 

@@ -37,7 +37,7 @@ class Runs:
         if plan not in self._opened:
             if plan not in self.measured:
                 raise NotMeasured(self._why_not(plan))
-            self._opened[plan] = Results.load(self.folder / plan)
+            self._opened[plan] = Results.load(self.place(plan))
         return self._opened[plan]
 
     def frame(self, plan: str) -> pd.DataFrame:
@@ -53,7 +53,18 @@ class Runs:
     @cached_property
     def measured(self) -> list[str]:
         """The plans that have been carried out to their end."""
-        return [name for name in PLANS if (self.folder / name / "results.parquet").is_file()]
+        return [name for name in PLANS if (self.place(name) / "results.parquet").is_file()]
+
+    def place(self, plan: str) -> Path:
+        """The folder of a plan: in this one, or, where this is the home of other plans, in its own home beside it."""
+        home, homes = PLANS[plan].home, {each.home for each in PLANS.values()}
+        folder = self.folder.parent / home if self.folder.name in homes else self.folder
+        return folder / plan
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that results are looked for in."""
+        return list(dict.fromkeys([self.folder, *(self.place(name).parent for name in PLANS)]))
 
     def check(self) -> None:
         """Refuse a folder in which nothing is measured."""
@@ -74,7 +85,7 @@ class Runs:
         lacking = [name for name in map(missing, PLANS[plan].full.models) if name is not None]
         if lacking:
             return f"the zoo has no {_families(lacking)}"
-        return f"{self.folder} has no run of the plan {plan}"
+        return f"{self.place(plan).parent} has no run of the plan {plan}"
 
 
 def _families(references: list[str]) -> str:

@@ -28,7 +28,7 @@ __all__ = ["Panel", "Variant", "file_names", "panels", "save_all", "save_panels"
 
 MOST_SERIES = 8
 
-Chart = alt.LayerChart | alt.FacetChart
+Chart = alt.LayerChart | alt.FacetChart | alt.VConcatChart
 
 
 @dataclass(frozen=True)

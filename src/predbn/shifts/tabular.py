@@ -44,13 +44,14 @@ def randomise_features(
         raise ShiftError("marginals has no rows, so there is nothing to draw from.")
     indices = check_index(index, len(rows), "rows")
     width = rows.shape[1]
-    draws = Draws(seed, f"randomise {name}", 0, indices)
+    device = rows.device if isinstance(rows, Tensor) else "cpu"
+    draws = Draws(seed, f"randomise {name}", 0, indices, device)
     replaced = draws.uniform(width).to(torch.float64) < p
     source = draws.integers(0, len(marginals), width)
     if isinstance(rows, Tensor):
         there = torch.as_tensor(marginals)
         drawn = there.gather(0, source.to(there.device)).to(rows.device)
-        return torch.where(replaced.to(rows.device), drawn, rows)
+        return torch.where(replaced, drawn, rows)
     picked = np.take_along_axis(np.asarray(marginals), source.numpy(), axis=0)
     return np.where(replaced.numpy(), picked, rows)
 

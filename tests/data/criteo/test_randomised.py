@@ -74,3 +74,12 @@ def test_what_is_not_there_is_said():
         Randomised(TEST).batches("marginals", 5, 10)
     with pytest.raises(DataError, match="block is 0"):
         Randomised(TEST, block=0)
+
+
+def test_it_is_the_same_on_another_device_and_known_by_its_sums():
+    there = SPLITS.to("cpu")
+    for name in SPLITS.names:
+        assert torch.equal(inputs(name, 50, splits=there), inputs(name, 50))
+    assert there.sums == SPLITS.sums
+    assert set(SPLITS.sums) == {"rows", "marginals"}
+    assert SPLITS.sums["rows"] == Randomised(TEST).sums["rows"] == TEST.sums["rows"]

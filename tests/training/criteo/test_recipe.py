@@ -27,6 +27,7 @@ def test_the_rate_drops_at_the_same_fractions_as_for_cifar10():
         {"epochs": 0},
         {"batch_size": 1},
         {"patience": 0},
+        {"norm_momentum": 0},
         {"precision": "fp8"},
     ],
 )

@@ -35,7 +35,7 @@ def criteo_command(
         int | None, typer.Option(metavar="ROWS", help="Make so many synthetic rows instead, which are not Criteo's.")
     ] = None,
     seed: Annotated[int, typer.Option(help="What synthetic rows follow from.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Blocks worked on side by side; one a core unless given.")] = None,
+    processes: Annotated[int | None, typer.Option(help="How many work side by side; cores + 1 unless given.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Prepare Criteo's display advertising data: text to mapped arrays, 160 bytes a row, in one pass.
@@ -62,9 +62,9 @@ def criteo_command(
             bar.update(task, completed=done, total=total)
 
         if root is not None:
-            shards = prepare(root, folder, where=_conditions(where or []), threads=threads, progress=progress)
+            shards = prepare(root, folder, where=_conditions(where or []), processes=processes, progress=progress)
         else:
-            shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=threads, progress=progress)
+            shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=processes, progress=progress)
     _say_rejected(console, shards)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 

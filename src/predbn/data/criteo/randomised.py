@@ -14,7 +14,9 @@ norm on the features stay as they were, and prediction-time BN has nothing to co
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -71,9 +73,26 @@ class Randomised:
         """int64 [N], on the CPU."""
         return self.clean.index
 
+    @property
+    def sums(self) -> dict[str, str]:
+        """SHA-256 of the clean rows, and of the values that `marginals` draws from."""
+        if self._marginals is None:
+            return dict(self.clean.sums)
+        drawn_from = hashlib.sha256(self._marginals.cpu().contiguous().numpy().data).hexdigest()
+        return {**self.clean.sums, "marginals": drawn_from}
+
     def seeded(self, seed: int) -> Randomised:
         """The same rows under other draws."""
-        return Randomised(self.clean, train=self.train, seed=seed, block=self.block)
+        other = copy(self)
+        other.seed = seed
+        return other
+
+    def to(self, device: Device) -> Randomised:
+        """The same rows held on a device, and randomised there."""
+        other = copy(self)
+        other.clean = self.clean.to(device)
+        other._marginals = None if self._marginals is None else self._marginals.to(device)
+        return other
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None

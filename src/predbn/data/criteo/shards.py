@@ -21,7 +21,7 @@ from predbn.shifts.files import PART, finish, part_of, write_bytes
 from ..errors import DataError
 from .columns import WIDTH
 
-__all__ = ["Shard", "Shards"]
+__all__ = ["Shard", "Shards", "write_shard"]
 
 SOURCE, TOTALS = "source.json", "criteo.json"
 
@@ -70,20 +70,6 @@ class Shards:
         """Whether all shards are there."""
         return (self.folder / TOTALS).exists()
 
-    def write(self, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
-        """Write the rows of a shard as its tables come, and say how many there are; several threads may, each its own
-        shard. The header has room for any number of rows and is written again when it is known."""
-        path, rows = self.folder / f"{number:05d}.npy", 0
-        with part_of(path).open("wb") as file:
-            _write_header(file, rows)
-            for table in tables:
-                file.write(np.ascontiguousarray(table, "<i4").data)
-                rows += len(table)
-            file.seek(0)
-            _write_header(file, rows)
-        finish(path)
-        return rows
-
     def record(self, shard: Shard) -> None:
         """Say that the rows of the next shard are there."""
         write_bytes(self.folder / f"{len(self.done):05d}.json", _json(asdict(shard)))
@@ -96,6 +82,23 @@ class Shards:
 
 
 _SUMMED = ("rows", "lines", "rejected")
+
+
+def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
+    """Write the rows of a shard as its tables come, and say how many there are.
+
+    The header has room for any number of rows, and is written again when it is known.
+    """
+    path, rows = folder / f"{number:05d}.npy", 0
+    with part_of(path).open("wb") as file:
+        _write_header(file, rows)
+        for table in tables:
+            file.write(np.ascontiguousarray(table, "<i4").data)
+            rows += len(table)
+        file.seek(0)
+        _write_header(file, rows)
+    finish(path)
+    return rows
 
 
 def _write_header(file: BinaryIO, rows: int) -> None:

@@ -3,6 +3,7 @@
 from predbn.report.figures.boxes import Places, box_chart, boxes
 from predbn.report.figures.channels import channels
 from predbn.report.figures.confidence import confidence
+from predbn.report.figures.confidence_bins import confidence_bins
 from predbn.report.figures.curves import curves
 from predbn.report.figures.densities import densities
 from predbn.report.figures.depth import depth
@@ -17,6 +18,7 @@ __all__ = [
     "boxes",
     "channels",
     "confidence",
+    "confidence_bins",
     "curves",
     "densities",
     "depth",

@@ -33,6 +33,9 @@ def train_criteo(
     learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
     momentum: Annotated[float, typer.Option(help="Adam's β₁.")] = 0.9,
     adam_eps: Annotated[float, typer.Option(help="Adam's ε.")] = 1e-7,
+    norm_momentum: Annotated[
+        float, typer.Option(help="How far running statistics move in a step; more where there are few steps.")
+    ] = 0.01,
     widths: Annotated[str, typer.Option(help="Widths of the ReLU layers.")] = "2572,1454,1596",
     most_buckets: Annotated[
         int | None, typer.Option(help="At most so many buckets a column; the reference benchmark's unless given.")
@@ -60,6 +63,7 @@ def train_criteo(
         epochs=epochs,
         batch_size=batch_size,
         patience=patience,
+        norm_momentum=norm_momentum,
         precision=precision,  # type: ignore[arg-type]
         sizes=sizes,
     )

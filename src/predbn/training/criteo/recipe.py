@@ -21,9 +21,10 @@ Precision = Literal["fp32", "tf32", "bf16"]
 class CriteoRecipe:
     """Adam, one epoch, batch 1024, the learning rate dropped as for CIFAR-10, at the same fractions of the steps.
 
-    `momentum` is Adam's β₁, `adam_eps` its ε, `eps` that of the batch norm. With `patience`, training ends when the
-    validation loss has not fallen for so many epochs; the network of the best epoch is kept in any case. `precision`
-    is that of the matrix products on a GPU.
+    `momentum` is Adam's β₁, `adam_eps` its ε, `eps` that of the batch norm. Its running statistics move by
+    `norm_momentum` a step: 0.01 takes some hundred steps to forget where they began, too many where there are few.
+    With `patience`, training ends when the validation loss has not fallen for so many epochs; the network of the best
+    epoch is kept in any case. `precision` is that of the matrix products on a GPU.
     """
 
     learning_rate: float = 1e-3
@@ -33,6 +34,7 @@ class CriteoRecipe:
     batch_size: int = 1024
     patience: int | None = None
     eps: float = 1e-3
+    norm_momentum: float = 0.01
     precision: Precision = "fp32"
     sizes: CriteoSizes = field(default_factory=CriteoSizes)
 
@@ -42,6 +44,8 @@ class CriteoRecipe:
                 raise TrainingError(f"{name} is {getattr(self, name)}, but it must be greater than 0.")
         if not 0 <= self.momentum < 1:
             raise TrainingError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1.")
+        if not 0 < self.norm_momentum <= 1:
+            raise TrainingError(f"norm_momentum is {self.norm_momentum}, but it must be above 0 and at most 1.")
         for name, least in (("epochs", 1), ("batch_size", 2), ("patience", 1)):
             value = getattr(self, name)
             if value is not None and value < least:

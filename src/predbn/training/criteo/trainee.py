@@ -47,7 +47,7 @@ class CriteoTrainee:
             raise TrainingError(f"{len(train)} training rows do not fill a batch of {recipe.batch_size}.")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            network = CriteoNetwork(recipe.sizes, eps=recipe.eps)
+            network = CriteoNetwork(recipe.sizes, eps=recipe.eps, momentum=recipe.norm_momentum)
         self.model = ClickModel(network).to(device)
         self.rate = torch.tensor(recipe.learning_rate, device=device)
         self.optimiser = torch.optim.Adam(

@@ -1,0 +1,79 @@
+"""The mean corruption error as measurements of a claim, and other measurements over images."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from predbn.evaluation.benchmark import RESAMPLES, mce_by_image
+from predbn.evaluation.hits import unpack
+from predbn.metrics import ALEXNET_ERRORS, bootstrap_mean, corruption_errors
+
+from .claims import Measurement, Side
+from .errors import NotMeasured
+from .runs import Runs
+from .series import SHIFTED, Series
+
+__all__ = ["gain_by_image", "mce_gain", "mce_measured"]
+
+
+def mce_measured(runs: Runs, series: Series, side: Side, bound: float) -> Measurement:
+    """The mCE of a series, in per cent."""
+    values, over = _values(runs, series)
+    what = f"mCE of {series.label}, %"
+    return Measurement(
+        what, bootstrap_mean(values, resamples=RESAMPLES), side, bound, len(values), over, digits=2, signed=False
+    )
+
+
+def mce_gain(runs: Runs, first: Series, second: Series) -> Measurement:
+    """By how much the mCE of `first` is lower than that of `second`."""
+    (one, over), (other, _) = _values(runs, first), _values(runs, second)
+    what = f"mCE, points: {first.label} over {second.label}"
+    return Measurement(what, bootstrap_mean(other - one, resamples=RESAMPLES), "above", 0.0, len(one), over, digits=2)
+
+
+def gain_by_image(runs: Runs, first: Series, second: Series, split: tuple[str, int], side: Side) -> Measurement:
+    """By how much `first` is more accurate than `second` on one split, image by image."""
+    right = [_right(_kept(runs, each, *split), runs, each) for each in (first, second)]
+    what = f"accuracy, points: {first.label} over {second.label} on {'clean images' if split[1] == 0 else split[0]}"
+    interval = bootstrap_mean(right[0].astype(float) - right[1], resamples=RESAMPLES)
+    return Measurement(what, interval, side, 0.0, len(right[0]), "images", scale=100, digits=1)
+
+
+def _values(runs: Runs, series: Series) -> tuple[npt.NDArray[np.float64], str]:
+    """What images add to the mCE where it is known which were right, else corruptions: its mean is the mCE."""
+    hits = _kept(runs, series)
+    errors = 1 - series.values(runs, "accuracy", SHIFTED).groupby("corruption")["value"].mean()
+    lacking = [name for name in ALEXNET_ERRORS if name not in errors.index]
+    if lacking:
+        raise NotMeasured(f"the mCE needs {', '.join(lacking)} too")
+    if len(hits):
+        return mce_by_image(hits, _images(runs, series)), "images"
+    return np.array(
+        list(corruption_errors({name: float(errors[name]) for name in ALEXNET_ERRORS}).values())
+    ), "corruptions"
+
+
+def _kept(runs: Runs, series: Series, corruption: str | None = None, severity: int | None = None) -> pd.DataFrame:
+    """The hits of a series."""
+    hits = runs[series.plan].hits
+    if hits.empty:
+        return hits
+    chosen = (hits["strategy"] == series.strategy) & (hits["method"] == series.method)
+    chosen &= hits["model"].str.rpartition("/")[0] == series.network
+    if corruption is not None:
+        chosen &= (hits["corruption"] == corruption) & (hits["severity"] == severity)
+    kept: pd.DataFrame = hits[chosen]
+    return kept
+
+
+def _right(hits: pd.DataFrame, runs: Runs, series: Series) -> npt.NDArray[np.bool_]:
+    if len(hits) != 1:
+        raise NotMeasured(f"the run of the plan {series.plan} does not say which images {series.label} had right")
+    return unpack(hits["hits"].iloc[0], _images(runs, series))
+
+
+def _images(runs: Runs, series: Series) -> int:
+    return int(runs[series.plan].card["data"]["images"])

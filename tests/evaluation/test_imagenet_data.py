@@ -1,0 +1,151 @@
+"""ImageNet's sets as a plan names them, in small folders of the published layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from predbn.data import DataError, wnids
+from predbn.data.decoded import decoded_files
+from predbn.evaluation import EvaluationError, Plan, evaluate
+from predbn.evaluation.hits import unpack
+from predbn.evaluation.imagenet_data import mask_for
+from predbn.evaluation.source import open_images, open_source
+from predbn.models import restrict
+
+from ..data.folders import make_folder, pixels_of
+from . import tiny
+
+MODELS = {"thousand": tiny.classifier(0, 1000)}
+SMALL = {"models": "thousand", "shifts": ("clean", "contrast"), "severities": 5, "batch_sizes": 10, "images": 30}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("imagenet")
+    make_folder(root / "val", wnids(), height=34, width=36)
+    make_folder(root / "v2", map(str, range(1000)))
+    make_folder(root / "a", wnids()[5:1000:5], height=34, width=36)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "imagenet-cache"))
+
+
+def test_a_plan_names_it_and_all_splits_decode_once(folders, tmp_path, monkeypatch):
+    told = []
+    plan = Plan(data=f"imagenet:{folders / 'val'}", diagram_bins=100, hits=True, **SMALL)
+    results = evaluate(plan, tmp_path / "run", models=MODELS, progress=lambda *now: told.append(now))
+    assert (1000, 1000, "pictures decoded") in told
+    assert len(decoded_files()) == 1
+    assert results.card["bins"] == 30
+    assert results.card["data"]["benchmark"] == "ImageNet"
+    assert set(results.reliability["bin"]) == set(range(100))
+    assert {len(packed) for packed in results.hits["hits"]} == {4}
+    by_bits = results.hits.set_index(["strategy", "corruption"])["hits"]
+    for row in results.filter(metric="accuracy").frame.itertuples():
+        assert unpack(by_bits[row.strategy, row.corruption], 30).mean() == pytest.approx(row.value)
+    assert results.mce().empty
+
+
+def test_a_set_of_200_classes_is_scored_on_their_logits(folders, tmp_path):
+    make_folder(tmp_path / "a", wnids()[::5], height=32, width=32)
+    plan = Plan(data=f"imagenet-a:{tmp_path / 'a'}", strategies="train", **{**SMALL, "shifts": "clean", "images": None})
+    results = evaluate(plan, tmp_path / "run", models=MODELS)
+    assert results.card["models"]["thousand"]["classes"] == 200
+    images = open_images(plan.data, "test", preprocessing=tiny.PREPROCESSING)
+    mask = mask_for(images.classes)
+    with torch.no_grad():
+        right = restrict(MODELS["thousand"], mask)(images.images).argmax(1) == images.labels
+    value = results.filter(metric="accuracy").frame["value"].item()
+    assert value == pytest.approx(right.double().mean().item())
+    assert results.mce().empty
+
+
+def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
+    make_folder(tmp_path / "r", wnids()[::5], height=32, width=32)
+    plan = Plan(data=f"imagenet-r:{tmp_path / 'r'}", **{**SMALL, "models": "own", "shifts": "clean"})
+    results = evaluate(plan, tmp_path / "run", models={"own": tiny.classifier(0, 200)})
+    assert results.card["models"]["own"]["classes"] == 200
+
+
+def test_masks_are_for_some_of_the_thousand_alone():
+    assert mask_for(wnids()) is None
+    assert mask_for(()) is None
+    assert mask_for(("cat", "dog")) is None
+    assert mask_for(wnids()[10:12]).positions == (10, 11)
+
+
+def test_folders_of_v2_are_numbers(folders):
+    images = open_images(f"imagenet-v2:{folders / 'v2'}", "test", preprocessing=tiny.PREPROCESSING)
+    assert images.classes == wnids()
+    assert images.labels.tolist() == list(range(1000))
+
+
+def test_the_published_corruptions_are_read_with_their_originals(folders, tmp_path):
+    make_folder(tmp_path / "c" / "contrast" / "1", wnids(), height=32, width=32)
+    for severity in range(2, 6):
+        (tmp_path / "c" / "contrast" / str(severity)).symlink_to(tmp_path / "c" / "contrast" / "1")
+    source = open_source(
+        f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", preprocessing=tiny.PREPROCESSING
+    )
+    batch = next(source.batches("contrast", 3, 2))
+    assert batch.images.shape == (2, 3, 32, 32)
+    assert next(source.batches("clean", 0, 2)).images.shape == (2, 3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ("imagenet:{0}", "is not the folder with the classes of ImageNet: point at"),
+        ("imagenet:{0}/val/n01440764", "is one class of ImageNet: point at the folder above it"),
+        ("imagenet:{0}/a", "lacks 801 of the 1,000 classes of ImageNet"),
+        ("imagenet-a:{0}/val", "has 1,000 classes of ImageNet, but ImageNet-A has 200"),
+        ("imagenet-v2:{0}/val", "no class folder of ImageNet-v2 such as 0"),
+        ("imagenet-c:{0}/val", "has no <corruption>/<severity> folders"),
+    ],
+)
+def test_a_wrong_folder_is_named_before_anything_is_computed(folders, tmp_path, data, sentence):
+    with pytest.raises(DataError, match=sentence):
+        evaluate(Plan(data=data.format(folders), **SMALL), tmp_path / "run", models=MODELS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unreadable_pictures_are_counted_before_anything_is_computed(tmp_path):
+    root = make_folder(tmp_path / "val", wnids()[:999])
+    (root / wnids()[999]).mkdir()
+    Image.fromarray(pixels_of(0)).save(root / wnids()[999] / "x.png")
+    for wnid in wnids()[:3]:
+        next((root / wnid).iterdir()).write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"cannot be read as a picture \(and 2 more of 1000\)"):
+        evaluate(Plan(data=f"imagenet:{root}", **SMALL), tmp_path / "run", models=MODELS)
+
+
+def test_a_set_without_its_folder_is_refused():
+    with pytest.raises(EvaluationError, match="add --root DIR"):
+        Plan(data="imagenet", models="thousand")
+    with pytest.raises(EvaluationError, match="corrupted pictures"):
+        open_images("imagenet-c:somewhere", "test")
+
+
+def test_bins_are_the_papers_unless_given():
+    assert Plan(data="imagenet:x", models="m").ece_bins == 30
+    assert Plan(data="imagenet:x", models="m", bins=15).ece_bins == 15
+    assert Plan(models="m").ece_bins == 10
+
+
+def test_the_place_of_the_published_corruptions_is_told(folders, tmp_path):
+    first = tmp_path / "noise" / "shot_noise" / "1"
+    first.mkdir(parents=True)
+    for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):
+        with pytest.raises(DataError, match=hint):
+            open_source(f"imagenet-c:{place}")
+    make_folder(first, ["n01440764"])
+    with pytest.raises(DataError, match="it is one severity: point at"):
+        open_source(f"imagenet-c:{first}")
+    assert Path(first).is_dir()

@@ -1,0 +1,230 @@
+"""Rows in place of pictures, against a slow and obvious reference."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from predbn import cli, metrics
+from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
+from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
+from predbn.evaluation.job import Job
+from predbn.evaluation.source import Source
+from predbn.evaluation.splits import positions
+from predbn.evaluation.tabular import open_randomised, open_rows
+from predbn.methods import Temperature
+from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
+from predbn.models.criteo import plain_sizes
+from predbn.models.weights import write
+from predbn.norm import adapted
+
+from . import tiny
+
+SIZES = CriteoSizes(widths=(16, 8)).limited(buckets=40, dimensions=3)
+TABLE = torch.from_numpy(synthetic_rows(1400, seed=0).table)
+TRAIN, VALIDATION = Rows([TABLE[:800]], "train"), Rows([TABLE[800:1000]], "validation", first=800)
+TEST = Rows([TABLE[1000:]], "test", first=1000)
+DATA = Randomised(TEST, train=TRAIN, block=100)
+STRATEGIES = ("train", "batch", "prior(N=16)", "frozen", "ema", "population", "batch[eps=0.1]")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """These networks are so small that threads only wait for each other."""
+    torch.set_num_threads(1)
+
+
+def model(seed: int) -> ClickModel:
+    """A network whose statistics have seen some rows, and whose predictions differ."""
+    torch.manual_seed(seed)
+    made = ClickModel(CriteoNetwork(SIZES, momentum=0.5))
+    with torch.no_grad():
+        made.network.last.weight.mul_(3)
+        for part in TABLE[:800, 1:].split(200):
+            made.train()(part)
+    return made.eval()
+
+
+def job(**given) -> Job:
+    plan = Plan(**{"models": ["m/*"], "data": "criteo", "shifts": ("tokens",), "batch_sizes": (100,), **given})
+    return Job(plan, data=DATA, validation=VALIDATION, models={f"m/{seed}": model(seed) for seed in range(3)})
+
+
+def logits_of(made: ClickModel, inputs: torch.Tensor, size: int, strategy: str) -> torch.Tensor:
+    name, _, eps = strategy.partition("[")
+    options = {"eps": 0.1} if eps else {}
+    if name == "population":
+        options["loader"] = inputs.split(size)
+    with torch.no_grad(), adapted(made, name, **options):
+        return torch.cat([made(batch) for batch in inputs.split(size)])
+
+
+def check(row, logs: torch.Tensor, labels: torch.Tensor) -> None:
+    p = logs.exp()
+    assert row.metrics["accuracy"] == pytest.approx(float(metrics.accuracy(p, labels)), abs=1e-9)
+    assert row.metrics["brier"] == pytest.approx(float(metrics.brier(p, labels)), abs=2e-6)
+    assert row.metrics["nll"] == pytest.approx(-float(logs.gather(1, labels[:, None]).mean()), rel=1e-5)
+    assert row.metrics["ece"] == pytest.approx(float(metrics.ece(p, labels)), abs=1e-4)
+    assert row.metrics["auc"] == pytest.approx(float(metrics.auc(p[:, 1], labels)), abs=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["tokens", "columns", "marginals"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rows_are_those_of_the_reference(strategy, kind):
+    made = job(strategies=[strategy], batch_sizes=(8, 100), seeds=(3,), shifts=(kind,))
+    (unit,) = [unit for unit in made.split_units([], set()) if unit.split.severity == 50]
+    rows = made.worker.do(unit).rows
+    assert len(rows) == 6
+    order = positions("shuffled", TEST.labels, 3)
+    (batch,) = DATA.seeded(3).batches(kind, 50, len(TEST), order=order)
+    for row in rows:
+        logits = logits_of(model(int(row.cell.model[-1])), batch.inputs, row.cell.batch_size, strategy)
+        check(row, logits.log_softmax(1), batch.labels)
+
+
+def test_ensembles_and_temperatures_are_those_of_pictures():
+    made = job(methods=("ensemble", "temperature"), strategies=("batch",), orders=("official",))
+    fits = [made.worker.do(unit).fits[0] for unit in made.temperature_units([])]
+    units = {unit.split.severity: unit for unit in made.split_units(fits, set())}
+    assert sorted(units) == list(PERCENTAGES)
+    rows = {row.cell[:2]: row for row in made.worker.do(units[25]).rows}
+    (batch,) = DATA.batches("tokens", 25, len(TEST))
+    logits = [logits_of(model(seed), batch.inputs, 100, "batch") for seed in range(3)]
+    mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
+    check(rows["m/*", "ensemble"], mean.log(), batch.labels)
+    value = {fit.model: fit.value for fit in fits}["m/1"]
+    found = Temperature.fit(
+        logits_of(model(1), VALIDATION.table(torch.from_numpy(_shuffled(200)))[:, 1:], 100, "batch"),
+        labels=VALIDATION.labels[_shuffled(200)],
+    )
+    assert value == pytest.approx(found.value, rel=1e-3)
+    check(rows["m/1", "temperature"], (logits[1] / value).log_softmax(1), batch.labels)
+
+
+def _shuffled(count: int):
+    from predbn.shifts import orders
+
+    return orders.shuffled(count, seed=0)
+
+
+def test_clean_rows_become_a_source_with_every_split():
+    source = Source(TEST)
+    assert source.is_tabular
+    assert source.has_clean
+    assert source.names == ["tokens", "columns"]
+    known = Source(DATA, images=50).describe()
+    assert (known["rows"], known["of"], known["classes"]) == (50, 400, 2)
+    assert set(known["sha256"]) == {"rows", "marginals"}
+    assert "columns for 100 rows at once" in known["corruptions"]
+    seen = torch.cat([batch.index for batch in source.stream(Split("clean", 0), "official", 0, 64)])
+    assert torch.equal(seen, TEST.index)
+
+
+def test_a_plan_of_rows_has_its_own_splits(tmp_path):
+    plan = Plan(models=["m"], data="criteo:folder")
+    assert plan.severities == PERCENTAGES
+    assert plan.validation_data == "criteo:folder"
+    assert Plan(models=["m"], data="criteo:folder#all").validation_data is None
+    assert Plan(models=["m"]).severities == (1, 2, 3, 4, 5)
+    (tmp_path / "plan.toml").write_text(write_plan(plan))
+    assert read_plan(tmp_path / "plan.toml") == plan
+    for wrong, message in (
+        ({"severities": [3]}, "severity 3 is not one of the percentages"),
+        ({"shifts": ["fog"]}, "rows have no shift 'fog'"),
+        ({"shifts": ["mixed-2"]}, "rows have no shift 'mixed-2'"),
+    ):
+        with pytest.raises(EvaluationError, match=message):
+            Plan(models=["m"], data="criteo", **wrong)
+
+
+def test_pictures_and_rows_do_not_mix(tmp_path):
+    plan = Plan(models=["m"], data="criteo", shifts=("clean",))
+    with pytest.raises(EvaluationError, match="m takes pictures, but test-randomised is of rows"):
+        evaluate(plan, tmp_path, data=DATA, models={"m": tiny.classifier(0, classes=2)})
+    with pytest.raises(EvaluationError, match="m takes rows, but the data is pictures"):
+        evaluate(Plan(models=["m"], shifts=("clean",)), tmp_path, models={"m": model(0)})
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with prepared rows and the weights of two networks."""
+    place = tmp_path_factory.mktemp("criteo")
+    prepare_synthetic(3000, place / "rows")
+    for seed in range(2):
+        write(
+            place / f"{seed}.safetensors", model(seed).network.state_dict(), {"sizes": plain_sizes(SIZES), "eps": 1e-3}
+        )
+    return place
+
+
+def test_references_name_folders_and_parts(prepared):
+    folder = prepared / "rows"
+    assert len(open_rows(f"criteo:{folder}", "validation")) == len(criteo("validation", folder))
+    assert len(open_rows(f"criteo:{folder}#all", "test")) == 3000
+    assert open_randomised(f"criteo:{folder}", 100).names == ["tokens", "columns", "marginals"]
+    alone = open_randomised(f"criteo:{folder}#all", 100)
+    assert (len(alone), alone.names, alone.block) == (3000, ["tokens", "columns"], 100)
+
+
+def test_the_command_measures_clicks(prepared, tmp_path):
+    out = tmp_path / "run"
+    arguments = ["evaluate", "--data", "criteo", "--root", str(prepared / "rows"), "--out", str(out), "--no-report"]
+    arguments += ["--model", f"file:{prepared}/*.safetensors#criteo-mlp", "--method", "vanilla", "--method", "ensemble"]
+    arguments += ["--method", "temperature", "--severity", "50", "--order", "official", "--batch-size", "100", "--json"]
+    done = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    summary = json.loads(done.stdout)["by_severity"]
+    assert {row["metric"] for row in summary} == {"accuracy", "auc", "brier", "confidence", "ece", "nll"}
+    assert {row["severity"] for row in summary} == {0, 50}
+    assert {row["method"] for row in summary} == {"vanilla", "ensemble", "temperature"}
+    card = json.loads((out / "card.json").read_text())
+    assert card["data"]["name"] == "criteo-synthetic-test-randomised"
+    assert card["validation"]["rows"] == len(criteo("validation", prepared / "rows"))
+
+
+def test_a_test_set_of_its_own_needs_validation_data_for_what_is_fitted(prepared, tmp_path):
+    rows = prepared / "rows"
+    given = {"models": [f"file:{prepared}/0.safetensors#criteo-mlp"], "data": f"criteo:{rows}#all", "shifts": ["clean"]}
+    with pytest.raises(EvaluationError, match="names no validation data"):
+        evaluate(Plan(**given, methods=("temperature",)), tmp_path / "a")
+    results = evaluate(Plan(**given, methods=("temperature",), validation=f"criteo:{rows}"), tmp_path / "b")
+    assert results.card["data"]["rows"] == 3000
+    assert len(results.fits) == 2
+
+
+def test_a_killed_run_of_rows_goes_on(tmp_path):
+    models = {"m/0": model(0)}
+    few = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5,), batch_sizes=(100,))
+    more = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5, 95), batch_sizes=(100,))
+    evaluate(few, tmp_path / "run", data=DATA, models=models)
+    done = []
+    evaluate(more, tmp_path / "run", data=DATA, models=models, progress=lambda *now: done.append(now))
+    assert done[-1][:2] == (1, 1)
+    whole = evaluate(more, tmp_path / "whole", data=DATA, models=models)
+    again = evaluate(more, tmp_path / "run", data=DATA, models=models)
+    assert again.frame.equals(whole.frame)
+
+
+def test_a_split_unit_of_rows_says_what_it_is():
+    assert SplitUnit(Split("tokens", 25), "official", 0, ()).label == "tokens at severity 25"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_finds_the_same(tmp_path):
+    models = {f"m/{seed}": model(seed) for seed in range(2)}
+    plan = Plan(
+        models=["m/*"],
+        data="criteo",
+        methods=("vanilla", "temperature", "ensemble"),
+        strategies=("train", "batch", "prior(N=16)", "ema"),
+        severities=(25, 95),
+        batch_sizes=(64, 100),
+    )
+    given = {"data": DATA, "validation": VALIDATION, "models": models}
+    here = evaluate(plan, tmp_path / "cpu", **given).frame
+    there = evaluate(plan, tmp_path / "cuda", engine=InProcess("cuda"), **given).frame
+    assert here.drop(columns="value").equals(there.drop(columns="value"))
+    assert (here["value"] - there["value"]).abs().max() < 6e-3

@@ -1,0 +1,102 @@
+"""Made-up results of the ImageNet plans: a world as the paper says, and one without any effect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from predbn.evaluation import Plan
+from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
+from predbn.metrics import ALEXNET_ERRORS
+from predbn.paper.imagenet import IMAGENET_PLANS, LITE0
+from predbn.shifts import names
+
+IMAGES = 2_000
+MCE = 60.28
+
+
+class ImageNetWorld:
+    """With `effect` 1, the mCE of prediction-time BN is the paper's."""
+
+    def __init__(self, effect: float = 1.0) -> None:
+        self.effect = effect
+
+    def accuracy(self, key: dict[str, Any]) -> float:
+        hard, severity = ALEXNET_ERRORS.get(key["corruption"], 0.8), key["severity"]
+        error = 0.26 if severity == 0 else hard * MCE / 100 * (0.25 + 0.25 * severity)
+        is_train, is_lite = key["strategy"] == "train", key["model"].startswith(LITE0)
+        if is_lite:
+            return 1 - error - (0 if is_train else self.effect * (0.06 - 0.0125 * severity))
+        worse = -0.05 if severity == 0 else error * (0.05 + 0.02 * severity)
+        lost = 0.3 / key["batch_size"] + (0.002 if key["strategy"] == "frozen" else 0)
+        return 1 - error - (worse if is_train else (1 - self.effect) * worse + self.effect * lost)
+
+    def write(self, folder: Path, *, hits: bool = True, skip: tuple[str, ...] = ()) -> Path:
+        for name, (_, plan) in IMAGENET_PLANS.items():
+            if name not in skip:
+                self._write(folder / name, name, plan, hits)
+        return folder
+
+    def _write(self, folder: Path, name: str, plan: Plan, keep: bool) -> None:
+        folder.mkdir(parents=True)
+        random = np.random.default_rng(0)
+        rows, hits, bins = [], [], []
+        for key in _keys(plan):
+            right = np.zeros(IMAGES, bool)
+            right[random.permutation(IMAGES)[: max(1, round(IMAGES * self.accuracy(key)))]] = True
+            accuracy = float(right.mean())
+            share = {"train": 0.4}.get(key["strategy"], 0.4 - 0.2 * self.effect)
+            share = 0.3 if key["model"].startswith(LITE0) else share - (0.02 if key["method"] == "temperature" else 0)
+            ece = share * (1 - accuracy)
+            metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.2 * (1 - accuracy) + ece**2}
+            metrics["confidence"] = 0.65 if key["strategy"] == "train" else 0.65 - 0.1 * self.effect
+            rows += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
+            if plan.hits and keep:
+                hits.append({**key, "hits": np.packbits(right).tobytes()})
+            if plan.diagram_bins:
+                bins += [{**key, **each} for each in self._bins(key["strategy"] == "train")]
+        tables = (("results", rows, RESULTS), ("reliability", bins, RELIABILITY), ("hits", hits, HITS))
+        for file, content, schema in tables:
+            pq.write_table(pa.Table.from_pylist(content, schema), folder / f"{file}.parquet")
+        data = {"name": "imagenet", "images": IMAGES, "classes": 1000, "benchmark": "ImageNet"}
+        (folder / "card.json").write_text(json.dumps({"paper": {"plan": name, "quick": False}, "data": data}))
+
+    def _bins(self, is_train: bool) -> Iterator[dict[str, Any]]:
+        for number in range(0, 100, 5):
+            middle = (number + 0.5) / 100
+            better = 0 if is_train else self.effect
+            count = round(100 * middle * (1 - better) + 100 * (1 - middle) * better) + 1
+            yield {
+                "bin": number,
+                "lower": number / 100,
+                "upper": (number + 1) / 100,
+                "count": count,
+                "confidence": middle,
+                "accuracy": (0.5 + 0.3 * better) * middle,
+            }
+
+
+def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
+    corruptions = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
+    for method in plan.methods:
+        for strategy in plan.strategies:
+            for size in plan.batch_sizes:
+                for corruption in corruptions:
+                    for severity in (0,) if corruption == "clean" else plan.severities:
+                        for seed in plan.seeds:
+                            yield {
+                                "model": plan.models[0].name,
+                                "method": method,
+                                "strategy": strategy,
+                                "corruption": corruption,
+                                "severity": severity,
+                                "batch_size": size,
+                                "order": "shuffled",
+                                "seed": seed,
+                            }

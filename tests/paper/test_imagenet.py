@@ -1,0 +1,135 @@
+"""The ImageNet experiments: their claims in made-up worlds, their plans on a handful of pictures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from predbn import cli
+from predbn.data import wnids
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, document, save_figures, verify
+from predbn.paper import imagenet as room
+from predbn.paper.corruption_error import mce_measured
+from predbn.paper.experiments.i1 import PREDICTION, TRAIN
+from predbn.paper.run import run_plan
+
+from ..data.folders import make_folder
+from ..evaluation import tiny
+from .imagenet_world import IMAGES, MCE, ImageNetWorld
+
+IDS = ("I1", "I2", "I3", "I4", "I7")
+ELSEWHERE = {"I1.6", "I5.1", "I6.1", "I7.1"}
+TRUE_OF_NOTHING = {"I4.3"}
+
+
+@pytest.fixture(scope="module")
+def as_the_paper(tmp_path_factory):
+    return Runs(ImageNetWorld(1.0).write(tmp_path_factory.mktemp("imagenet") / "imagenet"))
+
+
+@pytest.fixture(scope="module")
+def without_effect(tmp_path_factory):
+    return Runs(ImageNetWorld(0.0).write(tmp_path_factory.mktemp("null") / "imagenet"))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("val") / "val", wnids(), height=32, width=32)
+
+
+@pytest.fixture
+def small_network(monkeypatch, tmp_path_factory):
+    """A network of one convolution in place of ResNet-50, for pictures of 32 pixels."""
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "paper-imagenet-cache"))
+    monkeypatch.setattr(room, "load", lambda reference: tiny.classifier(0, 1000))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_every_claim_holds_where_the_world_is_as_the_paper_says(id, as_the_paper):
+    (findings,) = verify(as_the_paper, [id]).values()
+    wanted = {f.claim.id: Verdict.UNMEASURED if f.claim.id in ELSEWHERE else Verdict.HOLDS for f in findings}
+    assert {finding.claim.id: finding.verdict for finding in findings} == wanted
+
+
+def test_no_claim_of_an_effect_holds_where_there_is_none(without_effect):
+    found = verify(without_effect, IDS)
+    held = {f.claim.id for findings in found.values() for f in findings if f.verdict is Verdict.HOLDS}
+    assert held <= TRUE_OF_NOTHING
+
+
+def test_the_mce_is_over_images_where_hits_are_kept_and_over_corruptions_where_not(as_the_paper, tmp_path):
+    found = mce_measured(as_the_paper, PREDICTION, "below", 63)
+    table = as_the_paper[room.METHODS].mce()
+    row = table[(table["strategy"] == "batch") & (table["method"] == "vanilla")].iloc[0]
+    assert (found.count, found.over) == (IMAGES, "images")
+    assert found.interval.estimate == pytest.approx(row["mce"]) == pytest.approx(MCE, abs=0.6)
+    assert (found.interval.low, found.interval.high) == pytest.approx((row["low"], row["high"]))
+    assert not found.value.startswith("+")
+    bare = Runs(ImageNetWorld(1.0).write(tmp_path / "imagenet", hits=False, skip=tuple(room.IMAGENET_PLANS)[1:]))
+    other = mce_measured(bare, PREDICTION, "below", 63)
+    assert (other.count, other.over) == (15, "corruptions")
+    assert other.interval.estimate == pytest.approx(found.interval.estimate)
+    assert mce_measured(bare, TRAIN, "below", 63).interval.estimate > other.interval.estimate
+    assert verify(bare, ["I1"])[EXPERIMENTS["I1"]][4].verdict is Verdict.UNMEASURED
+
+
+def test_what_is_not_at_hand_says_what_to_type(as_the_paper):
+    for findings in verify(as_the_paper, ["I5", "I6", "I7"]).values():
+        assert findings[0].verdict is Verdict.UNMEASURED
+        assert "predbn evaluate --data imagenet" in findings[0].why
+
+
+def test_figures_are_drawn_and_the_document_has_both_parts(as_the_paper, tmp_path):
+    saved = save_figures(tmp_path, as_the_paper, IDS, suffixes=(".svg",))
+    drawn = {path.name.split("-")[0] for path in saved[:-1]}
+    assert drawn == set(IDS)
+    text = document(as_the_paper, figures="figures")
+    assert "](figures/I4-confidence-shifted.svg)" in text
+    assert "| I1.1 |" in text
+    assert "| C1.1 |" in text
+    assert f"{IMAGES:,} images" in text
+
+
+def test_the_plans_are_the_papers_but_for_what_they_say():
+    plans = {name: plan.full for name, plan in PLANS.items() if plan.home == room.IMAGENET}
+    assert set(plans) == set(room.IMAGENET_PLANS)
+    methods = plans[room.METHODS]
+    assert (methods.batch_sizes, methods.ece_bins, methods.diagram_bins, methods.hits) == ((100,), 30, 100, True)
+    assert all(plan.images is None for plan in plans.values())
+    assert plans[room.SIZES].severities == (5,)
+    assert all(plans[name].batch_sizes == (500,) for name in (room.STATISTICS, room.MIXTURES))
+
+
+def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_path, monkeypatch):
+    small = {"images": 24, "weights": "w.safetensors"}
+    assert run_plan(room.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
+    runs = Runs(tmp_path / "imagenet")
+    assert runs.is_quick
+    frame = runs[room.METHODS].frame
+    assert set(frame["model"]) == {"resnet50-v1/0"}
+    assert len(frame[["corruption", "severity"]].drop_duplicates()) == 96
+    assert len(runs[room.METHODS].mce()) == 4
+    card = json.loads((tmp_path / "imagenet" / room.METHODS / "card.json").read_text())
+    assert str(pictures) not in json.dumps(card)
+    assert card["plan"]["precision"] == "fp32"
+    with pytest.raises(PaperError, match="holds quick results"):
+        run_plan(room.METHODS, tmp_path / "imagenet", root=pictures, weights="w.safetensors")
+    monkeypatch.setenv("PREDBN_IMAGENET", str(pictures))
+    monkeypatch.setenv("PREDBN_RESNET50", "w.safetensors")
+    assert run_plan(room.SIZES, tmp_path / "imagenet", images=4) is None
+    assert set(Runs(tmp_path / "imagenet")[room.SIZES].frame["batch_size"]) == set(room.BATCH_SIZES)
+
+
+def test_what_is_lacking_is_said_and_left_out(tmp_path, monkeypatch, small_network):
+    for name in ("PREDBN_IMAGENET", "PREDBN_RESNET50"):
+        monkeypatch.delenv(name, raising=False)
+    assert "no pictures of ImageNet come with the package" in run_plan(room.METHODS, tmp_path, quick=True)
+    assert "say --weights FILE" in run_plan(room.METHODS, tmp_path, root=tmp_path)
+    assert "say --root DIR" in run_plan(room.METHODS, tmp_path, weights="w.safetensors")
+    shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", "I5", "--results", str(tmp_path), "--device", "cpu"])
+    assert shown.exit_code == 0
+    assert "resnet50-methods: not measured: the weights of ResNet-50 v1 are not named" in shown.output
+    assert "I5: nothing to run here" in shown.output
+    assert Runs(tmp_path).measured == []
