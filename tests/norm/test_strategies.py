@@ -102,7 +102,7 @@ def test_by_text_by_name_and_as_an_object():
         "train",
         "batch",
         "prior(N=16)",
-        "auto(mixed=False, calibrated=True)",
+        "auto(skewed=False, calibrated=True)",
         "ema(momentum=0.1, start='source')",
         "frozen(batches=2)",
     ):
