@@ -17,6 +17,8 @@ import torch
 from predbn.data import sample
 from predbn.evaluation import EvaluationError, InProcess, Plan, Results, evaluate, read_plan
 from predbn.evaluation.job import Job
+from predbn.evaluation.splits import Split
+from predbn.norm import adapt, calibrate
 
 from . import tiny
 
@@ -141,6 +143,26 @@ def test_what_is_fitted_needs_validation_data(tmp_path):
     plan = Plan(models="t/0", methods="temperature", data=str(tmp_path))
     with pytest.raises(EvaluationError, match="names no validation data"):
         evaluate(plan, tmp_path / "out", data=DATA, models=MODELS)
+
+
+def test_auto_is_calibrated_on_the_validation_data(tmp_path):
+    validation = sample("validation").take(90)
+    plan = Plan(models="t/0", strategies="auto", shifts="fog", severities=5, batch_sizes=(2, 60))
+    results = evaluate(plan, tmp_path, data=DATA, models=MODELS, validation=validation)
+    assert "clean validation data" in results.card["calibration"]
+    assert results.card["validation"]["images"] == 90
+    model = calibrate(tiny.classifier(0), [validation.images])
+    job = Job(plan, data=DATA, models=MODELS, validation=validation)
+    images = torch.cat([batch.images for batch in job.source.stream(Split("fog", 5), "shuffled", 0, 120)])
+    labels = torch.cat([batch.labels for batch in job.source.stream(Split("fog", 5), "shuffled", 0, 120)])
+    with torch.no_grad():
+        for size, found in results.filter(metric="accuracy").frame.set_index("batch_size")["value"].items():
+            logits = torch.cat([adapt(model, "auto")(part) for part in images.split(size)])
+            assert abs((logits.argmax(1) == labels).double().mean() - found) < 0.02
+    with pytest.raises(EvaluationError, match=r"or calibrates.*use auto\(calibrated=False\)"):
+        evaluate(Plan(models="t/0", strategies="auto", data=str(tmp_path)), tmp_path / "b", data=DATA, models=MODELS)
+    plain = Plan(models="t/0", strategies="auto(calibrated=False)", shifts="clean", data=str(tmp_path))
+    assert "calibration" not in evaluate(plain, tmp_path / "c", data=DATA, models=MODELS).card
 
 
 def test_an_ensemble_needs_several_models(tmp_path):

@@ -14,7 +14,7 @@ import predbn
 
 from .models import images, net
 
-STRATEGIES = ["train", "batch", "prior", "ema", "frozen"]
+STRATEGIES = ["train", "batch", "auto", "prior", "ema", "frozen"]
 
 
 def fingerprint(model: nn.Module) -> dict:

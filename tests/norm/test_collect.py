@@ -130,6 +130,18 @@ def test_calibration_is_the_moments_of_every_example(sizes):
         "covariance": ((m - m.mean(0)) * (q - q.mean(0))).mean(0),
     }.items():
         np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
+    classes = wanted_output.argmax(1).split(sizes)
+    pairs = sum(len(part) - len(part.unique()) for part in classes)
+    within = np.zeros((3, 8))
+    for part_m, part_q, part in zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, q)), classes, strict=True):
+        for each in part.unique().tolist():
+            own = (part == each).numpy()
+            dm, dq = (t[own] - t[own].mean(0) for t in (part_m, part_q))
+            within += [(dm**2).sum(0), (dq**2).sum(0), (dm * dq).sum(0)]
+    total = [calibration[key].numpy() for key in ("mean_var", "square_var", "covariance")]
+    wanted = within / pairs if pairs else 0.75 * np.stack(total)
+    for key, value in zip(("mean_var_within", "square_var_within", "covariance_within"), wanted, strict=True):
+        np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
     predbn.adapt(model, "prior")
     assert "bn1" in predbn.state_dict(model)["calibration"]
     predbn.restore(model)

@@ -16,7 +16,7 @@ from .models import images, net
 from .test_layer import SuperSubclass
 
 SIZES = (8, 5)
-STATELESS = ["batch", "prior(N=4)"]
+STATELESS = ["batch", "prior(N=4)", "auto"]
 
 
 def assert_close(a, b):

@@ -16,7 +16,7 @@ from .models import images, net, randomise
 @given(
     groups=st.integers(1, 4),
     size=st.integers(2, 5),
-    strategy=st.sampled_from(["batch", "prior(N=3)", "prior(N=0)", "train"]),
+    strategy=st.sampled_from(["batch", "prior(N=3)", "prior(N=0)", "train", "auto", "auto(skewed=True)"]),
     layout=st.sampled_from([torch.contiguous_format, torch.channels_last]),
 )
 def test_one_pass_over_groups_is_a_pass_for_each(groups, size, strategy, layout):

@@ -117,7 +117,9 @@ def test_channels_last_in_channels_last_out(strategy):
     n=st.integers(1, 6),
     channels=st.integers(1, 4),
     spatial=st.lists(st.integers(1, 5), min_size=0, max_size=3),
-    strategy=st.sampled_from(["train", "batch", "prior(N=0)", "prior(N=3)", "ema", "ema(start='first')", "frozen"]),
+    strategy=st.sampled_from(
+        ["train", "batch", "auto", "prior(N=0)", "prior(N=3)", "ema", "ema(start='first')", "frozen"]
+    ),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
 def test_any_shape_and_strategy(n, channels, spatial, strategy, dtype):

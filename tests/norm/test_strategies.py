@@ -88,7 +88,7 @@ def test_frozen_pools_the_first_batches_and_stays(k):
 def test_layers_without_source_statistics():
     x = images()
     own = F.batch_norm(x, None, None, training=True)
-    for strategy in ("train", "batch", "prior", "ema", "frozen"):
+    for strategy in ("train", "batch", "auto", "prior", "ema", "frozen"):
         layer = predbn.adapt(nn.BatchNorm2d(3, track_running_stats=False).eval(), strategy)
         assert_close(layer(x), own)
 
@@ -98,12 +98,19 @@ def test_by_text_by_name_and_as_an_object():
     wanted = predbn.adapt(net(), "prior", N=3)(x)
     assert torch.equal(predbn.adapt(net(), "prior(N=3)")(x), wanted)
     assert torch.equal(predbn.adapt(net(), predbn.Prior(N=3))(x), wanted)
-    for text in ("train", "batch", "prior(N=16)", "ema(momentum=0.1, start='source')", "frozen(batches=2)"):
+    for text in (
+        "train",
+        "batch",
+        "prior(N=16)",
+        "auto(skewed=False, calibrated=True)",
+        "ema(momentum=0.1, start='source')",
+        "frozen(batches=2)",
+    ):
         assert str(find(text)) == text
 
 
 def test_the_names():
-    assert set(predbn.strategies()) >= {"train", "batch", "frozen", "ema", "population", "prior"}
+    assert set(predbn.strategies()) >= {"train", "batch", "auto", "frozen", "ema", "population", "prior"}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def evaluate_command(
     ] = None,
     clean: Annotated[str | None, typer.Option(help="The clean images of a published CIFAR-10-C or ImageNet-C.")] = None,
     validation: Annotated[
-        str | None, typer.Option(help="Data for what is fitted; sample and cifar10 have their own.")
+        str | None, typer.Option(help="Data for what is fitted or calibrated; sample and cifar10 have their own.")
     ] = None,
     shift: Annotated[
         list[str] | None,
@@ -68,8 +68,8 @@ def evaluate_command(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="train, batch, prior(N=16), ema, frozen, population, with \\[eps=0.01, layers=last] where wanted. "
-            "May be repeated; train and batch unless given."
+            help="train, batch, auto, prior(N=16), ema, frozen, population, with \\[eps=0.01, layers=last] where "
+            "wanted. May be repeated; train and batch unless given."
         ),
     ] = None,
     method: Annotated[

@@ -32,6 +32,7 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
             "order": list(plan.orders),
             "reset": "what a strategy remembers is forgotten before every split, order and seed",
         },
+        **({"calibration": _CALIBRATION} if plan.is_calibrated else {}),
         "numerics": {
             "precision": _PRECISIONS[plan.precision],
             "cpu": "every forward pass runs on one core, so that the number of cores changes nothing",
@@ -43,6 +44,10 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
         "hardware": dict(hardware),
     }
 
+
+_CALIBRATION = (
+    "auto has seen the clean validation data, 5,000 images or rows at most, drawn with seed 0, without labels"
+)
 
 _PRECISIONS = {
     "fp32": "fp32, TF32 off",

@@ -83,7 +83,8 @@ class Job:
         if validation is None and plan.is_fitted:
             if plan.validation_data is None:
                 raise EvaluationError(
-                    "the plan fits temperatures or eps and names no validation data: add it with --validation."
+                    "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
+                    "--validation, or use auto(calibrated=False)."
                 )
             if is_tabular(plan.validation_data):
                 validation = open_rows(plan.validation_data, "validation")

@@ -57,7 +57,8 @@ class Plan:
                  or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows; "criteo:FOLDER#all" for a folder that
                  is a test set of its own)
     clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not come with them
-    validation   data for what is fitted (temperatures, eps=tuned); that of "sample" and "cifar10" unless given
+    validation   data for what is fitted (temperatures, eps=tuned) or calibrated (auto); that of "sample" and
+                 "cifar10" unless given
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
     shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"; for rows "all",
@@ -145,10 +146,16 @@ class Plan:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether anything is fitted, so that validation data is needed."""
+        """Whether anything is fitted or calibrated, so that validation data is needed."""
         return any(needs_fit(method) for method in self.methods) or any(
-            Setting.parse(strategy).eps == "tuned" for strategy in self.strategies
+            setting.eps == "tuned" or setting.strategy.uses_calibration
+            for setting in map(Setting.parse, self.strategies)
         )
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a strategy looks at clean source data first."""
+        return any(Setting.parse(strategy).strategy.uses_calibration for strategy in self.strategies)
 
     @property
     def validation_data(self) -> str | None:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from predbn import models
 from predbn.models import AnyModel, Classifier, restrict
+from predbn.norm import calibrate
 
 from .errors import EvaluationError
 from .graphs import Desk
 from .imagenet_data import mask_for
-from .lane import Lane, span_of
+from .lane import Lane, share, span_of
 from .plan import Model
-from .precision import Precision, prepare
+from .precision import Precision, casting, prepare
 from .settings import Setting
 
 __all__ = ["LaneKey", "Shelf", "check_classes"]
+
+Calibration = Callable[[int], Iterable[Tensor]]
+"""Batches of clean source data, each image or row of so many values."""
 
 ROOM = 4 << 30
 """Bytes of parameters and buffers that are kept in memory."""
@@ -62,6 +68,9 @@ class Shelf:
         self._values: dict[str, int] = {}
         self._lanes: dict[LaneKey, Lane] = {}
         self._memories: dict[LaneKey, dict[str, Any]] = {}
+        self._calibrated: dict[str, AnyModel] = {}
+        self._calibrating = threading.RLock()
+        self.calibration: Calibration | None = None
 
     @cached_property
     def desk(self) -> Desk | None:
@@ -99,10 +108,23 @@ class Shelf:
         if key not in self._lanes:
             setting = Setting.parse(key.strategy)
             span = self.span(key)
+            if setting.strategy.uses_calibration:
+                model = self._with_calibration(key.model)
             self._lanes[key] = Lane(model, setting, key.eps, self._precision, self.desk, key.batch_size, span)
             if key in self._memories:
                 self._lanes[key].remember(self._memories.pop(key))
         return self._lanes[key]
+
+    def _with_calibration(self, name: str) -> AnyModel:
+        """The model with what its layers look like on clean data, looked at once for all its lanes."""
+        if self.calibration is None:
+            raise EvaluationError("there is no validation data to calibrate on: name some with --validation.")
+        with self._calibrating:
+            if name not in self._calibrated:
+                images = self.calibration(self._values[name])
+                with casting(self._precision, self._device):
+                    self._calibrated[name] = calibrate(share(self.model(name)), images)
+            return self._calibrated[name]
 
     def span(self, key: LaneKey) -> int:
         """How many images the lane wants at a time."""
@@ -143,6 +165,7 @@ class Shelf:
     def _make_room(self) -> None:
         while len(self._models) > 1 and sum(self._bytes[name] for name in self._models) > self._room:
             name, _ = self._models.popitem(last=False)
+            self._calibrated.pop(name, None)
             for key in [key for key in self._lanes if key.model == name]:
                 memory = self._lanes.pop(key).memory()
                 if memory is not None:

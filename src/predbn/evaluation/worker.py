@@ -33,6 +33,9 @@ from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
 __all__ = ["Worker", "settings_of"]
 
+_CALIBRATION, _CALIBRATION_BATCH = 5000, 500
+"""Images or rows to calibrate on, and how many of them at a time."""
+
 _AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Values of pictures to corrupt at a time: on a GPU many, for every step of a corruption is a launch."""
 
@@ -97,6 +100,8 @@ class Worker:
         self.precision, self.bins, self.device = precision, bins, source.device
         self.diagram_bins, self.hits = diagram_bins, hits
         self._begun: _Begun | None = None
+        if validation is not None:
+            shelf.calibration = self._calibration
 
     def do(self, unit: Unit, then: Unit | None = None) -> UnitResult:
         """The result of a unit. On a GPU the images of `then`, the unit to come, are begun before it is finished."""
@@ -179,6 +184,13 @@ class Worker:
             if task.span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
                 task.see(logs, labels[task.span], index[task.span])
+
+    def _calibration(self, values: int) -> Iterator[Tensor]:
+        """Clean data to calibrate on: that of validation, shuffled, without its labels."""
+        assert self.validation is not None
+        order = orders.shuffled(len(self.validation), seed=0)[:_CALIBRATION]
+        size = max(1, min(_CALIBRATION_BATCH, _AT_ONCE["cuda"] // values))
+        return (batch.inputs for batch in self.validation.batches(size, order=order, device=self.device))
 
     def _index(self, batches: list[AnyBatch]) -> Tensor:
         return torch.cat([batch.index for batch in batches]).to(self.device, non_blocking=True)

@@ -69,14 +69,27 @@ class _PoolOne(Strategy):
 
 @dataclass(frozen=True)
 class _Calibrate(Strategy):
-    """The source statistics, while the moments of every example are collected."""
+    """The source statistics, while the moments of every example are collected. Which class an example is of is known
+    only when the batch has passed: until then its moments are kept."""
 
     collected: dict[str, CalibrationAccumulator] = field(default_factory=dict)
+    passing: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
 
     def statistics(self, observation: Observation) -> Statistics:
         accumulator = self.collected.setdefault(observation.layer, CalibrationAccumulator())
-        accumulator.update(*observation.example_moments())
+        mean, square = observation.example_moments()
+        accumulator.update(mean, square)
+        self.passing.append((observation.layer, mean, square))
         return observation.source or observation.moments(defined=False).statistics
+
+    def passed(self, output: Any) -> None:
+        """Take the classes from the model's output, where it is logits."""
+        if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1:
+            classes = output.argmax(1)
+            for layer, mean, square in self.passing:
+                if len(mean) == len(classes):
+                    self.collected[layer].update_classes(mean, square, classes)
+        self.passing.clear()
 
 
 def collect_population(
@@ -116,7 +129,7 @@ def collect_calibration(
     calibrate = _Calibrate()
     with _collecting(model, adaptation, calibrate):
         for x in _inputs(model, loader):
-            model(x)
+            calibrate.passed(model(x))
     if not calibrate.collected:
         raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
     return calibrate.collected

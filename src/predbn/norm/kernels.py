@@ -109,6 +109,11 @@ def example_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, var + mean * mean
 
 
+def example_means(x: Tensor) -> Tensor:
+    """Mean of each example and channel, [N, C]."""
+    return x.to(stats_dtype(x)) if x.dim() == 2 else x.mean(list(range(2, x.dim())), dtype=stats_dtype(x))
+
+
 def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel over every `group` examples, [N / group, C] each: those of the
     examples pooled, var = mean of the variances + variance of the means."""

@@ -20,6 +20,7 @@ class Observation:
     """One call of one layer, seen by a strategy. Nothing is computed before it is asked for.
 
     `layer`        the layer's name
+    `eps`          what is added to the variance
     `size`         how many examples the batch has
     `source`       the statistics stored in training; None for a layer that never tracked any
     `calibration`  what `calibrate` left for the layer; None without it
@@ -49,7 +50,7 @@ class Observation:
                 "predict a multiple of the group"
             )
         self._x = x
-        self._eps = eps
+        self.eps = eps
         self._stream = stream
         self._group = group
         self._sync = sync and dist.is_available() and dist.is_initialized()
@@ -83,13 +84,26 @@ class Observation:
             zeros = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
             mean, var = zeros[0], zeros[1]
         else:
-            mean, var = kernels.moments(x, self._eps)
+            mean, var = kernels.moments(x, self.eps)
         moments = Moments(mean, var, values, x.shape[0])
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
     def example_moments(self) -> tuple[Tensor, Tensor]:
         """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
         return kernels.example_moments(self._x)
+
+    def between(self) -> Tensor | None:
+        """The unbiased variance of the means of the batch's examples, [C] or [G, C], over all processes where the
+        adaptation is synchronised; None for a single example, which has none."""
+        means = kernels.example_means(self._x)
+        if self._group is not None:
+            return means.unflatten(0, (-1, self._group)).var(1) if self._group > 1 else None
+        if not self._sync:
+            return means.var(0) if self.size > 1 else None
+        zeros = means.sum(0)
+        var, mean = torch.var_mean(means, 0, correction=0) if self.size else (zeros, zeros)
+        pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
+        return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
 
     def for_examples(self, statistics: Statistics) -> Statistics:
         """Statistics of groups, [G, C], as those of their examples, [N, C]; all others as they are."""

@@ -1,5 +1,6 @@
 """The strategies: where a layer's statistics come from. One class a file; a new one needs no more."""
 
+from .auto import Auto
 from .base import Strategy, find, names
 from .batch import Batch
 from .ema import Ema
@@ -8,4 +9,4 @@ from .population import Population
 from .prior import Prior
 from .train import Train
 
-__all__ = ["Batch", "Ema", "Frozen", "Population", "Prior", "Strategy", "Train", "find", "names"]
+__all__ = ["Auto", "Batch", "Ema", "Frozen", "Population", "Prior", "Strategy", "Train", "find", "names"]

@@ -48,6 +48,11 @@ class Strategy(ABC):
         return False
 
     @property
+    def uses_calibration(self) -> bool:
+        """Whether it looks at what `calibrate` has left with a layer."""
+        return False
+
+    @property
     def is_identity(self) -> bool:
         """Whether the layer simply does what it did before."""
         return False

@@ -1,0 +1,145 @@
+"""`auto` against its equations, and against what it is for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import predbn
+
+from .models import images, net, randomise
+
+KINDS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+
+
+def reference(x, layer, known, *, skewed=False):
+    """The equations of `Auto`, value by value, in double precision."""
+    n, eps = len(x), layer.eps
+    stored_mean, stored_var = layer.running_mean.double().numpy(), layer.running_var.double().numpy()
+    values = x.double().numpy().swapaxes(0, 1).reshape(x.shape[1], -1)
+    mean, var = values.mean(1), values.var(1)
+    examples = x.double().numpy().reshape(n, x.shape[1], -1)
+    if known is None:
+        centre, scale, error = stored_mean, stored_var + eps, 1 / 8
+        v = examples.mean(2).var(0, ddof=1) / (var + eps) * (n + 1) / (n - 1) if n > 1 else np.ones_like(mean)
+        spreads = [(v, v / 4), (2 * v, v / 2)]
+    else:
+        calibrated = known.double().numpy().reshape(len(known), x.shape[1], -1)
+        m, q = calibrated.mean(2), (calibrated**2).mean(2)
+        centre, error = m.mean(0), 1 / len(known)
+        scale = q.mean(0) - centre**2 + eps
+        v, r = m.var(0) / scale, (q - 2 * centre * m).var(0) / scale**2
+        spreads = [(v, v / 4), (r, r / 4)]
+
+    def kept(squared, total, between):
+        s = (between * (1 - 1 / n) if skewed else 0) + 2 * total * (1 / n + error)
+        h = 1 / (total + total.mean())
+        return max(0.0, 1 - (h * s).sum() / (h * squared).sum())
+
+    z = (mean - centre) / np.sqrt(scale)
+    z = z * kept(z**2, *spreads[0])
+    settled = centre + np.sqrt(scale) * z
+    ratio = np.log((((values - settled[:, None]) ** 2).mean(1) + eps) / scale)
+    a = np.exp(ratio * kept(ratio**2, *spreads[1]) / 2)
+    view = [1, -1, *[1] * (x.dim() - 2)]
+    new_mean, new_var = settled + a * (stored_mean - centre), a**2 * (stored_var + eps)
+    weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
+    y = (x.double().numpy() - new_mean.reshape(view)) / np.sqrt(new_var.reshape(view))
+    return torch.from_numpy(y * weight.reshape(view) + bias.reshape(view))
+
+
+@given(
+    n=st.integers(1, 9),
+    maps=st.sampled_from([(), (7,), (4, 5), (2, 3, 2)]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.float16]),
+    shift=st.sampled_from([0.0, 0.5, 3.0]),
+    skewed=st.booleans(),
+    calibrated=st.booleans(),
+)
+@torch.no_grad()
+def test_the_equations(n, maps, dtype, shift, skewed, calibrated):
+    generator = torch.Generator().manual_seed(n)
+    layer = randomise(KINDS[2 + len(maps)](5)).to(dtype).eval()
+    x = (shift + (1 + shift) * torch.randn((n, 5, *maps), generator=generator)).to(dtype)
+    known = (0.3 + torch.randn((40, 5, *maps), generator=generator)).to(dtype) if calibrated else None
+    if known is not None:
+        predbn.calibrate(layer, known.split([1] * 40))
+    y = predbn.adapt(layer, "auto", skewed=skewed)(x)
+    assert y.dtype == dtype
+    tolerance = {torch.float16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-6}[dtype]
+    torch.testing.assert_close(
+        y.double(), reference(x, layer, known, skewed=skewed), rtol=tolerance, atol=tolerance, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@torch.no_grad()
+def test_more_of_the_source_moves_nothing(n):
+    batches = [images(n, seed=seed) for seed in range(2, 22)]
+    wanted = torch.cat([net()(x) for x in batches])
+    model = predbn.adapt(predbn.calibrate(net(), images(2000).split(500)), "auto")
+    found = torch.cat([model(x) for x in batches])
+    assert (found - wanted).abs().mean() < 0.05 * wanted.std()
+
+
+@torch.no_grad()
+def test_a_large_shift_is_undone_and_the_offset_of_the_stored_statistics_stays():
+    layer, x = randomise(nn.BatchNorm2d(3)).eval(), images(2000)
+    wanted = layer(x)
+    predbn.adapt(predbn.calibrate(layer, x.split(500)), "auto")
+    for scale, offset in ((50.0, 300.0), (1e3, -1e5)):
+        y = layer(scale * x + offset)
+        assert (y - wanted).abs().mean() < 0.02 * wanted.abs().mean()
+
+
+class Classes(nn.Module):
+    """Examples of two classes that differ in the mean of their maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        level = self.bn(x).mean((1, 2, 3))
+        return torch.stack([level, -level], 1)
+
+
+@torch.no_grad()
+def test_a_batch_of_one_class_is_no_shift():
+    x = images(800, shift=1.0)
+    x[400:] -= 2
+    model = predbn.calibrate(
+        Classes().eval(), x[torch.randperm(800, generator=torch.Generator().manual_seed(0))].split(100)
+    )
+    wanted, own = model(x[:100]), predbn.adapted(model, "batch")
+    predbn.adapt(model, "auto", skewed=True)
+    torch.testing.assert_close(model(x[:100]), wanted, rtol=0.1, atol=0.1)
+    predbn.adapt(model, "auto")
+    with own:
+        collapsed = model(x[:100])
+    assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (wanted - collapsed).abs().mean()
+
+
+@torch.no_grad()
+def test_calibration_is_left_aside_where_it_is_not_wanted():
+    x = images(8, shift=1.0)
+    plain = predbn.adapt(net(), "auto")(x)
+    model = predbn.calibrate(net(), [images(64, seed=5)])
+    assert not torch.allclose(predbn.adapt(model, "auto")(x), plain, atol=1e-3)
+    assert torch.equal(predbn.adapt(model, "auto", calibrated=False)(x), plain)
+
+
+@torch.no_grad()
+def test_a_channel_without_life_stays_finite():
+    layer = nn.BatchNorm2d(3).eval()
+    x = images(50)
+    x[:, 1] = 0
+    predbn.adapt(predbn.calibrate(layer, [x]), "auto")
+    assert layer(images(4, shift=2.0)).isfinite().all()
+    assert layer(torch.zeros(4, 3, 6, 6)).isfinite().all()
+    nothing = predbn.adapt(predbn.calibrate(nn.BatchNorm2d(3).eval(), [torch.zeros(8, 3, 6, 6)]), "auto")
+    assert nothing(images(4)).isfinite().all()
