@@ -119,6 +119,7 @@ def test_a_node_and_a_worker_that_are_lost_leave_no_trace(cluster, tmp_path):
     evaluate(plan, tmp_path / "one", data=DATA, models={"gated": tiny.classifier()})
     seen = tmp_path / "seen"
     seen.mkdir()
+    opened = tmp_path / "opened"
     head, other = cluster.head_node.node_id, next(iter(cluster.worker_nodes))
     told = []
 
@@ -128,11 +129,13 @@ def test_a_node_and_a_worker_that_are_lost_leave_no_trace(cluster, tmp_path):
             cluster.remove_node(other, allow_graceful=False)
         if done == 3:
             (process,) = [path.name.partition("-")[2] for path in seen.glob(f"{head}-*")]
+            opened.touch()
             os.kill(int(process), signal.SIGKILL)
 
+    three_units = 3 * 3  # of three batches each; every strategy has a copy of the gate
     try:
         with RayEngine(cluster.address) as engine:
-            models = {"gated": behind(Gate(seen, nodes=2))}
+            models = {"gated": behind(Gate(seen, nodes=2, most=three_units, opened=opened))}
             evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models, progress=strike)
     finally:
         if not cluster.worker_nodes:
