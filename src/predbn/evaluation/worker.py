@@ -50,7 +50,6 @@ class _Task(NamedTuple):
 
     cell: Cell
     lanes: list[LaneKey]
-    span: int
     method: Method
     scores: Scores
     ranking: ScoreHistogram | None
@@ -158,11 +157,10 @@ class Worker:
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         classes = self.shelf.model(members[0]).description.classes
-        span = self.shelf.span(lanes[0])
         ranking = ScoreHistogram() if self.source.is_tabular else None
         scores = Scores(classes, bins=self.bins, diagram_bins=self.diagram_bins)
         hits = Hits() if self.hits else None
-        return _Task(cell, lanes, span, methods.find(cell.method, **arguments), scores, ranking, hits)
+        return _Task(cell, lanes, methods.find(cell.method, **arguments), scores, ranking, hits)
 
     def _block(self, lanes: Sequence[LaneKey], spans: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU batches enough for all cores."""
@@ -181,9 +179,10 @@ class Worker:
         for key, found in logits.items():
             watch.see(key.model, found, index[spans[key]])
         for task in tasks:
-            if task.span in labels:
+            span = spans[task.lanes[0]]
+            if span in labels:
                 logs = task.method.log_probabilities([logits[key] for key in task.lanes])
-                task.see(logs, labels[task.span], index[task.span])
+                task.see(logs, labels[span], index[span])
 
     def _calibration(self, values: int) -> Iterator[Tensor]:
         """Clean data to calibrate on: that of validation, shuffled, without its labels."""

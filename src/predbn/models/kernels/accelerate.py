@@ -121,8 +121,5 @@ def _fits(module: nn.Module, input: Tensor) -> bool:
 
 def _is_known(input: Tensor) -> bool:
     half = input.dtype in (torch.bfloat16, torch.float16)
-    return input.is_cuda and half and input.ndim == 4 and input.shape[1] in _CHANNELS and _is_countable(input)
-
-
-def _is_countable(input: Tensor) -> bool:
-    return 0 < input.numel() <= _LARGEST_INPUT
+    countable = 0 < input.numel() <= _LARGEST_INPUT
+    return input.is_cuda and half and input.ndim == 4 and input.shape[1] in _CHANNELS and countable
