@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from predbn.evaluation import Model, Plan
 
 from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
+from .crops import BLACK, CONTINUED
 from .imagenet import IMAGENET, IMAGENET_PLANS
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
 
@@ -83,6 +84,7 @@ _METHODS = Plan(
     methods=("vanilla", "temperature", "ensemble"),
     strategies=("train", "batch"),
 )
+_CROPS = Plan(models=_models(f"{WITH_BATCH_NORM}/*"), data="cifar10", strategies=("train", "batch"), shifts=("clean",))
 _BATCH_SIZES = Plan(
     models=_models(f"{WITH_BATCH_NORM}/0"), data="cifar10", strategies=("batch",), batch_sizes=(*BATCH_SIZES, "all")
 )
@@ -137,6 +139,18 @@ PLANS = {
             "three methods with train and prediction-time BN on every split",
             _METHODS,
             _small(_METHODS, models=_models(f"{WITH_BATCH_NORM}/[0-2]")),
+        ),
+        PaperPlan(
+            BLACK,
+            "the clean test images cropped as in training, with its black border",
+            _CROPS,
+            _small(_CROPS, models=_models(f"{WITH_BATCH_NORM}/[0-2]")),
+        ),
+        PaperPlan(
+            CONTINUED,
+            "the same crops with a border that continues the picture",
+            _CROPS,
+            _small(_CROPS, models=_models(f"{WITH_BATCH_NORM}/[0-2]")),
         ),
         PaperPlan(
             "batch-sizes",

@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from predbn.evaluation import Engine, Results, evaluate
+from predbn.evaluation.source import open_images
 from predbn.shifts.files import finish, part_of
 
 from .clicks import run_clicks
+from .crops import CROPPED, cropped
 from .errors import NotMeasured, PaperError
 from .imagenet import IMAGENET, run_imagenet
 from .inside import look_inside
@@ -88,8 +90,12 @@ def run_plan(
     gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
     if there:
         plan = replace(plan, models=there)
-        carry_out = look_inside if name == INSIDE else evaluate
-        carry_out(plan, out, engine=engine, models=open_variants(there), progress=progress)
+        opened = {"engine": engine, "models": open_variants(there), "progress": progress}
+        if name == INSIDE:
+            look_inside(plan, out, **opened)  # type: ignore[arg-type]
+        else:
+            data = cropped(open_images(plan.data, "test"), name) if name in CROPPED else None
+            evaluate(plan, out, data=data, **opened)  # type: ignore[arg-type]
         _mark(out, name, small, precision)
     return f"the zoo has no {', '.join(gaps)}" if gaps else None
 
