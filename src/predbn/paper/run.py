@@ -61,12 +61,13 @@ def run_plan(
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
-    `precision` is that of predictions. What looks into networks does so in single precision. `root` is the folder with
-    the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with ResNet-50 v1's
-    (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are marked as quick.
+    `precision` is that of predictions; networks are looked into, and crops compared, in single precision. `root` is
+    the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with
+    ResNet-50 v1's (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are
+    marked as quick.
     """
     plan = PLANS[name].of(quick)
-    if name != INSIDE:
+    if name not in (INSIDE, *CROPPED):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
