@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,9 @@ def test_a_discussion_stands_below_its_claim(tmp_path):
 def test_links_are_relative_to_the_document(tmp_path):
     runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "methods")))
     path = write_document(tmp_path / "docs" / "replication.md", runs, figures=tmp_path / "docs" / "figures")
-    assert "](figures/C1-methods-Brier-score.svg)" in path.read_text()
+    linked = set(re.findall(r"\]\(figures/([^)]+)\)", path.read_text()))
+    assert "C1-methods-Brier-score.svg" in linked
+    assert linked == {file.name for file in (tmp_path / "docs" / "figures").iterdir()}
 
 
 def test_a_folder_without_results_is_refused(nothing, tmp_path):

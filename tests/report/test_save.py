@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 
+import numpy as np
 import pytest
+import vl_convert
+from PIL import Image
 
 from predbn import report
 from predbn.report import figures
+from predbn.report.save import specification
 from predbn.report.theme import DARK
 
 HEADS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF", ".json": b"{", ".html": b"<!DOCTYPE html>"}
@@ -23,6 +29,20 @@ def test_every_kind_of_file(chart, tmp_path, suffix):
     path = report.save(chart, tmp_path / f"figure{suffix.upper()}")
     assert path.read_bytes().lstrip().startswith(HEADS[suffix])
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_slim_svg_is_the_same_picture(chart, tmp_path):
+    full = vl_convert.vegalite_to_svg(specification(chart))
+    slim = report.save(chart, tmp_path / "figure.svg").read_text()
+    assert len(slim) < 0.7 * len(full)
+    was, now = (
+        np.asarray(Image.open(io.BytesIO(vl_convert.svg_to_png(each))).convert("RGB"), dtype=float)
+        for each in (full, slim)
+    )
+    assert now.shape == was.shape
+    assert np.abs(now - was).mean() < 0.2
+    text = [re.findall(r">([^<>]+)<", each) for each in (full, slim)]
+    assert text[0] == text[1]
 
 
 def test_a_wrong_suffix_is_one_sentence_and_no_file(chart, tmp_path):

@@ -222,14 +222,12 @@ def document_command(
 
     predbn paper document --table
     """
-    from predbn.paper import Runs, headline_table, save_figures, write_document
+    from predbn.paper import Runs, headline_table, write_document
 
     runs = Runs(results)
     if table:
         typer.echo(headline_table(runs))
         return
-    if figures is not None:
-        save_figures(figures, runs, suffixes=(".svg",))
     typer.echo(f"Wrote {write_document(out, runs, figures=figures)}")
 
 

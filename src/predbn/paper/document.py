@@ -10,13 +10,14 @@ import os
 import re
 from pathlib import Path
 
-from predbn.report.panels import file_names
-from predbn.report.save import store
+from predbn.report.panels import Panel, file_names
+from predbn.report.save import save, store
 
 from .claims import Finding, Verdict
 from .experiment import Experiment
 from .headline import headline_table
 from .plans import PLANS
+from .registry import EXPERIMENTS
 from .runs import Runs
 from .verify import QUICK, summary, verify
 
@@ -37,10 +38,18 @@ def document(runs: Runs, *, figures: str | None = None) -> str:
 
 
 def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None = None) -> Path:
-    """Write the document whole; links to figures are relative to it."""
+    """Write the document whole, and first of every figure the variant that it shows, into the folder `figures`.
+
+    Links to figures are relative to the document.
+    """
     path = Path(path)
-    linked = None if figures is None else Path(os.path.relpath(figures, path.parent)).as_posix()
-    return store(path, document(runs, figures=linked).encode())
+    if figures is None:
+        return store(path, document(runs).encode())
+    text = document(runs, figures=Path(os.path.relpath(figures, path.parent)).as_posix())
+    for experiment in EXPERIMENTS.values():
+        for panel in experiment.panels(runs):
+            save(next(iter(panel.variants.values())).chart, Path(figures) / _shown(experiment, panel))
+    return store(path, text.encode())
 
 
 def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
@@ -51,7 +60,8 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
         f"{_places(runs)}, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
         f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts. The paper is Nado et al. "
         "2020, [Evaluating Prediction-Time Batch Normalization for Robustness under Covariate "
-        "Shift](https://arxiv.org/abs/2006.10963).",
+        "Shift](https://arxiv.org/abs/2006.10963). Figures are shown in one metric or choice; `predbn paper figures` "
+        "draws them in all.",
         "A claim is read as measurements, each a mean with a 95 % bootstrap interval and a bound that it lies above or "
         "below if the claim is true. It *holds* where the whole interval is on the right side of the bound, *does not "
         "hold* where it is on the wrong side, and is *not clear* where the interval crosses it. Intervals are over "
@@ -89,13 +99,18 @@ def _section(
         lines.append(f"From {listed}.")
     panels = experiment.panels(runs) if figures is not None else []
     for panel in panels:
-        first = file_names(panel)[0]
-        lines.append(f"![{panel.title}]({figures}/{experiment.id}-{first}.svg)\n\n*{panel.title}.* {panel.caption}")
+        link = f"![{panel.title}]({figures}/{_shown(experiment, panel)})"
+        lines.append(f"{link}\n\n*{panel.title}.* {panel.caption}")
     for finding in findings:
         lines.append(_finding(finding))
         if finding.claim.id in notes:
             lines.append(notes[finding.claim.id])
     return "\n\n".join(lines)
+
+
+def _shown(experiment: Experiment, panel: Panel) -> str:
+    """The file of the variant that the document shows."""
+    return f"{experiment.id}-{file_names(panel)[0]}.svg"
 
 
 def _size(runs: Runs, plan: str) -> str:
