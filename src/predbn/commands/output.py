@@ -67,8 +67,9 @@ def print_results(console: Console, results: Results, metrics: tuple[str, ...] |
     """Means by severity for every metric, and what they say in words."""
     from predbn.report import headline
 
-    there = set(results.frame["metric"])
-    console.print(severity_table(results.frame, [metric for metric in metrics or METRICS if metric in there]))
+    there = list(dict.fromkeys(results.frame["metric"]))
+    shown = [metric for metric in metrics or METRICS if metric in there] or there
+    console.print(severity_table(results.frame, shown))
     mce = results.mce()
     if len(mce):
         console.print(mce_table(mce))
@@ -85,9 +86,9 @@ def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
     severities = sorted(set(frame["severity"]))
     table = new_table()
-    table.add_column("severity", no_wrap=True)
+    table.add_column("severity")
     for severity in severities:
-        table.add_column("clean" if severity == 0 else str(severity), justify="right", no_wrap=True)
+        table.add_column("clean" if severity == 0 else str(severity), justify="right", no_wrap=True, min_width=5)
     for metric in metrics:
         summary = by_severity(checked(frame[frame["metric"] == metric]))
         _add_metric(table, metric, summary.pivot(index="series", columns="severity", values=metric), summary["series"])

@@ -29,8 +29,8 @@ class Meaning:
 
     @property
     def axis_format(self) -> str:
-        """The d3 format of an axis."""
-        return "~%" if self.percent else "~g"
+        """The d3 format of an axis (fixed digits: those of "g" are one too few for some steps)."""
+        return "~%" if self.percent else "~f"
 
     @property
     def sign(self) -> int:
