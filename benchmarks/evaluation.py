@@ -228,8 +228,8 @@ def markdown() -> str:
         cached, fresh = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
         said.append(
             f"On {cpu['threads']} CPU cores everything beside the forward passes of one network under two strategies "
-            f"takes {cached:.1f} % of their time with the corruptions cached, and {fresh:.1f} % where they are made on "
-            "the fly."
+            f"adds {cached:.1f} % to their time with the corruptions cached, and {fresh:.1f} % where they are made on "
+            "the fly (the machine varies by more than that)."
         )
     path = ROOT / "results" / "evaluation-cuda.json"
     if path.exists():
