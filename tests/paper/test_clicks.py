@@ -13,7 +13,7 @@ from predbn.data.criteo import criteo, prepare, prepare_synthetic, write_synthet
 from predbn.models import CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
 from predbn.paper.clicks import LARGER_EPS, LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
-from predbn.paper.experiments.k1 import spread_of, table
+from predbn.paper.experiments.k1 import spreads_of, table
 from predbn.paper.run import run_plan
 from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 
@@ -85,12 +85,12 @@ def test_intervals_are_around_the_values(root, tmp_path):
     run_plan(REAL, tmp_path, root=root)
     runs = Runs(tmp_path)
     for metric in ("auc", "brier"):
-        spread = spread_of(runs, REAL, metric)
+        spread = spreads_of(runs, REAL)[metric]
         assert spread.resampled
         means, drawn = spread.means.iloc[0], spread.values.mean()
         assert (means[drawn.index] - drawn).abs().max() < 4e-3
     (tmp_path / REAL / RESAMPLES).unlink()
-    alone = spread_of(runs, REAL, "auc")
+    alone = spreads_of(runs, REAL)["auc"]
     assert (alone.count, alone.over, alone.resampled) == (3, "networks", False)
 
 

@@ -128,6 +128,7 @@ def test_what_is_lacking_is_said_and_left_out(tmp_path, monkeypatch, small_netwo
     assert "no pictures of ImageNet come with the package" in run_plan(room.METHODS, tmp_path, quick=True)
     assert "say --weights FILE" in run_plan(room.METHODS, tmp_path, root=tmp_path)
     assert "say --root DIR" in run_plan(room.METHODS, tmp_path, weights="w.safetensors")
+    assert "nowhere" in run_plan(room.METHODS, tmp_path, root=tmp_path / "nowhere", weights="w.safetensors")
     shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", "I5", "--results", str(tmp_path), "--device", "cpu"])
     assert shown.exit_code == 0
     assert "resnet50-methods: not measured: the weights of ResNet-50 v1 are not named" in shown.output

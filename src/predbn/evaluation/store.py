@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -109,7 +110,9 @@ class Store:
         for place, (name, (schema, order)) in enumerate(_TABLES.items()):
             pieces = [_read(path, schema) for path in self._whole(name)] + [part[place] for part in parts]
             table = pa.concat_tables([schema.empty_table(), *pieces])
-            found[name] = _unique(table, order).sort_by([(column, "ascending") for column in order])
+            found[name] = (_unique(table, order) if parts else table).sort_by(
+                [(column, "ascending") for column in order]
+            )
         return found
 
     def merge(self) -> None:
@@ -151,9 +154,6 @@ def _read(path: Path, schema: pa.Schema) -> pa.Table:
 
 def _unique(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The table without the rows whose values in these columns came before."""
-    seen: set[tuple[Any, ...]] = set()
-    keep = []
-    for key in zip(*(table[column].to_pylist() for column in columns), strict=True):
-        keep.append(key not in seen)
-        seen.add(key)
-    return table.filter(pa.array(keep, pa.bool_()))
+    numbered = table.select(columns).append_column("row", pa.array(np.arange(len(table))))
+    first = numbered.group_by(columns, use_threads=False).aggregate([("row", "min")])["row_min"]
+    return table if len(first) == len(table) else table.take(first.combine_chunks().sort())

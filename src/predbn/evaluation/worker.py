@@ -29,6 +29,7 @@ from .rebatch import AnyBatch, Rebatcher, block_size
 from .settings import Setting
 from .shelf import LaneKey, Shelf
 from .source import Source
+from .splits import Split
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
 __all__ = ["Worker", "settings_of"]
@@ -114,11 +115,21 @@ class Worker:
         self.source.hold()
         return Ahead(self.device) if self.device.type == "cuda" else None
 
-    def _stream(self, unit: SplitUnit, size: int) -> Iterator[AnyBatch]:
+    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
+        """The images of a split, `size` at a time; on a GPU the first are being made from now on, and then always the
+        next."""
+
         def stream() -> Iterator[AnyBatch]:
-            return self.source.stream(unit.split, unit.order, unit.seed, size)
+            return self.source.stream(split, order, seed, size)
 
         return stream() if self._ahead is None else self._ahead.begin(stream)
+
+    def _stream(self, unit: SplitUnit, size: int) -> Iterator[AnyBatch]:
+        return self.stream(unit.split, unit.order, unit.seed, size)
+
+    def block(self, model: str, size: int) -> int:
+        """How many images to make at a time for batches of a size of one model."""
+        return self._block([LaneKey(model, "train", size, None)], [size])
 
     def _begin(self, unit: SplitUnit) -> _Begun:
         tasks = [self._task(cell, unit.fits) for cell in unit.cells]

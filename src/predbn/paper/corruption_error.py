@@ -62,7 +62,7 @@ def _kept(runs: Runs, series: Series, corruption: str | None = None, severity: i
     if hits.empty:
         return hits
     chosen = (hits["strategy"] == series.strategy) & (hits["method"] == series.method)
-    chosen &= hits["model"].str.rpartition("/")[0] == series.network
+    chosen &= hits["model"].str.startswith(f"{series.network}/")
     if corruption is not None:
         chosen &= (hits["corruption"] == corruption) & (hits["severity"] == severity)
     kept: pd.DataFrame = hits[chosen]

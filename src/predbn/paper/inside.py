@@ -14,12 +14,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 
 from predbn.data import Images
 from predbn.diagnostics import Gaussian, Profile, paper_divergence, profile, profiles, spectrum, unit, wasserstein
@@ -117,9 +120,8 @@ def _network(job: Job, plan: Plan, name: str, splits: Sequence[Split], steps: _S
     steps.tell(f"training images, {name}")
     found: Rows = {"results": [], "histograms": [], "spectra": []}
     pooled: dict[str, Profile] = {}
-    for split in splits:
-        stream = job.source.stream(split, plan.orders[0], plan.seeds[0], size)
-        seen = profiles(model, stream, strategies, like=reference, outputs=outputs)
+    for split, batches in _batches(job, plan, name, splits, size):
+        seen = profiles(model, batches, strategies, like=reference, outputs=outputs)
         for strategy, one in seen.items():
             key = {"model": name, "method": "vanilla", "strategy": strategy, **split._asdict()}
             key |= {"batch_size": size, "order": plan.orders[0], "seed": plan.seeds[0]}
@@ -132,6 +134,24 @@ def _network(job: Job, plan: Plan, name: str, splits: Sequence[Split], steps: _S
         found["histograms"] += [{**shared, **row} for row in _histograms(one)]
         found["spectra"] += [{**shared, **row} for row in _spectra(one)]
     return found
+
+
+def _batches(
+    job: Job, plan: Plan, name: str, splits: Sequence[Split], size: int
+) -> Iterator[tuple[Split, Iterator[Tensor]]]:
+    """Every split with its images in batches.
+
+    They are corrupted in blocks of many, for what an image becomes depends on nothing but its index, and on a GPU while
+    those before them are looked at, for some corruptions run on the host.
+    """
+    block = job.worker.block(name, size)
+    streams = [partial(job.worker.stream, split, plan.orders[0], plan.seeds[0], block) for split in splits]
+    coming = streams[0]() if streams else iter(())
+    for number, split in enumerate(splits, start=1):
+        blocks = coming
+        first = list(islice(blocks, 1))
+        coming = streams[number]() if number < len(streams) else iter(())
+        yield split, (batch for each in chain(first, blocks) for batch in each.inputs.split(size))
 
 
 def _measured(reference: Profile, one: Profile) -> dict[str, float]:

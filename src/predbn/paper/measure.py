@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import rankdata
 
 from predbn.metrics import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
 from predbn.report.meanings import meaning
@@ -21,6 +20,7 @@ from .series import SHIFTED, Over, Series, Severities, paired
 __all__ = ["gain", "mean", "rank_correlation", "share", "signed", "unit"]
 
 _RESAMPLES, _LEVEL = 2_000, 0.95
+Array = npt.NDArray[np.float64]
 _MANY = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
 
 
@@ -82,18 +82,33 @@ def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, bound: floa
     The interval is a percentile bootstrap that draws whole corruptions with replacement, for the severities of one
     are not independent of each other.
     """
-    places = list(splits.groupby("corruption").indices.values())
+    kinds, kind = np.unique(splits["corruption"].to_numpy(), return_inverse=True)
     x, y = splits["divergence"].to_numpy(), splits["value"].to_numpy()
-    generator = np.random.default_rng(0)
+    drawn = np.random.default_rng(0).integers(len(kinds), size=(_RESAMPLES, len(kinds)))
+    times = np.stack([np.bincount(which, minlength=len(kinds)) for which in drawn])[:, kind].astype(float)
+    low, high = np.nanquantile(_correlations(x, y, times), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    estimate = float(_correlations(x, y, np.ones((1, len(x))))[0])
+    interval = Interval(estimate, float(low), float(high), _LEVEL)
+    return Measurement(what, interval, side, bound, len(kinds), "corruptions", digits=2)
 
-    def correlation(which: npt.NDArray[np.int64]) -> float:
-        return float(np.corrcoef(rankdata(x[which]), rankdata(y[which]))[0, 1])
 
-    drawn = (generator.integers(len(places), size=len(places)) for _ in range(_RESAMPLES))
-    found = [correlation(np.concatenate([places[number] for number in which])) for which in drawn]
-    low, high = np.nanquantile(found, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    interval = Interval(correlation(np.arange(len(x))), float(low), float(high), _LEVEL)
-    return Measurement(what, interval, side, bound, len(places), "corruptions", digits=2)
+def _correlations(x: Array, y: Array, times: Array) -> Array:
+    """Spearman's rank correlations of the points (x_i, y_i), point i taken times[r, i] times; NaN where one is flat."""
+    count = times.sum(1, keepdims=True)
+    a, b = (_ranks(values, times) - (count + 1) / 2 for values in (x, y))
+    with np.errstate(invalid="ignore"):
+        found: Array = (times * a * b).sum(1) / np.sqrt((times * a * a).sum(1) * (times * b * b).sum(1))
+    return found
+
+
+def _ranks(values: Array, times: Array) -> Array:
+    """The rank of each value where value j is there times[r, j] times, equal ones sharing the mean of their places.
+
+    rank_i = Σ_j times_j [v_j < v_i] + (1 + Σ_j times_j [v_j = v_i]) / 2
+    """
+    below, equal = values[:, None] < values, values[:, None] == values
+    ranks: Array = times @ (below + 0.5 * equal) + 0.5
+    return ranks
 
 
 def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from predbn.evaluation import Engine, Results, evaluate
+from predbn.data import DataError
+from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.evaluation.source import open_images
+from predbn.models import ModelError
 from predbn.shifts.files import finish, part_of
 
 from .clicks import run_clicks
@@ -61,6 +63,9 @@ def run_plan(
 ) -> str | None:
     """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
 
+    Data, weights or packages that are not there or not what they should be are such a reason, and nothing is raised:
+    of many plans the others can still be carried out.
+
     `precision` is that of predictions; networks are looked into, and crops compared, in single precision. `root` is
     the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with
     ResNet-50 v1's (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are
@@ -75,30 +80,37 @@ def run_plan(
     small = quick or images is not None
     _refuse_other_size(out, small)
     told = {"quick": quick, "engine": engine, "progress": progress}
-    if PLANS[name].home in (CRITEO, IMAGENET):
-        try:
-            if PLANS[name].home == CRITEO:
-                run_clicks(name, plan, out, root=Path(root or CRITEO), **told)  # type: ignore[arg-type]
-            else:
-                places = {"root": root and Path(root), "weights": weights and Path(weights)}
-                run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
-        except NotMeasured as lack:
-            return str(lack)
-        _mark(out, name, small, precision)
-        return None
+    gap = None
+    try:
+        if PLANS[name].home == CRITEO:
+            run_clicks(name, plan, out, root=Path(root or CRITEO), **told)  # type: ignore[arg-type]
+        elif PLANS[name].home == IMAGENET:
+            places = {"root": root and Path(root), "weights": weights and Path(weights)}
+            run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
+        else:
+            gap = _run_cifar10(name, plan, out, engine, progress)
+    except (NotMeasured, DataError, ModelError) as lack:
+        return str(lack).removesuffix(".")
+    _mark(out, name, small, precision)
+    return gap
+
+
+def _run_cifar10(name: str, plan: Plan, out: Path, engine: Engine | None, progress: Progress | None) -> str | None:
+    """Carry out a plan with those of its networks that the zoo has; None, or what it lacks of the others."""
     lacking = {model: missing(model) for model in plan.models}
     there = tuple(model for model, gap in lacking.items() if gap is None)
     gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
-    if there:
-        plan = replace(plan, models=there)
-        opened = {"engine": engine, "models": open_variants(there), "progress": progress}
-        if name == INSIDE:
-            look_inside(plan, out, **opened)  # type: ignore[arg-type]
-        else:
-            data = cropped(open_images(plan.data, "test"), name) if name in CROPPED else None
-            evaluate(plan, out, data=data, **opened)  # type: ignore[arg-type]
-        _mark(out, name, small, precision)
-    return f"the zoo has no {', '.join(gaps)}" if gaps else None
+    reason = f"the zoo has no {', '.join(gaps)}" if gaps else None
+    if not there:
+        raise NotMeasured(reason)
+    plan = replace(plan, models=there)
+    opened = {"engine": engine, "models": open_variants(there), "progress": progress}
+    if name == INSIDE:
+        look_inside(plan, out, **opened)  # type: ignore[arg-type]
+    else:
+        data = cropped(open_images(plan.data, "test"), name) if name in CROPPED else None
+        evaluate(plan, out, data=data, **opened)  # type: ignore[arg-type]
+    return reason
 
 
 def _mark(out: Path, name: str, quick: bool, precision: str) -> None:

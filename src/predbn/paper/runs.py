@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from predbn.evaluation import Results
@@ -19,6 +22,8 @@ __all__ = ["RESULTS", "Runs"]
 RESULTS = Path("results/cifar10")
 """Where the measured results are kept, from the root of a checkout."""
 
+_NOWHERE = np.empty(0, np.intp)
+
 
 class Runs:
     """The runs of a folder, each in a folder of its plan's name."""
@@ -27,6 +32,7 @@ class Runs:
         self.folder = Path(folder)
         self._opened: dict[str, Results] = {}
         self._frames: dict[str, pd.DataFrame] = {}
+        self._places: dict[str, dict[Hashable, npt.NDArray[np.intp]]] = {}
 
     def __repr__(self) -> str:
         """The folder, and what is in it."""
@@ -49,6 +55,15 @@ class Runs:
             network = frame["model"].map(networks).astype("category")
             self._frames[plan] = frame.assign(**chosen_by, network=network)
         return self._frames[plan]
+
+    def rows(self, plan: str, network: str, method: str, strategy: str) -> pd.DataFrame:
+        """The rows of that frame which belong together; the frame is taken apart once, for claims ask often."""
+        frame = self.frame(plan)
+        if plan not in self._places:
+            groups = frame.groupby(["network", "method", "strategy"], observed=True)
+            self._places[plan] = {key: np.asarray(places) for key, places in groups.indices.items()}
+        part: pd.DataFrame = frame.take(self._places[plan].get((network, method, strategy), _NOWHERE))
+        return part
 
     @cached_property
     def measured(self) -> list[str]:

@@ -63,15 +63,12 @@ class Series:
             return False
 
     def _rows(self, runs: Runs) -> pd.DataFrame:
-        frame = runs.frame(self.plan)
-        chosen = (frame["strategy"] == str(Setting.parse(self.strategy))) & (frame["method"] == self.method)
-        chosen &= frame["network"] == self.network
+        rows = runs.rows(self.plan, self.network, self.method, str(Setting.parse(self.strategy)))
         if self.batch_size is not None:
-            size = frame["batch_size"].max() if self.batch_size == "all" else self.batch_size
-            chosen &= frame["batch_size"] == size
+            size = runs.frame(self.plan)["batch_size"].max() if self.batch_size == "all" else self.batch_size
+            rows = rows[rows["batch_size"] == size]
         if self.mixture is not None:
-            chosen &= frame["corruption"] == self.mixture
-        rows: pd.DataFrame = frame[chosen]
+            rows = rows[rows["corruption"] == self.mixture]
         if rows.empty:
             lacking = missing(Model(f"{self.network}/0"))
             where = f"the run of the plan {self.plan} has no {self.label}"
@@ -89,7 +86,7 @@ def paired(
     Where the series have networks in common only these are taken, so that like is compared with like.
     """
     parts = [each.values(runs, metric, severities) for each in series]
-    common = set.intersection(*(set(part["model"]) for part in parts))
+    common = set.intersection(*(set(part["model"].unique()) for part in parts))
     columns = {}
     for each, part in zip(series, parts, strict=True):
         part = part[part["model"].isin(common)] if common else part

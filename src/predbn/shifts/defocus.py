@@ -17,8 +17,8 @@ from functools import lru_cache
 import cv2
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy.fft import next_fast_len
 from torch import Tensor
 from torch.nn import functional
 
@@ -83,7 +83,7 @@ def _spectrum(
     """The reach of the kernel, its spectrum, and the lengths of the transform, which are fast ones."""
     kernel = torch.from_numpy(_kernel(radius, softness)).double()
     reach = len(kernel) // 2
-    lengths = next_fast_len(height + 2 * reach, True), next_fast_len(width + 2 * reach, True)
+    lengths = scipy.fft.next_fast_len(height + 2 * reach, True), scipy.fft.next_fast_len(width + 2 * reach, True)
     field = torch.zeros(lengths, dtype=torch.float64)
     field[: len(kernel), : len(kernel)] = kernel
     centred = field.roll((-reach, -reach), (0, 1))

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 import torch
-from scipy import special
 from torch import Tensor
 
 from predbn.shifts.alias import alias_table, draw
@@ -30,7 +30,7 @@ def _normal_matrix(deviation: Matrix) -> Matrix:
     """P of g + N(0, deviation[g]), all in grey levels."""
     with np.errstate(divide="ignore", invalid="ignore"):
         z = (_LEVELS[None, 1:] - _LEVELS[:, None]) / deviation[:, None]
-    below = special.ndtr(np.where(np.isnan(z), -np.inf, z))
+    below = scipy.special.ndtr(np.where(np.isnan(z), -np.inf, z))
     return np.diff(below, axis=1, prepend=0.0, append=1.0)
 
 
@@ -49,7 +49,7 @@ def shot_matrix(c: float) -> Matrix:
     counts = np.arange(int(c) + 1)
     level = np.minimum(counts / c, 1.0) * 255.0
     mean = (_LEVELS / 255.0 * c)[:, None]
-    mass = np.exp(special.xlogy(counts, mean) - special.gammaln(counts + 1) - mean)
+    mass = np.exp(scipy.special.xlogy(counts, mean) - scipy.special.gammaln(counts + 1) - mean)
     matrix = np.zeros((256, 256))
     np.add.at(matrix.T, level.astype(np.int64), mass.T)
     matrix[:, 255] += np.maximum(1.0 - mass.sum(axis=1), 0.0)

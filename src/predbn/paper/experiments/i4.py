@@ -28,7 +28,7 @@ def _bins(runs: Runs, *, shifted: bool = True) -> pd.DataFrame:
     """The bins of both strategies: series, corruption, bin, lower, upper, count, and how many were right."""
     rows = runs[METHODS].reliability
     chosen = (rows["method"] == "vanilla") & rows["strategy"].isin(list(_STRATEGIES)) & (rows["count"] > 0)
-    chosen &= (rows["model"].str.rpartition("/")[0] == RESNET50) & ((rows["severity"] > 0) == shifted)
+    chosen &= rows["model"].str.startswith(f"{RESNET50}/") & ((rows["severity"] > 0) == shifted)
     part = rows[chosen]
     if part.empty:
         raise NotMeasured(f"the run of the plan {METHODS} has no reliability diagrams")

@@ -59,8 +59,14 @@ class Spread:
         return Interval(float(quantity(self.means).iloc[0]), float(low), float(high), _LEVEL)
 
 
-def spread_of(runs: Runs, plan: str, metric: str) -> Spread:
-    """The values of single networks without a temperature."""
+def spreads_of(runs: Runs, plan: str) -> dict[str, Spread]:
+    """The values of single networks without a temperature, by metric."""
+    path = runs.place(plan) / RESAMPLES
+    drawn = pd.read_parquet(path) if plan in runs.measured and path.is_file() else None
+    return {metric: _spread(runs, plan, metric, drawn) for metric in METRICS}
+
+
+def _spread(runs: Runs, plan: str, metric: str, drawn: pd.DataFrame | None) -> Spread:
     frame = runs.frame(plan)
     rows = frame[(frame["method"] == "vanilla") & (frame["metric"] == metric) & (frame["network"] == NETWORK)]
     if rows.empty:
@@ -69,13 +75,11 @@ def spread_of(runs: Runs, plan: str, metric: str) -> Spread:
     named = rows.astype({"strategy": str})
     values = sign * named.pivot_table(index="model", columns=columns, values="value", aggfunc="mean")
     means = values.mean().to_frame().T
-    path = runs.place(plan) / RESAMPLES
-    if not path.is_file():
+    if drawn is None:
         return Spread(means, values, len(values), "networks", False)
-    drawn = pd.read_parquet(path)
-    drawn = drawn[drawn["metric"] == metric].pivot_table(index="resample", columns=columns, values="value")
+    drawn = drawn[drawn["metric"] == metric].pivot(index="resample", columns=columns, values="value")
     data = runs[plan].card["data"]
-    return Spread(means, sign * drawn, data["rows"], f"rows, {len(values)} networks", True)
+    return Spread(means, sign * drawn.sort_index(axis=1), data["rows"], f"rows, {len(values)} networks", True)
 
 
 def _clean(strategy: str) -> tuple[str, str, int]:
@@ -92,10 +96,11 @@ def drop(values: pd.DataFrame, strategy: str, kind: str, severities: tuple[int, 
 
 
 def _degrade(plan: str, runs: Runs) -> list[Measurement]:
+    spreads = spreads_of(runs, plan)
     return [
         _measured(
             f"{meaning(metric).label} lost at 95 % with {name}, {kind}",
-            spread_of(runs, plan, metric),
+            spreads[metric],
             partial(drop, strategy=strategy, kind=kind, severities=PERCENTAGES[-1:]),
         )
         for kind in KINDS
@@ -109,10 +114,11 @@ def _relax(plan: str, runs: Runs, train: str = "train", name: str = "train BN") 
         lost = [drop(values, strategy, kind, PERCENTAGES) for strategy in (train, "batch")]
         return lost[0] - lost[1]
 
+    spreads = spreads_of(runs, plan)
     return [
         _measured(
             f"{meaning(metric).label} lost with {name} less that lost with prediction BN, {kind}",
-            spread_of(runs, plan, metric),
+            spreads[metric],
             partial(relaxed, kind=kind),
         )
         for kind in KINDS
@@ -126,8 +132,8 @@ def _later(runs: Runs) -> list[Measurement]:
         return better
 
     return [
-        _measured(f"{meaning(metric).label}: prediction BN over train BN", spread_of(runs, LATER, metric), gained)
-        for metric in METRICS
+        _measured(f"{meaning(metric).label}: prediction BN over train BN", spread, gained)
+        for metric, spread in spreads_of(runs, LATER).items()
     ]
 
 
@@ -137,7 +143,7 @@ def _measured(what: str, spread: Spread, quantity: Quantity, side: Side = "above
 
 def table(runs: Runs, plan: str = REAL) -> str:
     """Means over the networks as Markdown, the best strategy of each line bold."""
-    means = {metric: spread_of(runs, plan, metric).means.iloc[0] for metric in METRICS}
+    means = {metric: spread.means.iloc[0] for metric, spread in spreads_of(runs, plan).items()}
     strategies = sorted(
         {strategy for strategy, _, _ in means["auc"].index}, key=lambda name: ("eps" in name, name[0] == "b")
     )
