@@ -20,6 +20,7 @@ from predbn.evaluation import Plan, Setting
 from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
 from predbn.paper.clicks import NETWORK as CLICKS
+from predbn.paper.crops import BLACK
 from predbn.paper.imagenet import IMAGENET
 from predbn.paper.inside import HISTOGRAMS, SPECTRA
 from predbn.paper.networks import WITH_BATCH_NORM
@@ -65,7 +66,7 @@ class World:
             share *= 1 + 0.3 * orders if method == "ensemble" else 1 - 0.3 * min(orders, 2)
         return 0.004 + share * (1 - accuracy)
 
-    def rows(self, plan: Plan) -> Iterator[dict[str, Any]]:
+    def rows(self, plan: Plan, name: str = "") -> Iterator[dict[str, Any]]:
         if plan.data == "criteo":
             yield from self.clicks(plan)
             return
@@ -79,6 +80,7 @@ class World:
             network = int(key["model"][-1]) if key["model"][-1].isdigit() else 5
             noise = 0.0004 * network + 0.0005 * random.normal()
             accuracy = self.accuracy(kind, *hidden) - (0.02 if mixed and key["strategy"] == "batch" else 0) + noise
+            accuracy += 0.009 * self.effect if name == BLACK and key["strategy"] == "batch" else 0
             accuracy = min(max(accuracy, 0.1), 0.99)
             ece = self.ece(kind, key["method"], setting, accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
@@ -124,7 +126,7 @@ class World:
 
     def _write(self, folder: Path, plan: PaperPlan, quick: bool) -> None:
         folder.mkdir(parents=True)
-        rows = list(self.rows(plan.of(quick)))
+        rows = list(self.rows(plan.of(quick), plan.name))
         pq.write_table(pa.Table.from_pylist(rows, RESULTS), folder / "results.parquet")
         pq.write_table(RELIABILITY.empty_table(), folder / "reliability.parquet")
         if plan.name == INSIDE:
