@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
+from .auto_plans import CIFAR_AUTO_PLANS, IMAGENET_AUTO_PLANS
 from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from .imagenet import IMAGENET, IMAGENET_PLANS
 from .networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
@@ -222,5 +223,7 @@ PLANS = {
             CRITEO,
         ),
         *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_PLANS.items()),
+        *(PaperPlan(name, what, plan, _small(plan, **less)) for name, (what, plan, less) in CIFAR_AUTO_PLANS.items()),
+        *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_AUTO_PLANS.items()),
     )
 }

@@ -31,7 +31,7 @@ SHIFTED: Severities = None
 
 @dataclass(frozen=True)
 class Series:
-    """One method and strategy of some networks, on single corruptions or on a mixture of them."""
+    """One method and strategy of some networks, on single corruptions or on a mixture of them, in one order."""
 
     label: str
     plan: str
@@ -40,6 +40,7 @@ class Series:
     network: str = WITH_BATCH_NORM
     batch_size: int | Literal["all"] | None = None
     mixture: str | None = None
+    order: str | None = None
 
     @property
     def over(self) -> Over:
@@ -71,6 +72,8 @@ class Series:
             chosen &= frame["batch_size"] == size
         if self.mixture is not None:
             chosen &= frame["corruption"] == self.mixture
+        if self.order is not None:
+            chosen &= frame["order"] == self.order
         rows: pd.DataFrame = frame[chosen]
         if rows.empty:
             lacking = missing(Model(f"{self.network}/0"))
