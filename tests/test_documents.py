@@ -11,7 +11,7 @@ import criteo
 import inference
 import training
 from predbn.commands import zoo
-from predbn.paper import Runs, verify
+from predbn.paper import Runs, auto_tables, verify
 from predbn.paper.experiments import k1
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,3 +62,12 @@ def test_what_is_said_of_criteo_is_what_results_say():
 def test_the_training_page_shows_the_zoo():
     shown = between((ROOT / "docs" / "training.md").read_text(), "zoo")
     assert shown == zoo.markdown(), "run: predbn zoo --markdown"
+
+
+def test_the_page_on_auto_shows_what_was_measured():
+    text = (ROOT / "docs" / "auto.md").read_text()
+    runs = Runs(ROOT / "results" / "cifar10")
+    for name, table in auto_tables(runs).items():
+        assert between(text, f"auto {name}") == table.replace(f"{ROOT}/", ""), (
+            "run: predbn paper document --auto docs/auto.md"
+        )

@@ -20,7 +20,6 @@ from predbn.paper import (
     choose,
     document,
     fill_page,
-    save_figures,
     verify,
 )
 from predbn.paper import imagenet as room
@@ -120,9 +119,11 @@ def test_what_is_not_measured_is_said_wherever_it_is_asked_for(nowhere, tmp_path
     }
 
 
-def test_figures_are_drawn_and_the_document_has_a_section(as_meant, tmp_path):
-    saved = save_figures(tmp_path, as_meant, ["auto"], suffixes=(".svg",))
-    assert len(saved) == 3 * (3 + 1 + 3) + 1
+def test_figures_are_drawn_and_the_document_has_a_section(as_meant):
+    panels = EXPERIMENTS["auto"].draw(as_meant)
+    assert {panel.name: len(panel.variants) for panel in panels} == {"sizes": 9, "lost": 3, "streams": 9}
+    for panel in panels:
+        assert all(variant.chart.to_dict()["title"] for variant in panel.variants.values())
     text = document(as_meant, figures="figures")
     assert "## auto: statistics that move by what is not chance" in text
     assert "](figures/auto-lost-ResNet-20.svg)" in text
@@ -147,13 +148,13 @@ def test_tables_say_what_results_say(as_meant):
     assert "ensemble" not in tables["methods ResNet-50"]
 
 
-def test_a_page_is_filled_between_its_marks_and_only_there(as_meant, tmp_path):
+def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
     page = tmp_path / "auto.md"
-    tables = auto_tables(as_meant)
+    tables = auto_tables(nowhere)
     page.write_text(
         "# Title\n" + "".join(f"<!-- auto {name} -->\nold\n<!-- /auto {name} -->\nkept\n" for name in tables)
     )
-    shown = CliRunner().invoke(cli.app, ["paper", "document", "--auto", str(page), "--results", str(as_meant.folder)])
+    shown = CliRunner().invoke(cli.app, ["paper", "document", "--auto", str(page), "--results", str(nowhere.folder)])
     assert shown.exit_code == 0, shown.output
     text = page.read_text()
     assert text == "# Title\n" + "".join(
@@ -161,7 +162,7 @@ def test_a_page_is_filled_between_its_marks_and_only_there(as_meant, tmp_path):
     )
     page.write_text("nothing")
     with pytest.raises(PaperError, match="has no place for the table 'verdicts'"):
-        fill_page(page, as_meant)
+        fill_page(page, nowhere)
 
 
 def test_the_plans_cover_what_is_asked():
