@@ -120,14 +120,14 @@ _TEN = Plan(
     strategies=(AUTO,),
     batch_sizes=(LARGEST,),
 )
-_QUICK_TEN = (Model(f"{WITH_BATCH_NORM}/[0-2]"),)
+_QUICK_TEN, _QUICK_IMAGES = (Model(f"{WITH_BATCH_NORM}/[0-2]"),), 100
 
 CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
     CIFAR_ARM.methods: ("three methods with auto on every split", _TEN, {"models": _QUICK_TEN}),
     CIFAR_ARM.sizes: (
         "auto and prediction-time BN with batches from one image to 100",
         replace(_TEN, methods=("vanilla",), strategies=("batch", AUTO), batch_sizes=SMALLER),
-        {"models": _QUICK_TEN, "batch_sizes": (5, 20), "severities": (5,)},
+        {"models": _QUICK_TEN, "batch_sizes": (5, 20), "severities": (5,), "images": _QUICK_IMAGES},
     ),
     CIFAR_ARM.compared: (
         "every kind of auto, and prior with several N, with batches from one image to 500 (three networks)",
@@ -139,7 +139,7 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
             batch_sizes=(1, 5, 20, 100, LARGEST),
             images=1000,
         ),
-        {"models": _ONE, "batch_sizes": (5, 20), "severities": (5,)},
+        {"models": _ONE, "batch_sizes": (5, 20), "severities": (5,), "images": _QUICK_IMAGES},
     ),
     CIFAR_ARM.streams: (
         "batches of 100 whose classes are sorted or come in bursts, beside shuffled ones",
@@ -153,7 +153,7 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
             orders=("shuffled", *ORDERS),
             images=2000,
         ),
-        {"models": _ONE, "batch_sizes": (20,), "severities": (5,)},
+        {"models": _ONE, "batch_sizes": (20,), "severities": (5,), "images": _QUICK_IMAGES},
     ),
     CIFAR_ARM.mixtures: (
         "batches of 100 with 19 kinds of shift at once, drawn five times",
@@ -166,7 +166,7 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
             batch_sizes=(STREAM,),
             seeds=tuple(range(5)),
         ),
-        {"models": _ONE, "seeds": (0, 1, 2)},
+        {"models": _ONE, "seeds": (0, 1, 2), "images": _QUICK_IMAGES},
     ),
 }
 """What each is, the plan, and what its quick version changes."""
