@@ -1,6 +1,6 @@
 """What is computed for `auto`, on CIFAR-10 with the zoo and on ImageNet with two networks.
 
-The whole grid, every network × split × batch size × strategy on all images, would be days of small batches, and says no
+The whole grid, every network × split × batch size × strategy on all images, would cost many times as much and say no
 more than its parts do: all images where a loss of half a point has to be seen, fewer where means over 95 splits
 are compared.
 
