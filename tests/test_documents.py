@@ -14,7 +14,7 @@ import inference
 import ray_engine
 import training
 from predbn.commands import zoo
-from predbn.paper import Runs, headline_table, verify
+from predbn.paper import Runs, auto_tables, headline_table, verify
 from predbn.paper.experiments import k1
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,3 +95,12 @@ def test_what_is_discussed_is_what_was_found_and_nothing_that_fails_goes_without
 def test_the_training_page_shows_the_zoo():
     shown = between((ROOT / "docs" / "training.md").read_text(), "zoo")
     assert shown == zoo.markdown(), "run: predbn zoo --markdown"
+
+
+def test_the_page_on_auto_shows_what_was_measured():
+    text = (ROOT / "docs" / "auto.md").read_text()
+    runs = Runs(ROOT / "results" / "cifar10")
+    for name, table in auto_tables(runs).items():
+        assert between(text, f"auto {name}") == table.replace(f"{ROOT}/", ""), (
+            "run: predbn paper document --auto docs/auto.md"
+        )

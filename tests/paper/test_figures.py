@@ -9,7 +9,7 @@ from predbn.paper.figures import PAGE
 
 from ..report import browser
 
-DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
+DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith(("I", "auto"))]
 
 
 @pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)

@@ -93,8 +93,8 @@ def test_figures_are_drawn_and_the_document_has_both_parts(as_the_paper, tmp_pat
 
 
 def test_the_plans_are_the_papers_but_for_what_they_say():
-    plans = {name: plan.full for name, plan in PLANS.items() if plan.home == room.IMAGENET}
-    assert set(plans) == set(room.IMAGENET_PLANS)
+    plans = {name: plan.full for name, plan in PLANS.items() if name in room.IMAGENET_PLANS}
+    assert all(PLANS[name].home == room.IMAGENET for name in plans)
     methods = plans[room.METHODS]
     assert (methods.batch_sizes, methods.ece_bins, methods.diagram_bins, methods.hits) == ((100,), 30, 100, True)
     assert all(plan.images is None for plan in plans.values())

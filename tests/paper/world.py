@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan, Setting
 from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
+from predbn.paper.auto_plans import CIFAR_AUTO_PLANS
 from predbn.paper.clicks import NETWORK as CLICKS
 from predbn.paper.crops import BLACK
 from predbn.paper.imagenet import IMAGENET
@@ -120,7 +121,7 @@ class World:
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
-            if plan.home != IMAGENET and plan.name not in skip:
+            if plan.home != IMAGENET and plan.name not in (*skip, *CIFAR_AUTO_PLANS):
                 self._write(folder / plan.name, plan, quick)
         return folder
 

@@ -27,7 +27,7 @@ paper_app = typer.Typer(help="The paper's experiments: run them, draw them, chec
 FULL, QUICK = Path("results/cifar10"), Path("predbn-paper-quick")
 VERDICT_COLOURS = {"holds": "green", "does not hold": "red", "not clear": "yellow", "not measured": "dim"}
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Experiments such as C1 and C3, or all.")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Experiments such as C1, C3 and auto, or all.")]
 ResultsFolder = Annotated[Path, typer.Option("--results", help="The folder of the results, one run a plan.")]
 
 
@@ -71,8 +71,8 @@ def run_command(
         typer.Option(
             exists=True,
             file_okay=False,
-            help="The folder with ImageNet's class folders, for I1 to I7 (PREDBN_IMAGENET unless given); or with the "
-            "rows and networks of K1, as docs/criteo.md says (criteo unless given).",
+            help="The folder with ImageNet's class folders, for auto and I1 to I7 (PREDBN_IMAGENET unless given); or "
+            "with the rows and networks of K1, as docs/criteo.md says (criteo unless given).",
         ),
     ] = None,
     weights: Annotated[
@@ -80,7 +80,7 @@ def run_command(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Weights of ResNet-50 v1, for I1 to I4 (PREDBN_RESNET50 unless given).",
+            help="Weights of ResNet-50 v1, for auto and I1 to I4 (PREDBN_RESNET50 unless given).",
         ),
     ] = None,
     images: Annotated[
@@ -101,7 +101,7 @@ def run_command(
 
     predbn paper run all --device cuda --precision fp16
 
-    predbn paper run I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
+    predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
     """
     from predbn.paper import PLANS, Runs
     from predbn.paper.registry import plans_of
@@ -223,16 +223,24 @@ def document_command(
         Path | None, typer.Option(help="Folder to draw the figures in and link them from; none unless given.")
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Only print the table of the README.")] = False,
+    auto: Annotated[
+        Path | None, typer.Option(help="Only fill the tables of this page, docs/auto.md, with the results of auto.")
+    ] = None,
 ) -> None:
     """Write the document on what holds, from results.
 
     Examples: predbn paper document --figures docs/replication
 
     predbn paper document --table
+
+    predbn paper document --auto docs/auto.md
     """
-    from predbn.paper import Runs, headline_table, write_document
+    from predbn.paper import Runs, fill_page, headline_table, write_document
 
     runs = Runs(results)
+    if auto is not None:
+        typer.echo(f"Filled the tables of {fill_page(auto, runs)}")
+        return
     if table:
         typer.echo(headline_table(runs))
         return

@@ -3,6 +3,7 @@
 `predbn.paper.experiments` has the modules; a few plans serve all of them, and `Runs` reads their results.
 """
 
+from .auto_tables import auto_tables, fill_page
 from .claims import Claim, Finding, Measurement, Verdict
 from .document import document, write_document
 from .errors import NotMeasured, PaperError
@@ -28,8 +29,10 @@ __all__ = [
     "Runs",
     "Series",
     "Verdict",
+    "auto_tables",
     "choose",
     "document",
+    "fill_page",
     "headline_table",
     "paired",
     "run_plans",

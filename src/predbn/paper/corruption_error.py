@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from predbn.evaluation import Setting
 from predbn.evaluation.benchmark import RESAMPLES, mce_by_image
 from predbn.evaluation.hits import unpack
+from predbn.evaluation.splits import Split
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_mean, corruption_errors
 
 from .claims import Measurement, Side
@@ -34,12 +36,15 @@ def mce_gain(runs: Runs, first: Series, second: Series) -> Measurement:
     return Measurement(what, bootstrap_mean(other - one, resamples=RESAMPLES), "above", 0.0, len(one), over, digits=2)
 
 
-def gain_by_image(runs: Runs, first: Series, second: Series, split: tuple[str, int], side: Side) -> Measurement:
+def gain_by_image(
+    runs: Runs, first: Series, second: Series, split: tuple[str, int], side: Side, bound: float = 0.0
+) -> Measurement:
     """By how much `first` is more accurate than `second` on one split, image by image."""
     right = [_right(_kept(runs, each, *split), runs, each) for each in (first, second)]
-    what = f"accuracy, points: {first.label} over {second.label} on {'clean images' if split[1] == 0 else split[0]}"
+    where = "clean images" if split[1] == 0 else str(Split(*split)).replace("_", " ")
+    what = f"accuracy, points: {first.label} over {second.label} on {where}"
     interval = bootstrap_mean(right[0].astype(float) - right[1], resamples=RESAMPLES)
-    return Measurement(what, interval, side, 0.0, len(right[0]), "images", scale=100, digits=1)
+    return Measurement(what, interval, side, bound, len(right[0]), "images", scale=100, digits=1)
 
 
 def _values(runs: Runs, series: Series) -> tuple[npt.NDArray[np.float64], str]:
@@ -61,7 +66,9 @@ def _kept(runs: Runs, series: Series, corruption: str | None = None, severity: i
     hits = runs[series.plan].hits
     if hits.empty:
         return hits
-    chosen = (hits["strategy"] == series.strategy) & (hits["method"] == series.method)
+    chosen = (hits["strategy"] == str(Setting.parse(series.strategy))) & (hits["method"] == series.method)
+    if series.batch_size is not None:
+        chosen &= hits["batch_size"] == series.batch_size
     chosen &= hits["model"].str.startswith(f"{series.network}/")
     if corruption is not None:
         chosen &= (hits["corruption"] == corruption) & (hits["severity"] == severity)

@@ -15,6 +15,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from predbn.data import Images, imagenet
 from predbn.evaluation import Engine, Model, Plan, evaluate
 from predbn.evaluation.imagenet_data import framing_of
@@ -104,18 +106,31 @@ def run_imagenet(
         raise NotMeasured("no pictures of ImageNet come with the package, so that there is no quick version")
     model = _network(plan, weights)
     images = _pictures(root, model, progress)
-    fitted = images
-    if plan.images is not None:
-        fitted = images.take(positions("official", images.labels, 0, plan.images))
     evaluate(
         plan,
         out,
         engine=engine,
         data=images,
-        validation=fitted if plan.is_fitted else None,
+        validation=_to_fit_on(plan, images) if plan.is_fitted else None,
         models={plan.models[0].name: model},
         progress=progress,
     )
+
+
+def _to_fit_on(plan: Plan, images: Images) -> Images:
+    """A temperature, one number, is fitted on the clean pictures that are measured. `auto` learns many and is to have
+    seen none of these: where it is measured, the pictures that the plan leaves out serve for all that is fitted."""
+    if plan.images is None and not plan.is_calibrated:
+        return images
+    used = positions("official", images.labels, 0, plan.images)
+    if not plan.is_calibrated:
+        return images.take(used)
+    apart = torch.ones(len(images), dtype=torch.bool).index_fill_(0, used, False).nonzero().squeeze(1)
+    if len(apart) == 0:
+        raise NotMeasured(
+            f"auto is calibrated on pictures that it is not measured on, and all {len(images):,} are measured"
+        )
+    return images.take(apart)
 
 
 def _network(plan: Plan, weights: Path | None) -> Classifier:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
+from .auto_plans import CIFAR_AUTO_PLANS, IMAGENET_AUTO_PLANS
 from .clicks import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from .crops import BLACK, CONTINUED
 from .imagenet import IMAGENET, IMAGENET_PLANS
@@ -236,5 +237,7 @@ PLANS = {
             CRITEO,
         ),
         *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_PLANS.items()),
+        *(PaperPlan(name, what, plan, _small(plan, **less)) for name, (what, plan, less) in CIFAR_AUTO_PLANS.items()),
+        *(PaperPlan(name, what, plan, plan, IMAGENET) for name, (what, plan) in IMAGENET_AUTO_PLANS.items()),
     )
 }

@@ -1,4 +1,4 @@
-"""The experiments by id, in the order of the paper."""
+"""The experiments by id, in the order of the paper; what is our own comes last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .errors import PaperError
 from .experiment import Experiment
-from .experiments import c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere, i1, i2, i3, i4, i7, k1
+from .experiments import auto, c1, c2, c3, c4, c5, c6, c7, c8, d1, d2, d3, d4, elsewhere, i1, i2, i3, i4, i7, k1
 
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
@@ -18,6 +18,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         *elsewhere.EXPERIMENTS,
         i7.EXPERIMENT,
         k1.EXPERIMENT,
+        auto.EXPERIMENT,
     )
 }
 
@@ -27,10 +28,11 @@ def choose(ids: Sequence[str]) -> list[Experiment]:
     wanted = [id.upper() for id in ids]
     if not wanted or "ALL" in wanted:
         return list(EXPERIMENTS.values())
+    known = {id.upper(): experiment for id, experiment in EXPERIMENTS.items()}
     for id in wanted:
-        if id not in EXPERIMENTS:
+        if id not in known:
             raise PaperError(f"there is no experiment {id!r}: there are {', '.join(EXPERIMENTS)}, and all.")
-    return [EXPERIMENTS[id] for id in dict.fromkeys(wanted)]
+    return [known[id] for id in dict.fromkeys(wanted)]
 
 
 def plans_of(experiments: Sequence[Experiment]) -> list[str]:

@@ -31,7 +31,7 @@ SHIFTED: Severities = None
 
 @dataclass(frozen=True)
 class Series:
-    """One method and strategy of some networks, on single corruptions or on a mixture of them."""
+    """One method and strategy of some networks, on single corruptions or on a mixture of them, in one order."""
 
     label: str
     plan: str
@@ -40,6 +40,7 @@ class Series:
     network: str = WITH_BATCH_NORM
     batch_size: int | Literal["all"] | None = None
     mixture: str | None = None
+    order: str | None = None
 
     @property
     def over(self) -> Over:
@@ -69,6 +70,8 @@ class Series:
             rows = rows[rows["batch_size"] == size]
         if self.mixture is not None:
             rows = rows[rows["corruption"] == self.mixture]
+        if self.order is not None:
+            rows = rows[rows["order"] == self.order]
         if rows.empty:
             lacking = missing(Model(f"{self.network}/0"))
             where = f"the run of the plan {self.plan} has no {self.label}"

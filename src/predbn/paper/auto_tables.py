@@ -1,0 +1,188 @@
+"""The tables of docs/auto.md, from results.
+
+The page has places for them, ``<!-- auto NAME -->`` to ``<!-- /auto NAME -->``; `predbn paper document --auto PAGE`
+fills them. What is not measured is said to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from predbn.report.meanings import meaning
+from predbn.report.save import store
+
+from .auto_plans import ARMS, AUTO, CIFAR_ARM, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
+from .errors import NotMeasured, PaperError
+from .experiments.auto_series import against_the_better, at, by_split, lowest, mixed, on_top
+from .runs import Runs
+from .series import EVERY, SHIFTED, Series
+from .verify import verify
+
+__all__ = ["auto_tables", "fill_page"]
+
+_ROWS = ("train", "batch", *PRIORS, AUTO, SKEWED, UNCALIBRATED)
+_STREAMS = ("train", "batch", "prior(N=16)", "ema", AUTO, SKEWED)
+_METHODS = ("vanilla", "temperature", "ensemble")
+
+
+def auto_tables(runs: Runs) -> dict[str, str]:
+    """Every table as Markdown, by name."""
+    made: dict[str, Callable[[], str]] = {"verdicts": partial(_verdicts, runs)}
+    for arm in ARMS:
+        name = arm.single
+        made[f"guarantee {name}"] = partial(_guarantee, runs, arm)
+        made[f"sizes {name}"] = partial(_sizes, runs, arm)
+        made[f"streams {name}"] = partial(_streams, runs, arm)
+        made[f"methods {name}"] = partial(_methods, runs, arm)
+    return {name: _or_why_not(make) for name, make in made.items()}
+
+
+def fill_page(path: str | Path, runs: Runs) -> Path:
+    """Put the tables into a page, each between its marks."""
+    path = Path(path)
+    text = path.read_text(encoding="utf-8")
+    for name, table in auto_tables(runs).items():
+        place = re.compile(rf"(<!-- auto {re.escape(name)} -->\n).*?(<!-- /auto {re.escape(name)} -->)", re.DOTALL)
+        if not place.search(text):
+            raise PaperError(
+                f"{path} has no place for the table {name!r}: write <!-- auto {name} --> and its end there."
+            )
+        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
+    return store(path, text.encode())
+
+
+def _or_why_not(make: Callable[[], str]) -> str:
+    try:
+        return make()
+    except NotMeasured as lack:
+        return f"Not measured: {lack}."
+
+
+def _verdicts(runs: Runs) -> str:
+    (findings,) = verify(runs, [AUTO]).values()
+    lines = ["| claim | | verdict |", "|---|---|---|"]
+    for finding in findings:
+        why = f": {finding.why}" if finding.why else ""
+        lines.append(f"| {finding.claim.id} | {finding.claim.statement} | {finding.verdict.value}{why} |")
+    return "\n".join(lines)
+
+
+def _guarantee(runs: Runs, arm: Arm) -> str:
+    """For each size: mean accuracy of the three, and how far auto is from the better of the two, at worst."""
+    cells = against_the_better(runs, arm)
+    split = by_split(cells)
+    worse = "worst network and split" if arm is CIFAR_ARM else "worst split"
+    heads = ["batch", "clean: train", "batch", "auto", "shifted: train", "batch", "auto", "splits lost by over ½ point"]
+    heads += [*(["worst split, mean over networks"] if arm is CIFAR_ARM else []), worse]
+    lines = [_row(heads), _rule(len(heads))]
+    for size, own in cells.groupby("batch_size"):
+        means = [
+            _percent(part[name].mean())
+            for part in (own[own["severity"] == 0], own[own["severity"] > 0])
+            for name in ("train", "batch", AUTO)
+        ]
+        gains = split[split["batch_size"] == size]
+        lost = f"{(gains['gain'] < -0.005).sum()} of {len(gains)}"
+        worst_split, single = lowest(gains), lowest(own)
+        where = f"{_points(worst_split['gain'])} ({_split(worst_split)})"
+        worst = [where, f"{_points(single['gain'])} ({_split(single)})"] if arm is CIFAR_ARM else [where]
+        lines.append(_row([str(size), *means, lost, *worst]))
+    return "\n".join(lines)
+
+
+def _sizes(runs: Runs, arm: Arm) -> str:
+    """Accuracy, Brier score and ECE of every strategy by size, on the same images."""
+    sizes = sorted(int(size) for size in runs.frame(arm.compared)["batch_size"].unique())
+    metrics = ("accuracy", "brier", "ece")
+    heads = [
+        "",
+        *(
+            f"{meaning(metric).label}: {size}" if size == sizes[0] else str(size)
+            for metric in metrics
+            for size in sizes
+        ),
+    ]
+    lines = [_row(heads), _rule(len(heads))]
+    found: dict[str, list[float]] = {}
+    for strategy in _ROWS:
+        if Series("", arm.compared, strategy, network=arm.network).is_there(runs):
+            found[strategy] = [
+                float(_of(arm, strategy, size).values(runs, metric, SHIFTED)["value"].mean())
+                for metric in metrics
+                for size in sizes
+            ]
+    signs = [meaning(metric).sign for metric in metrics for _ in sizes]
+    for strategy, values in found.items():
+        cells = []
+        for place, value in enumerate(values):
+            text = meaning(metrics[place // len(sizes)]).number(value)
+            best = max(signs[place] * other[place] for other in found.values())
+            cells.append(f"**{text}**" if signs[place] * value == best else text)
+        lines.append(_row([f"`{strategy}`", *cells]))
+    return "\n".join(lines)
+
+
+def _of(arm: Arm, strategy: str, size: int) -> Series:
+    return Series(strategy, arm.compared, strategy, network=arm.network, batch_size=size)
+
+
+def _streams(runs: Runs, arm: Arm) -> str:
+    """Accuracy on clean images and under shift, in each order, and where shifts are mixed."""
+    orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(arm.streams)["order"])]
+    heads = ["", *(f"{part}, {order}" for order in orders for part in ("clean", "shifted")), "19 shifts mixed"]
+    lines = [_row(heads), _rule(len(heads))]
+    for strategy in _STREAMS:
+        cells = [
+            _percent(
+                Series(strategy, arm.streams, strategy, network=arm.network, order=order)
+                .values(runs, "accuracy", severities)["value"]
+                .mean()
+            )
+            for order in orders
+            for severities in ((0,), SHIFTED)
+        ]
+        mixture = mixed(arm, strategy)
+        last = _percent(mixture.values(runs, "accuracy", EVERY)["value"].mean()) if mixture.is_there(runs) else "–"
+        lines.append(_row([f"`{strategy}`", *cells, last]))
+    return "\n".join(lines)
+
+
+def _methods(runs: Runs, arm: Arm) -> str:
+    """The methods with three strategies in batches of 500, means over the shifted splits."""
+    metrics = ("accuracy", "brier", "ece")
+    lines = [_row(["", *(meaning(metric).label for metric in metrics)]), _rule(1 + len(metrics))]
+    for method in _METHODS:
+        for strategy in ("train", "batch", AUTO):
+            series = on_top(arm, method, strategy)
+            if series.is_there(runs):
+                values = [float(series.values(runs, metric, SHIFTED)["value"].mean()) for metric in metrics]
+                cells = [meaning(metric).number(value) for metric, value in zip(metrics, values, strict=True)]
+                lines.append(_row([series.label, *cells]))
+    if len(lines) == 2:
+        at(arm, AUTO, 500).values(runs, "accuracy", SHIFTED)
+    return "\n".join(lines)
+
+
+def _split(row: pd.Series) -> str:
+    return f"{row['corruption']} {row['severity']}".replace("_", " ").replace("clean 0", "clean")
+
+
+def _percent(value: float) -> str:
+    return meaning("accuracy").number(value)
+
+
+def _points(value: float) -> str:
+    return meaning("accuracy").change(value)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return "|---|" + "--:|" * (columns - 1)

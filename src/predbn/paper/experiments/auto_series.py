@@ -1,0 +1,104 @@
+"""Which rows `auto` is compared by, and where it loses most."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ..auto_plans import AUTO, LARGEST, SKEWED, UNCALIBRATED, Arm
+from ..runs import Runs
+from ..series import EVERY, Series
+
+__all__ = [
+    "NAMES",
+    "against_the_better",
+    "at",
+    "best_of",
+    "by_split",
+    "compared",
+    "in_order",
+    "lowest",
+    "mixed",
+    "on_top",
+]
+
+NAMES = {
+    "train": "train BN",
+    "batch": "prediction BN",
+    AUTO: "auto",
+    SKEWED: "auto(skewed)",
+    UNCALIBRATED: "auto, not calibrated",
+    "ema": "ema",
+}
+
+
+def _named(strategy: str) -> str:
+    return NAMES.get(strategy, strategy)
+
+
+def at(arm: Arm, strategy: str, size: int) -> Series:
+    """A strategy in batches of one size, of classes as they come, on as many images as there are for that."""
+    if size == LARGEST:
+        plan = arm.methods if strategy == AUTO else arm.baseline
+    else:
+        plan = arm.train if strategy == "train" else arm.sizes
+    label = f"{_named(strategy)}, batches of {size}"
+    return Series(label, plan, strategy, network=arm.network, batch_size=size if plan == arm.sizes else None)
+
+
+def compared(arm: Arm, strategy: str, size: int) -> Series:
+    """The same on the images that all strategies were measured on."""
+    label = f"{_named(strategy)}, batches of {size}"
+    return Series(label, arm.compared, strategy, network=arm.network, batch_size=size)
+
+
+def in_order(arm: Arm, strategy: str, order: str) -> Series:
+    """A strategy in a stream of few classes at a time."""
+    return Series(f"{_named(strategy)}, {order}", arm.streams, strategy, network=arm.network, order=order)
+
+
+def mixed(arm: Arm, strategy: str) -> Series:
+    """A strategy on batches of 19 kinds of shift."""
+    return Series(_named(strategy), arm.mixtures, strategy, network=arm.network, mixture="mixed-19")
+
+
+def on_top(arm: Arm, method: str, strategy: str = AUTO) -> Series:
+    """A method with auto."""
+    plan = arm.methods if strategy == AUTO else arm.baseline
+    return Series(f"{method}, {_named(strategy)}", plan, strategy, method, arm.network)
+
+
+def best_of(row: pd.Series) -> str:
+    """The better of the two strategies that auto is to be no worse than, in one cell."""
+    return "batch" if row["batch"] > row["train"] else "train"
+
+
+def against_the_better(runs: Runs, arm: Arm) -> pd.DataFrame:
+    """The accuracy of auto less that of the better of train and batch: a row a network, split and batch size.
+
+    Columns model, corruption, severity, batch_size, train, batch, auto, gain.
+    """
+    measured = sorted(int(size) for size in runs.frame(arm.sizes)["batch_size"].unique())
+    keys = ["model", "corruption", "severity"]
+    parts = []
+    for size in (*measured, LARGEST):
+        rows = {
+            strategy: at(arm, strategy, size).values(runs, "accuracy", EVERY).set_index(keys)["value"]
+            for strategy in ("train", "batch", AUTO)
+        }
+        parts.append(pd.DataFrame(rows).dropna().reset_index().assign(batch_size=size))
+    cells = pd.concat(parts, ignore_index=True)
+    gained: pd.DataFrame = cells.assign(gain=cells[AUTO] - cells[["train", "batch"]].max(axis=1))
+    return gained
+
+
+def by_split(cells: pd.DataFrame) -> pd.DataFrame:
+    """The same as means over the networks: a row a split and batch size, columns corruption to batch_size and gain."""
+    keys = ["corruption", "severity", "batch_size"]
+    means: pd.DataFrame = cells.groupby(keys, observed=True)["gain"].mean().reset_index()
+    return means
+
+
+def lowest(cells: pd.DataFrame) -> pd.Series:
+    """The row where least is gained."""
+    row: pd.Series = cells.sort_values("gain").iloc[0]
+    return row
