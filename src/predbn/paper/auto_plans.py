@@ -120,7 +120,7 @@ _TEN = Plan(
     strategies=(AUTO,),
     batch_sizes=(LARGEST,),
 )
-_QUICK_TEN, _QUICK_IMAGES = (Model(f"{WITH_BATCH_NORM}/[0-2]"),), 100
+_QUICK_TEN, _QUICK_IMAGES = (Model(f"{WITH_BATCH_NORM}/[0-2]"),), 40
 
 CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
     CIFAR_ARM.methods: ("three methods with auto on every split", _TEN, {"models": _QUICK_TEN}),
