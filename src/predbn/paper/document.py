@@ -29,7 +29,7 @@ DISCUSSION = "discussion.md"
 def document(runs: Runs, *, figures: str | None = None) -> str:
     """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
     runs.check()
-    found = verify(runs)
+    found = verify(runs, [experiment.id for experiment in _shown_experiments()])
     notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
     parts = [_head(runs, found), _overview(found)]
     for experiment, findings in found.items():
@@ -46,10 +46,15 @@ def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None =
     if figures is None:
         return store(path, document(runs).encode())
     text = document(runs, figures=Path(os.path.relpath(figures, path.parent)).as_posix())
-    for experiment in EXPERIMENTS.values():
+    for experiment in _shown_experiments():
         for panel in experiment.panels(runs):
             save(next(iter(panel.variants.values())).chart, Path(figures) / _shown(experiment, panel))
     return store(path, text.encode())
+
+
+def _shown_experiments() -> list[Experiment]:
+    """Those of the paper; what has a page of its own is left to it."""
+    return [experiment for experiment in EXPERIMENTS.values() if experiment.page is None]
 
 
 def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:

@@ -26,6 +26,7 @@ class Experiment:
     plans    the names of the plans whose results it needs
     claims   what the paper says of it
     draw     its figures, from results; NotMeasured where they are not there
+    page     the document of its own that it has, if it is not in the one on the paper
     """
 
     id: str
@@ -34,6 +35,7 @@ class Experiment:
     plans: tuple[str, ...]
     claims: tuple[Claim, ...]
     draw: Callable[[Runs], list[Panel]] = field(default=_no_panels)
+    page: str | None = None
 
     def panels(self, runs: Runs) -> list[Panel]:
         """The figures that can be drawn from these results; none where they are not there."""

@@ -123,6 +123,7 @@ EXPERIMENT = Experiment(
     id="auto",
     figure="not in the paper",
     title="statistics that move by what is not chance",
+    page="docs/auto.md",
     plans=tuple(dict.fromkeys(plan for arm in ARMS for plan in arm.plans)),
     claims=(
         _claim(
