@@ -157,6 +157,8 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
     assert text == "# Title\n" + "".join(
         f"<!-- auto {name} -->\n{table}\n<!-- /auto {name} -->\nkept\n" for name, table in tables.items()
     )
+    missing = CliRunner().invoke(cli.app, ["paper", "document", "--auto", str(tmp_path / "nowhere.md")])
+    assert missing.exit_code == 2
     page.write_text("nothing")
     with pytest.raises(PaperError, match="has no place for the table 'verdicts'"):
         fill_page(page, nowhere)

@@ -224,7 +224,12 @@ def document_command(
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Only print the table of the README.")] = False,
     auto: Annotated[
-        Path | None, typer.Option(help="Only fill the tables of this page, docs/auto.md, with the results of auto.")
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Only fill the tables of this page, docs/auto.md, with the results of auto.",
+        ),
     ] = None,
 ) -> None:
     """Write the document on what holds, from results.
