@@ -225,11 +225,11 @@ def markdown() -> str:
     path = ROOT / "results" / "evaluation-cpu.json"
     if path.exists():
         cpu = json.loads(path.read_text())
-        cached, fresh = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
+        shares = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
+        cached, fresh = (f"{share:.1f} %" if share > 0 else f"nothing measurable ({share:.1f} %)" for share in shares)
         said.append(
             f"On {cpu['threads']} CPU cores everything beside the forward passes of one network under two strategies "
-            f"adds {cached:.1f} % to their time with the corruptions cached, and {fresh:.1f} % where they are made on "
-            "the fly (the machine varies by more than that)."
+            f"adds {cached} to their time with the corruptions cached, and {fresh} where they are made on the fly."
         )
     path = ROOT / "results" / "evaluation-cuda.json"
     if path.exists():

@@ -114,6 +114,7 @@ def run_command(
     runs = Runs(results or (QUICK if quick else FULL))
     folders = {name: runs.place(name).parent for name in names}
     for number, name in enumerate(names, 1):
+        was_there = name in Runs(folders[name]).measured
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
             gap = run_plan(
                 name,
@@ -127,7 +128,8 @@ def run_command(
                 images=images,
             )
         is_there = name in Runs(folders[name]).measured
-        said = "done" if gap is None else f"{'done in part' if is_there else 'not measured'}: {gap}"
+        left = "as before" if was_there else "done in part" if is_there else "not measured"
+        said = "done" if gap is None else f"{left}: {gap}"
         console.print(f"[bold]{name}[/bold]: {escape(said)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in chosen:
         if not experiment.plans:
@@ -149,6 +151,8 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
     from predbn.paper.verify import as_data, summary
 
     chosen = _chosen(ids)
+    if results != FULL and not results.is_dir():
+        raise typer.BadParameter(f"{results} does not exist: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results)
     found = verify(runs, [experiment.id for experiment in chosen])
     if as_json:
@@ -169,7 +173,9 @@ def _print_finding(console: Console, finding: Finding) -> None:
     why = f" ({escape(finding.why)})" if finding.why else ""
     claim = finding.claim
     console.print(
-        Padding(f"{claim.id} {escape(claim.statement)} [{colour}]{finding.verdict.value}[/{colour}]{why}", (0, 2, 0, 2))
+        Padding(
+            f"{claim.id} {escape(claim.statement)} → [{colour}]{finding.verdict.value}[/{colour}]{why}", (0, 2, 0, 2)
+        )
     )
     if not finding.measurements:
         return
@@ -212,7 +218,7 @@ def figures_command(
         saved = save_figures(out, Runs(results), [experiment.id for experiment in chosen], suffixes=forms)
     except ReportError as error:
         raise typer.BadParameter(str(error), param_hint="--suffix") from None
-    typer.echo(f"Wrote {len(saved) - 1} figures and {saved[-1]}")
+    typer.echo(f"Wrote {(len(saved) - 1) // len(forms)} figures as {' and '.join(forms)}, and {saved[-1]}")
 
 
 @paper_app.command("document")

@@ -63,7 +63,8 @@ def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
         "# The paper, measured again",
         f"{summary(found)} This page is written by `predbn paper document` from the results in "
         f"{_places(runs)}, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
-        f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts. The paper is Nado et al. "
+        f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts, and those of "
+        "[auto](auto.md). The paper is Nado et al. "
         "2020, [Evaluating Prediction-Time Batch Normalization for Robustness under Covariate "
         "Shift](https://arxiv.org/abs/2006.10963). Figures are shown in one metric or choice; `predbn paper figures` "
         "draws them in all.",
