@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from predbn.evaluation import Model, Plan
 
+from .imagenet import IMAGENET_PLANS, LITE0, METHODS, RESNET50
 from .networks import WITH_BATCH_NORM, seeds_of
 
 __all__ = [
@@ -106,8 +107,8 @@ def _imagenet_arm(single: str, network: str, short: str) -> Arm:
 
 
 IMAGENET_ARMS = (
-    _imagenet_arm("ResNet-50", "resnet50-v1", "resnet50"),
-    _imagenet_arm("EfficientNet-Lite0", "efficientnet-lite0", "lite0"),
+    _imagenet_arm("ResNet-50", RESNET50, "resnet50"),
+    _imagenet_arm("EfficientNet-Lite0", LITE0, "lite0"),
 )
 ARMS = (CIFAR_ARM, *IMAGENET_ARMS)
 
@@ -173,16 +174,13 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
 
 
 def _on_imagenet(arm: Arm) -> dict[str, tuple[str, Plan]]:
-    pictures = "imagenet:val"
-    methods = Plan(
+    methods = replace(
+        IMAGENET_PLANS[METHODS][1],
         models=(Model(f"{arm.network}/0"),),
-        data=pictures,
-        validation=pictures,
-        methods=("vanilla", "temperature"),
         strategies=("train", "batch", AUTO),
         batch_sizes=(LARGEST,),
         images=2000,
-        hits=True,
+        diagram_bins=None,
     )
     plain = replace(methods, methods=("vanilla",))
     strategies = ("train", "batch", AUTO, UNCALIBRATED, *PRIORS)

@@ -16,9 +16,9 @@ import pandas as pd
 from predbn.report.meanings import meaning
 from predbn.report.save import store
 
-from .auto_plans import ARMS, AUTO, CIFAR_ARM, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
+from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
 from .errors import NotMeasured, PaperError
-from .experiments.auto_series import against_the_better, at, by_split, lowest, mixed, on_top
+from .experiments.auto_series import against_the_better, at, by_split, compared, in_order, lowest, mixed, on_top
 from .runs import Runs
 from .series import EVERY, SHIFTED, Series
 from .verify import verify
@@ -112,7 +112,7 @@ def _sizes(runs: Runs, arm: Arm) -> str:
     for strategy in _ROWS:
         if Series("", arm.compared, strategy, network=arm.network).is_there(runs):
             found[strategy] = [
-                float(_of(arm, strategy, size).values(runs, metric, SHIFTED)["value"].mean())
+                float(compared(arm, strategy, size).values(runs, metric, SHIFTED)["value"].mean())
                 for metric in metrics
                 for size in sizes
             ]
@@ -127,10 +127,6 @@ def _sizes(runs: Runs, arm: Arm) -> str:
     return "\n".join(lines)
 
 
-def _of(arm: Arm, strategy: str, size: int) -> Series:
-    return Series(strategy, arm.compared, strategy, network=arm.network, batch_size=size)
-
-
 def _streams(runs: Runs, arm: Arm) -> str:
     """Accuracy on clean images and under shift, in each order, and where shifts are mixed."""
     orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(arm.streams)["order"])]
@@ -138,11 +134,7 @@ def _streams(runs: Runs, arm: Arm) -> str:
     lines = [_row(heads), _rule(len(heads))]
     for strategy in _STREAMS:
         cells = [
-            _percent(
-                Series(strategy, arm.streams, strategy, network=arm.network, order=order)
-                .values(runs, "accuracy", severities)["value"]
-                .mean()
-            )
+            _percent(in_order(arm, strategy, order).values(runs, "accuracy", severities)["value"].mean())
             for order in orders
             for severities in ((0,), SHIFTED)
         ]
@@ -164,7 +156,7 @@ def _methods(runs: Runs, arm: Arm) -> str:
                 cells = [meaning(metric).number(value) for metric, value in zip(metrics, values, strict=True)]
                 lines.append(_row([series.label, *cells]))
     if len(lines) == 2:
-        at(arm, AUTO, 500).values(runs, "accuracy", SHIFTED)
+        at(arm, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)
     return "\n".join(lines)
 
 

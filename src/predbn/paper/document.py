@@ -28,13 +28,7 @@ DISCUSSION = "discussion.md"
 
 def document(runs: Runs, *, figures: str | None = None) -> str:
     """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
-    runs.check()
-    found = verify(runs, [experiment.id for experiment in _shown_experiments()])
-    notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
-    parts = [_head(runs, found), _overview(found)]
-    for experiment, findings in found.items():
-        parts.append(_section(runs, experiment, findings, notes, figures))
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return _text(runs, figures, {} if figures is None else _drawn(runs))
 
 
 def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None = None) -> Path:
@@ -45,11 +39,30 @@ def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None =
     path = Path(path)
     if figures is None:
         return store(path, document(runs).encode())
-    text = document(runs, figures=Path(os.path.relpath(figures, path.parent)).as_posix())
-    for experiment in _shown_experiments():
-        for panel in experiment.panels(runs):
+    drawn = _drawn(runs)
+    text = _text(runs, Path(os.path.relpath(figures, path.parent)).as_posix(), drawn)
+    for experiment, panels in drawn.items():
+        for panel in panels:
             save(next(iter(panel.variants.values())).chart, Path(figures) / _shown(experiment, panel))
     return store(path, text.encode())
+
+
+def _drawn(runs: Runs) -> dict[Experiment, list[Panel]]:
+    return {experiment: experiment.panels(runs) for experiment in _shown_experiments()}
+
+
+def _text(runs: Runs, figures: str | None, drawn: dict[Experiment, list[Panel]]) -> str:
+    runs.check()
+    found = verify(runs, [experiment.id for experiment in _shown_experiments()])
+    notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
+    parts = [_head(runs, found), _overview(found)]
+    for experiment, findings in found.items():
+        shown = [
+            f"![{panel.title}]({figures}/{_shown(experiment, panel)})\n\n*{panel.title}.* {panel.caption}"
+            for panel in drawn.get(experiment, [])
+        ]
+        parts.append(_section(runs, experiment, findings, notes, shown))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def _shown_experiments() -> list[Experiment]:
@@ -97,16 +110,13 @@ def _overview(found: dict[Experiment, list[Finding]]) -> str:
 
 
 def _section(
-    runs: Runs, experiment: Experiment, findings: list[Finding], notes: dict[str, str], figures: str | None
+    runs: Runs, experiment: Experiment, findings: list[Finding], notes: dict[str, str], figures: list[str]
 ) -> str:
     lines = [f"## {experiment.id}: {experiment.title}", f"{experiment.figure[0].upper()}{experiment.figure[1:]}."]
     if experiment.plans:
         listed = "; ".join(f"`{name}`, {PLANS[name].what}{_size(runs, name)}" for name in experiment.plans)
         lines.append(f"From {listed}.")
-    panels = experiment.panels(runs) if figures is not None else []
-    for panel in panels:
-        link = f"![{panel.title}]({figures}/{_shown(experiment, panel)})"
-        lines.append(f"{link}\n\n*{panel.title}.* {panel.caption}")
+    lines += figures
     for finding in findings:
         lines.append(_finding(finding))
         if finding.claim.id in notes:

@@ -17,7 +17,7 @@ from .claims import Measurement, Side
 from .runs import Runs
 from .series import SHIFTED, Over, Series, Severities, paired
 
-__all__ = ["gain", "mean", "rank_correlation", "share", "signed", "unit"]
+__all__ = ["gain", "growth", "mean", "rank_correlation", "share", "signed", "unit"]
 
 _RESAMPLES, _LEVEL = 2_000, 0.95
 Array = npt.NDArray[np.float64]
@@ -41,6 +41,14 @@ def gain(
     sides = [meaning(metric).sign * table[each.label].to_numpy() for each in (first, second)]
     what = f"{meaning(metric).label}{unit(metric)}: {first.label} over {second.label}{where}"
     return _measurement(what, bootstrap_difference(*sides), side, bound, len(table), over, metric)
+
+
+def growth(runs: Runs, first: Series, second: Series, metric: str) -> Measurement:
+    """By how much more `first` is better than `second` at the strongest shift than at the mildest."""
+    sides = [signed(paired(runs, (first, second), metric, (level,)), metric) for level in (1, 5)]
+    gained = [side[first.label] - side[second.label] for side in sides]
+    what = f"{meaning(metric).label}: gain at severity 5 less gain at severity 1"
+    return mean(what, (gained[1] - gained[0]).dropna(), metric)
 
 
 def mean(

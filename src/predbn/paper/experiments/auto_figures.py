@@ -17,7 +17,7 @@ from ..auto_plans import ARMS, AUTO, SKEWED, UNCALIBRATED, Arm
 from ..errors import NotMeasured
 from ..runs import Runs
 from ..series import EVERY, METRICS, SHIFTED, Series
-from .auto_series import NAMES, against_the_better, by_split
+from .auto_series import against_the_better, by_split, named
 
 __all__ = ["draw"]
 
@@ -34,7 +34,7 @@ SHOWN = {
 
 
 def _look(strategy: str) -> Look:
-    return Look(NAMES.get(strategy, strategy), SHOWN[strategy], strategy == "train")
+    return Look(named(strategy), SHOWN[strategy], strategy == "train")
 
 
 def _there(runs: Runs, plan: str) -> list[str]:

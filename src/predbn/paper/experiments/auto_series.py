@@ -9,7 +9,6 @@ from ..runs import Runs
 from ..series import EVERY, Series
 
 __all__ = [
-    "NAMES",
     "against_the_better",
     "at",
     "best_of",
@@ -18,10 +17,11 @@ __all__ = [
     "in_order",
     "lowest",
     "mixed",
+    "named",
     "on_top",
 ]
 
-NAMES = {
+_NAMES = {
     "train": "train BN",
     "batch": "prediction BN",
     AUTO: "auto",
@@ -31,8 +31,9 @@ NAMES = {
 }
 
 
-def _named(strategy: str) -> str:
-    return NAMES.get(strategy, strategy)
+def named(strategy: str) -> str:
+    """How a strategy is called in words."""
+    return _NAMES.get(strategy, strategy)
 
 
 def at(arm: Arm, strategy: str, size: int) -> Series:
@@ -41,30 +42,30 @@ def at(arm: Arm, strategy: str, size: int) -> Series:
         plan = arm.methods if strategy == AUTO else arm.baseline
     else:
         plan = arm.train if strategy == "train" else arm.sizes
-    label = f"{_named(strategy)}, batches of {size}"
+    label = f"{named(strategy)}, batches of {size}"
     return Series(label, plan, strategy, network=arm.network, batch_size=size if plan == arm.sizes else None)
 
 
 def compared(arm: Arm, strategy: str, size: int) -> Series:
     """The same on the images that all strategies were measured on."""
-    label = f"{_named(strategy)}, batches of {size}"
+    label = f"{named(strategy)}, batches of {size}"
     return Series(label, arm.compared, strategy, network=arm.network, batch_size=size)
 
 
 def in_order(arm: Arm, strategy: str, order: str) -> Series:
     """A strategy in a stream of few classes at a time."""
-    return Series(f"{_named(strategy)}, {order}", arm.streams, strategy, network=arm.network, order=order)
+    return Series(f"{named(strategy)}, {order}", arm.streams, strategy, network=arm.network, order=order)
 
 
 def mixed(arm: Arm, strategy: str) -> Series:
     """A strategy on batches of 19 kinds of shift."""
-    return Series(_named(strategy), arm.mixtures, strategy, network=arm.network, mixture="mixed-19")
+    return Series(named(strategy), arm.mixtures, strategy, network=arm.network, mixture="mixed-19")
 
 
 def on_top(arm: Arm, method: str, strategy: str = AUTO) -> Series:
     """A method with auto."""
     plan = arm.methods if strategy == AUTO else arm.baseline
-    return Series(f"{method}, {_named(strategy)}", plan, strategy, method, arm.network)
+    return Series(f"{method}, {named(strategy)}", plan, strategy, method, arm.network)
 
 
 def best_of(row: pd.Series) -> str:

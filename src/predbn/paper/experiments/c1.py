@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from predbn.report.meanings import meaning
 from predbn.report.panels import Panel
 
 from ..claims import Claim, Measurement
 from ..drawing import by_metric, looks_of, severity_boxes
 from ..experiment import Experiment
-from ..measure import gain, mean, share, signed
+from ..measure import gain, growth, share, signed
 from ..runs import Runs
 from ..series import METRICS, Series, paired
 
@@ -30,13 +29,7 @@ def _beats(runs: Runs) -> list[Measurement]:
 
 
 def _grows(runs: Runs) -> list[Measurement]:
-    found = []
-    for metric in METRICS:
-        sides = [signed(paired(runs, (VANILLA_TRAIN, VANILLA), metric, (level,)), metric) for level in (1, 5)]
-        gained = [side[VANILLA.label] - side[VANILLA_TRAIN.label] for side in sides]
-        what = f"{meaning(metric).label}: gain at severity 5 less gain at severity 1"
-        found.append(mean(what, (gained[1] - gained[0]).dropna(), metric))
-    return found
+    return [growth(runs, VANILLA, VANILLA_TRAIN, metric) for metric in METRICS]
 
 
 def _best(runs: Runs) -> list[Measurement]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from predbn.report.meanings import meaning
 from predbn.report.panels import Panel
 
 from ..claims import Claim, Measurement
@@ -11,9 +10,9 @@ from ..drawing import by_metric, looks_of, severity_boxes
 from ..errors import NotMeasured
 from ..experiment import Experiment
 from ..imagenet import METHODS, RESNET50
-from ..measure import gain, mean, signed
+from ..measure import gain, growth
 from ..runs import Runs
-from ..series import METRICS, Series, paired
+from ..series import METRICS, Series
 
 __all__ = ["EXPERIMENT", "PREDICTION", "TRAIN", "methods_of"]
 
@@ -48,13 +47,7 @@ def _beats(runs: Runs) -> list[Measurement]:
 
 
 def _grows(runs: Runs) -> list[Measurement]:
-    found = []
-    for metric in METRICS:
-        sides = [signed(paired(runs, (TRAIN, PREDICTION), metric, (level,)), metric) for level in (1, 5)]
-        gained = [side[PREDICTION.label] - side[TRAIN.label] for side in sides]
-        what = f"{meaning(metric).label}: gain at severity 5 less gain at severity 1"
-        found.append(mean(what, (gained[1] - gained[0]).dropna(), metric))
-    return found
+    return [growth(runs, PREDICTION, TRAIN, metric) for metric in METRICS]
 
 
 def _temperature(runs: Runs) -> list[Measurement]:
