@@ -91,6 +91,7 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         "train": strategy("train"),
         "batch": strategy("batch"),
         "prior(N=16)": strategy("prior", N=16),
+        "auto": predbn.adapt(predbn.calibrate(copy.deepcopy(plain), [x]), "auto"),
         "ema": strategy("ema"),
         "frozen": strategy("frozen"),
         "population": strategy("population", loader=[x], exact=False),
@@ -167,7 +168,7 @@ def gpu_cases(rounds: int, compiled_too: bool = True) -> Iterator[tuple[str, Row
             x = x.contiguous(memory_format=torch.channels_last)
             models = variants(plain, x)
             if compiled:
-                wanted = ("plain", "train mode", "batch", "prior(N=16)", "frozen, folded")
+                wanted = ("plain", "train mode", "batch", "prior(N=16)", "auto", "frozen, folded")
                 torch._dynamo.reset()
                 models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in wanted}
             case = f"resnet50 224 px fp16, batch {batch}, {'compiled' if compiled else 'eager'}"

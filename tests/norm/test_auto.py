@@ -17,36 +17,40 @@ KINDS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNor
 
 
 def reference(x, layer, known, *, skewed=False):
-    """The equations of `Auto`, value by value, in double precision."""
+    """The equations of `Auto`, for one layer, in double precision."""
     n, eps = len(x), layer.eps
-    stored_mean, stored_var = layer.running_mean.double().numpy(), layer.running_var.double().numpy()
+    stored_mean, stored_var = layer.running_mean.double().numpy(), layer.running_var.double().numpy() + eps
     values = x.double().numpy().swapaxes(0, 1).reshape(x.shape[1], -1)
     mean, var = values.mean(1), values.var(1)
-    examples = x.double().numpy().reshape(n, x.shape[1], -1)
     if known is None:
-        centre, scale, error = stored_mean, stored_var + eps, 1 / 8
+        examples = x.double().numpy().reshape(n, x.shape[1], -1)
+        centre, scale, error, network = stored_mean, stored_var, 1 / 8, 1 / 4
         v = examples.mean(2).var(0, ddof=1) / (var + eps) * (n + 1) / (n - 1) if n > 1 else np.ones_like(mean)
-        spreads = [(v, v / 4), (2 * v, v / 2)]
+        t = v + 2 * v / 2
     else:
         calibrated = known.double().numpy().reshape(len(known), x.shape[1], -1)
         m, q = calibrated.mean(2), (calibrated**2).mean(2)
-        centre, error = m.mean(0), 1 / len(known)
+        centre, error, network = m.mean(0), 1 / len(known), None
         scale = q.mean(0) - centre**2 + eps
-        v, r = m.var(0) / scale, (q - 2 * centre * m).var(0) / scale**2
-        spreads = [(v, v / 4), (r, r / 4)]
+        t = m.var(0) / scale + (q - 2 * centre * m).var(0) / scale**2 / 2
 
-    def kept(squared, total, between):
-        s = (between * (1 - 1 / n) if skewed else 0) + 2 * total * (1 / n + error)
-        h = 1 / (total + total.mean())
-        return max(0.0, 1 - (h * s).sum() / (h * squared).sum())
+    def over_channels(each):
+        return np.average(each, weights=1 / (t + t.mean()))
 
-    z = (mean - centre) / np.sqrt(scale)
-    z = z * kept(z**2, *spreads[0])
-    settled = centre + np.sqrt(scale) * z
-    ratio = np.log((((values - settled[:, None]) ** 2).mean(1) + eps) / scale)
-    a = np.exp(ratio * kept(ratio**2, *spreads[1]) / 2)
+    squared = (mean - centre) ** 2 / scale
+    second = ((values - centre[:, None]) ** 2).mean(1) + eps
+    seen = over_channels(squared + (second / scale - 1) ** 2 / 2)
+    if skewed:
+        seen = max(0.0, seen - 2 * over_channels(t) / 4 * (1 - 1 / n))
+    chance = over_channels(t) * (1 / n + error)
+    shift = seen**2 / (seen + chance)
+    cost = (over_channels(t) if network is None else network) * t
+    k = shift / (shift + cost * (1 / n + error))
+    mixed_mean = (1 - k) * centre + k * mean
+    mixed_second = (1 - k) * (scale + (centre - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
+    g = mixed_second / scale
     view = [1, -1, *[1] * (x.dim() - 2)]
-    new_mean, new_var = settled + a * (stored_mean - centre), a**2 * (stored_var + eps)
+    new_mean, new_var = mixed_mean + np.sqrt(g) * (stored_mean - centre), g * stored_var
     weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
     y = (x.double().numpy() - new_mean.reshape(view)) / np.sqrt(new_var.reshape(view))
     return torch.from_numpy(y * weight.reshape(view) + bias.reshape(view))

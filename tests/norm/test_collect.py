@@ -120,28 +120,33 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     assert torch.equal(model(DATA), wanted_output)
     calibration = predbn.state_dict(model)["calibration"]["bn1"]
     x = model.conv1(DATA).double().numpy().reshape(41, 8, -1)
-    m, q = x.mean(2), (x**2).mean(2)
+    mean, var, scale = x.mean((0, 2)), x.var((0, 2)), x.var((0, 2)) + model.bn1.eps
+    m, square = x.mean(2), ((x - mean[:, None]) ** 2).mean(2)
+
+    def chance(deviations, count):
+        return (deviations[0] ** 2).sum(0) / count / scale + (deviations[1] ** 2).sum(0) / count / scale**2 / 2
+
+    wanted = chance([m - m.mean(0), square - square.mean(0)], 41)
     assert calibration["size"] == 41
-    for key, value in {
-        "mean": m.mean(0),
-        "square": q.mean(0),
-        "mean_var": m.var(0),
-        "square_var": q.var(0),
-        "covariance": ((m - m.mean(0)) * (q - q.mean(0))).mean(0),
-    }.items():
+    for key, value in {"mean": mean, "var": var, "chance": wanted}.items():
         np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
-    classes = wanted_output.argmax(1).split(sizes)
-    pairs = sum(len(part) - len(part.unique()) for part in classes)
-    within = np.zeros((3, 8))
-    for part_m, part_q, part in zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, q)), classes, strict=True):
-        for each in part.unique().tolist():
-            own = (part == each).numpy()
-            dm, dq = (t[own] - t[own].mean(0) for t in (part_m, part_q))
-            within += [(dm**2).sum(0), (dq**2).sum(0), (dm * dq).sum(0)]
-    total = [calibration[key].numpy() for key in ("mean_var", "square_var", "covariance")]
-    wanted = within / pairs if pairs else 0.75 * np.stack(total)
-    for key, value in zip(("mean_var_within", "square_var_within", "covariance_within"), wanted, strict=True):
-        np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
+    own = [np.average(c["chance"], weights=1 / (c["chance"] + c["chance"].mean())) for c in
+           predbn.state_dict(model)["calibration"].values()]  # fmt: skip
+    assert len(own) > 1
+    assert calibration["network"] == pytest.approx(sum(own), rel=1e-4)
+
+    classes = np.split(wanted_output.argmax(1).numpy(), np.cumsum(sizes)[:-1])
+    pairs = sum(len(part) - len(np.unique(part)) for part in classes)
+    parts = zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, square)), classes, strict=True)
+    deviations = [
+        [t[part == each] - t[part == each].mean(0) for t in (part_m, part_square)]
+        for part_m, part_square, part in parts
+        for each in np.unique(part)
+    ]
+    within = chance([np.concatenate(t) for t in zip(*deviations, strict=True)], pairs) if pairs else 0.75 * wanted
+    weights = 1 / (wanted + wanted.mean())
+    share = 1 - np.average(within, weights=weights) / np.average(wanted, weights=weights)
+    assert calibration["between"] == pytest.approx(max(share, 0.0), abs=1e-4)
     predbn.adapt(model, "prior")
     assert "bn1" in predbn.state_dict(model)["calibration"]
     predbn.restore(model)

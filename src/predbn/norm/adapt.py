@@ -60,7 +60,7 @@ def adapt(
         _check_group(group, chosen, sync)
     selected = select(model, layers)
     before = _slots(model)
-    adaptation = Adaptation(chosen, eps, sync, process_group, group)
+    adaptation = Adaptation(chosen, eps, sync, process_group, group, len(selected))
     made = {id(layer): Slot(name, adaptation, _calibration(layer)) for name, layer in selected}
     for layer, _ in before:
         fit(layer, made.get(id(layer)))

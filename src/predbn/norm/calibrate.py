@@ -28,8 +28,13 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
         adapt(model, "train")
     for adaptation in adaptations(model):
         collected = collect_calibration(model, adaptation, loader)
-        for _, layer in named_layers(model):
-            slot = slot_of(layer)
-            if slot is not None and slot.adaptation is adaptation and slot.name in collected:
-                slot.calibration = collected[slot.name].result(torch.float32)
+        own = [(layer, slot_of(layer)) for _, layer in named_layers(model)]
+        found = {
+            slot: collected[slot.name].result(slot.eps(layer), torch.float32)
+            for layer, slot in own
+            if slot is not None and slot.adaptation is adaptation and slot.name in collected
+        }
+        network = sum(calibration.network for calibration in found.values())
+        for slot, calibration in found.items():
+            slot.calibration = calibration._replace(network=network)
     return model

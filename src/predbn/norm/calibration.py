@@ -12,34 +12,44 @@ USUAL_CLASS_SHARE = 0.25
 
 
 class Calibration(NamedTuple):
-    """The moments of single examples over source data, per channel, with the layers above normalising
-    as in training.
+    """What a layer sees of clean source data, per channel, with the layers above normalising as in training, and what
+    chance makes of it.
 
-    An example i has, in each channel, a mean m_i and a mean square q_i. A batch of n source examples
-    has mean Σm_i/n, whose sampling variance is `mean_var`/n; and so for the mean square. That is what
-    a strategy needs to tell a shift from chance, and the source data's own offset from the stored
-    statistics.
+    An example i has in each channel a mean m_i and a mean square q_i. A batch of n source examples has the mean
+    Σm_i/n, whose sampling variance is Var[m_i]/n; and so for the mean square. That is what a strategy needs to tell a
+    shift from chance, and the source data's own offset from the stored statistics.
     """
 
     size: int
+    """How many examples were seen."""
+    network: float
+    """The chance of all layers that were calibrated together, added up."""
+    between: float
+    """What share of the chance lies between the classes that the model predicts: few pairs of a class do not tell it
+    for a channel."""
     mean: Tensor
-    """E[m_i]: with maps of one size, the mean of all values."""
-    square: Tensor
-    """E[q_i]: with maps of one size, the mean square of all values."""
-    mean_var: Tensor
-    """Var[m_i] over examples."""
-    square_var: Tensor
-    """Var[q_i] over examples."""
-    covariance: Tensor
-    """Cov[m_i, q_i] over examples."""
-    mean_var_within: Tensor
-    """The same three about the centres of the classes that the model predicts: how examples of one class vary. Three
-    quarters of them where no two examples of a class came in one batch."""
-    square_var_within: Tensor
-    covariance_within: Tensor
+    """μ = E[m_i]: with maps of one size, the mean of all values."""
+    var: Tensor
+    """σ² = E[q_i] − μ²."""
+    chance: Tensor
+    """t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴, eps added to σ²: how far single examples differ in mean, and in mean
+    square about μ."""
+    weight: Tensor
+    """How much each channel says of the layer (`channel_weights`)."""
 
-    def to(self, device: torch.device) -> Calibration:
-        return Calibration(self.size, *(t.to(device) for t in self[1:]))
+    def to(self, like: torch.device | Tensor) -> Calibration:
+        """On a device, or with the device and precision of a tensor."""
+        return Calibration(*self[:3], *(t.to(like) for t in self[3:]))
+
+
+_LEAST_CHANCE = 1e-12
+
+
+def channel_weights(chance: Tensor) -> Tensor:
+    """1/(t + t̄), with a sum of 1: little for a channel that chance moves much, and up to twice as much as for a usual
+    one where it moves it little. `chance`: [C], or [G, C] for G groups."""
+    weight = 1 / (chance + chance.mean(-1, keepdim=True)).clamp(min=_LEAST_CHANCE)
+    return weight / weight.sum(-1, keepdim=True)
 
 
 class CalibrationAccumulator:
@@ -80,10 +90,25 @@ class CalibrationAccumulator:
         self._within = self._within + _scatter(pairs - centres[:, place])
         self._pairs += len(classes) - len(sizes)
 
-    def result(self, dtype: torch.dtype) -> Calibration:
-        total = self._scatter / self.size
-        within = self._within / self._pairs if self._pairs else (1 - USUAL_CLASS_SHARE) * total
-        return Calibration(self.size, *self._mean.to(dtype), *total.to(dtype), *within.to(dtype))
+    def result(self, eps: float, dtype: torch.dtype) -> Calibration:
+        """What is known by now, with this layer's chance alone for `network`; `eps` is added to the variance."""
+        mean, square = self._mean
+        var = (square - mean * mean).clamp(min=0)
+        total = _chance(self._scatter / self.size, mean, var + eps)
+        weight = channel_weights(total)
+        between = USUAL_CLASS_SHARE
+        if self._pairs:
+            within = _chance(self._within / self._pairs, mean, var + eps)
+            between = min(max(0.0, 1 - float(weight @ within / (weight @ total))), 1.0)
+        tensors = (t.to(dtype) for t in (mean, var, total, weight))
+        return Calibration(self.size, float(weight @ total), between, *tensors)
+
+
+def _chance(scatter: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """From the variances of the examples' means and mean squares and their covariance, [3, C]."""
+    mean_var, square_var, covariance = scatter.unbind()
+    about_mean = (square_var - 4 * mean * covariance + 4 * mean * mean * mean_var).clamp(min=0)
+    return (mean_var / scale + about_mean / (2 * scale * scale)).clamp(min=_LEAST_CHANCE)
 
 
 def _scatter(centred: Tensor) -> Tensor:

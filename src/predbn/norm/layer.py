@@ -33,13 +33,20 @@ class Adaptation:
     """What the layers adapted by one call share."""
 
     def __init__(
-        self, strategy: Strategy, eps: float | None, sync: bool, process_group: Any, group: int | None = None
+        self,
+        strategy: Strategy,
+        eps: float | None,
+        sync: bool,
+        process_group: Any,
+        group: int | None = None,
+        layers: int = 1,
     ) -> None:
         self.strategy = strategy
         self.eps = eps
         self.sync = sync
         self.process_group = process_group
         self.group = group
+        self.layers = layers
         self.streams = {HOME: Stream()}
         self.stream = self.streams[HOME]
         self.lock = threading.RLock()
@@ -84,6 +91,7 @@ class Slot:
         observation = Observation(
             x,
             layer=self.name,
+            layers=adaptation.layers,
             eps=eps,
             source=self._source(layer, dtype),
             calibration=self.calibration,

@@ -20,6 +20,7 @@ class Observation:
     """One call of one layer, seen by a strategy. Nothing is computed before it is asked for.
 
     `layer`        the layer's name
+    `layers`       how many layers are adapted with it
     `eps`          what is added to the variance
     `size`         how many examples the batch has
     `source`       the statistics stored in training; None for a layer that never tracked any
@@ -32,6 +33,7 @@ class Observation:
         x: Tensor,
         *,
         layer: str,
+        layers: int = 1,
         eps: float,
         source: Statistics | None,
         calibration: Calibration | None,
@@ -41,6 +43,7 @@ class Observation:
         group: int | None = None,
     ) -> None:
         self.layer = layer
+        self.layers = layers
         self.source = source
         self.calibration = calibration
         self.size = x.shape[0] if group is None else group
