@@ -70,7 +70,7 @@ class Job:
         """The data, opened."""
         data = self.data
         if data is None and is_tabular(self.plan.data):
-            data = open_randomised(self.plan.data, self._largest_batch)
+            data = open_randomised(self.plan.data, self.plan.largest_batch)
         if data is None:
             plan, framed = self.plan, self._preprocessing()
             data = open_source(plan.data, plan.clean, preprocessing=framed, report=self.report)
@@ -93,10 +93,6 @@ class Job:
                 validation = open_images(plan.validation_data, "validation", preprocessing=framed, report=self.report)
         shelf = self._shelf(self.source.classes)
         return Worker(self.source, shelf, self.members, validation=validation, **settings_of(plan))
-
-    @property
-    def _largest_batch(self) -> int:
-        return max((size for size in self.plan.batch_sizes if size != "all"), default=500)
 
     def _shelf(self, classes: tuple[str, ...] = ()) -> Shelf:
         members = {

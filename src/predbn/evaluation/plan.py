@@ -153,6 +153,11 @@ class Plan:
         )
 
     @property
+    def largest_batch(self) -> int:
+        """The largest batch size that the plan gives as a number."""
+        return max((size for size in self.batch_sizes if size != "all"), default=500)
+
+    @property
     def is_calibrated(self) -> bool:
         """Whether a strategy looks at clean source data first."""
         return any(Setting.parse(strategy).strategy.uses_calibration for strategy in self.strategies)

@@ -95,8 +95,10 @@ class Worker:
         bins: int = 10,
         diagram_bins: int | None = None,
         hits: bool = False,
+        largest: int = 500,
     ) -> None:
         self.source, self.shelf, self.members, self.validation = source, shelf, members, validation
+        self.largest = largest
         self.precision, self.bins, self.device = precision, bins, source.device
         self.diagram_bins, self.hits = diagram_bins, hits
         self._begun: _Begun | None = None
@@ -162,8 +164,11 @@ class Worker:
         }
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
         setting = Setting.parse(cell.strategy)
+        size = (
+            self.largest if setting.is_identity else cell.batch_size
+        )  # the same in batches of any size: once is enough
         lanes = [
-            LaneKey(member, cell.strategy, cell.batch_size, fitted[member, "eps"] if eps == "tuned" else eps)
+            LaneKey(member, cell.strategy, size, fitted[member, "eps"] if eps == "tuned" else eps)
             for member, eps in ((member, setting.eps) for member in members)
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
@@ -257,6 +262,7 @@ def settings_of(plan: Plan) -> dict[str, Any]:
         "bins": plan.ece_bins,
         "diagram_bins": plan.diagram_bins,
         "hits": plan.hits,
+        "largest": plan.largest_batch,
     }
 
 

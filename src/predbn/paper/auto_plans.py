@@ -7,7 +7,7 @@ are compared.
 | plan | networks | images a split | what for |
 |---|---|---|---|
 | `auto-methods` | ten | all | `auto` in batches of 500, also with temperature and as an ensemble, beside `methods` |
-| `auto-sizes` | ten | all | `auto` and `batch` in smaller batches |
+| `auto-sizes` | ten | 5,000 | `auto`, `train` and `batch` in smaller batches |
 | `auto-compared` | three | 1,000 | all kinds of `auto`, and `prior` with several N, in batches of any size |
 | `auto-streams` | three | 2,000 | streams of few classes at a time, `ema` among the strategies |
 | `auto-mixtures` | three | all | 19 shifts in one batch |
@@ -31,6 +31,7 @@ __all__ = [
     "CIFAR_AUTO_PLANS",
     "IMAGENET_ARMS",
     "IMAGENET_AUTO_PLANS",
+    "IMAGENET_PRIORS",
     "LARGEST",
     "ORDERS",
     "PRIORS",
@@ -48,6 +49,9 @@ STREAM = 100
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams of few classes at a time: one class after another, and classes that come in bursts."""
 PRIORS = ("prior(N=4)", "prior(N=16)", "prior(N=64)")
+IMAGENET_PRIORS = PRIORS[1:]
+"""N = 4 is far behind in batches this small."""
+IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
 
 AUTO, SKEWED, UNCALIBRATED = "auto", "auto(skewed=True)", "auto(calibrated=False)"
 
@@ -82,7 +86,7 @@ CIFAR_ARM = Arm(
     "ResNet-20",
     WITH_BATCH_NORM,
     baseline="methods",
-    train="methods",
+    train="auto-sizes",
     methods="auto-methods",
     sizes="auto-sizes",
     compared="auto-compared",
@@ -127,7 +131,7 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
     CIFAR_ARM.methods: ("three methods with auto on every split", _TEN, {"models": _QUICK_TEN}),
     CIFAR_ARM.sizes: (
         "auto and prediction-time BN with batches from one image to 100",
-        replace(_TEN, methods=("vanilla",), strategies=("batch", AUTO), batch_sizes=SMALLER),
+        replace(_TEN, methods=("vanilla",), strategies=("train", "batch", AUTO), batch_sizes=SMALLER, images=5000),
         {"models": _QUICK_TEN, "batch_sizes": (5, 20), "severities": (5,), "images": _QUICK_IMAGES},
     ),
     CIFAR_ARM.compared: (
@@ -183,8 +187,8 @@ def _on_imagenet(arm: Arm) -> dict[str, tuple[str, Plan]]:
         diagram_bins=None,
     )
     plain = replace(methods, methods=("vanilla",))
-    strategies = ("train", "batch", AUTO, UNCALIBRATED, *PRIORS)
-    streams = ("train", "batch", AUTO, SKEWED, "prior(N=16)", "ema")
+    strategies = ("train", "batch", AUTO, UNCALIBRATED, *IMAGENET_PRIORS)
+    streams = ("train", "batch", AUTO, SKEWED, "ema")
     return {
         arm.methods: (f"vanilla and temperature-scaled {arm.single} with auto on every split", methods),
         arm.sizes: (
@@ -196,6 +200,7 @@ def _on_imagenet(arm: Arm) -> dict[str, tuple[str, Plan]]:
             replace(
                 plain,
                 strategies=streams,
+                shifts=IMAGENET_STREAM_SHIFTS,
                 severities=(3,),
                 batch_sizes=(STREAM,),
                 orders=ORDERS,
@@ -211,6 +216,7 @@ def _on_imagenet(arm: Arm) -> dict[str, tuple[str, Plan]]:
                 shifts=("mixed-19",),
                 batch_sizes=(STREAM,),
                 seeds=(0, 1, 2),
+                images=2000,
                 hits=False,
             ),
         ),

@@ -133,6 +133,8 @@ def _streams(runs: Runs, arm: Arm) -> str:
     heads = ["", *(f"{part}, {order}" for order in orders for part in ("clean", "shifted")), "19 shifts mixed"]
     lines = [_row(heads), _rule(len(heads))]
     for strategy in _STREAMS:
+        if not in_order(arm, strategy, orders[0]).is_there(runs):
+            continue
         cells = [
             _percent(in_order(arm, strategy, order).values(runs, "accuracy", severities)["value"].mean())
             for order in orders
