@@ -34,6 +34,7 @@ from predbn.paper.auto_plans import (
     SKEWED,
     SMALLER,
 )
+from predbn.paper.experiments.auto_figures import PANELS
 from predbn.paper.experiments.auto_series import against_the_better
 from predbn.paper.run import run_plan
 
@@ -162,6 +163,19 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
     page.write_text("nothing")
     with pytest.raises(PaperError, match="has no place for the table 'verdicts'"):
         fill_page(page, nowhere)
+
+
+def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, nowhere, tmp_path):
+    names = [*auto_tables(as_meant), *(f"figure {panel} {arm.single}" for panel in PANELS for arm in ARMS)]
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"<!-- auto {name} -->\n<!-- /auto {name} -->\n" for name in names))
+    fill_page(page, as_meant, figures=tmp_path / "drawn")
+    files = {f"{panel}-{arm.single}.svg" for panel in PANELS for arm in ARMS}
+    assert {file.name for file in (tmp_path / "drawn").iterdir()} == files
+    assert all(f"](drawn/{file})" in page.read_text() for file in files)
+    fill_page(page, nowhere, figures=tmp_path / "none")
+    assert page.read_text().count("Not measured.") == len(files)
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_plans_cover_what_is_asked():

@@ -234,7 +234,8 @@ def document_command(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Only fill the tables of this page, docs/auto.md, with the results of auto.",
+            help="Only fill the tables of this page, docs/auto.md, and with --figures its figures, with the results of "
+            "auto.",
         ),
     ] = None,
 ) -> None:
@@ -244,13 +245,13 @@ def document_command(
 
     predbn paper document --table
 
-    predbn paper document --auto docs/auto.md
+    predbn paper document --auto docs/auto.md --figures docs/auto
     """
     from predbn.paper import Runs, fill_page, headline_table, write_document
 
     runs = Runs(results)
     if auto is not None:
-        typer.echo(f"Filled the tables of {fill_page(auto, runs)}")
+        typer.echo(f"Filled {fill_page(auto, runs, figures=figures)}")
         return
     if table:
         typer.echo(headline_table(runs))

@@ -1,29 +1,34 @@
-"""The tables of docs/auto.md, from results.
+"""The tables and figures of docs/auto.md, from results.
 
 The page has places for them, ``<!-- auto NAME -->`` to ``<!-- /auto NAME -->``; `predbn paper document --auto PAGE`
-fills them. What is not measured is said to be.
+fills those of the tables, with `--figures FOLDER` also those of the figures. What is not measured is said to be.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from predbn.report.meanings import meaning
-from predbn.report.save import store
+from predbn.report.panels import Chart
+from predbn.report.save import save, store
 
 from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
 from .errors import NotMeasured, PaperError
+from .experiments.auto_figures import PANELS, draw
 from .experiments.auto_series import against_the_better, at, by_split, compared, in_order, lowest, mixed, on_top
 from .runs import Runs
 from .series import EVERY, SHIFTED, Series
 from .verify import verify
 
-__all__ = ["auto_tables", "fill_page"]
+__all__ = ["auto_figures", "auto_tables", "fill_page"]
 
 _ROWS = ("train", "batch", *PRIORS, AUTO, SKEWED, UNCALIBRATED)
 _STREAMS = ("train", "batch", "prior(N=16)", "ema", AUTO, SKEWED)
@@ -42,18 +47,49 @@ def auto_tables(runs: Runs) -> dict[str, str]:
     return {name: _or_why_not(make) for name, make in made.items()}
 
 
-def fill_page(path: str | Path, runs: Runs) -> Path:
-    """Put the tables into a page, each between its marks."""
+def fill_page(path: str | Path, runs: Runs, *, figures: str | Path | None = None) -> Path:
+    """Put the tables into a page, each between its marks; and the figures, drawn into the folder `figures`."""
     path = Path(path)
     text = path.read_text(encoding="utf-8")
-    for name, table in auto_tables(runs).items():
+    parts = auto_tables(runs)
+    charts = {} if figures is None else auto_figures(runs)
+    if figures is not None:
+        link = Path(os.path.relpath(figures, path.parent)).as_posix()
+        for panel, network in product(PANELS, (arm.single for arm in ARMS)):
+            file = f"{panel}-{network}.svg"
+            shown = f"![{charts[file].title}, {network}]({link}/{file})" if file in charts else "Not measured."
+            parts[f"figure {panel} {network}"] = shown
+    for name, part in parts.items():
         place = re.compile(rf"(<!-- auto {re.escape(name)} -->\n).*?(<!-- /auto {re.escape(name)} -->)", re.DOTALL)
         if not place.search(text):
+            what = "figure" if name.startswith("figure") else "table"
             raise PaperError(
-                f"{path} has no place for the table {name!r}: write <!-- auto {name} --> and its end there."
+                f"{path} has no place for the {what} {name!r}: write <!-- auto {name} --> and its end there."
             )
-        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
+        text = place.sub(lambda found, part=part: f"{found[1]}{part}\n{found[2]}", text)  # type: ignore[misc]
+    for file, drawn in charts.items():
+        save(drawn.chart, Path(str(figures)) / file)
     return store(path, text.encode())
+
+
+class Drawn(NamedTuple):
+    """A figure of one network."""
+
+    title: str
+    chart: Chart
+
+
+def auto_figures(runs: Runs) -> dict[str, Drawn]:
+    """What can be drawn, by the name of its file: each figure for each network, in accuracy where there is a choice."""
+    found: dict[str, Drawn] = {}
+    try:
+        panels = draw(runs)
+    except NotMeasured:
+        return found
+    for panel in panels:
+        for (network, *_), variant in panel.variants.items():
+            found.setdefault(f"{panel.name}-{network}.svg", Drawn(panel.title, variant.chart))
+    return found
 
 
 def _or_why_not(make: Callable[[], str]) -> str:

@@ -19,7 +19,9 @@ from ..runs import Runs
 from ..series import EVERY, METRICS, SHIFTED, Series
 from .auto_series import against_the_better, by_split, named
 
-__all__ = ["draw"]
+__all__ = ["PANELS", "draw"]
+
+PANELS = ("sizes", "lost", "streams")
 
 SHOWN = {
     "train": GREY,
