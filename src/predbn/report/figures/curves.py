@@ -13,12 +13,22 @@ from predbn.report.meanings import meaning
 
 __all__ = ["curves", "ranges"]
 
+_MOST_NAMED = 10
+
 
 def ranges(values: pd.DataFrame, by: str) -> pd.DataFrame:
     """Mean, minimum and maximum of the column `value` for every (series, by)."""
     grouped = values.groupby(["series", by], sort=False)["value"]
     table: pd.DataFrame = grouped.agg(["mean", "min", "max"]).reset_index()
     return table
+
+
+def _axis(measured: pd.Series, log: bool) -> alt.Axis:
+    """Few whole numbers, such as sizes of batches, are all named, and nothing else."""
+    found = sorted(measured.unique())
+    if log and len(found) <= _MOST_NAMED and all(float(each).is_integer() for each in found):
+        return alt.Axis(grid=False, values=[int(each) for each in found], format=",d")
+    return alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8)
 
 
 def curves(
@@ -47,7 +57,7 @@ def curves(
         f"{by}:Q",
         title=title,
         scale=alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8),
+        axis=_axis(values[by], log),
     )
     scale = alt.Scale(type="log") if log_value else alt.Scale(zero=known.better == "lower")
     number = "~e" if log_value else known.axis_format
