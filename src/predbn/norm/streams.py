@@ -89,6 +89,12 @@ def load_state_dict(model: M, state: dict[str, Any]) -> M:
     for saved in state["streams"].values():
         for name, layer, _ in found:
             _check_channels(name, layer, saved["layers"].get(name, {}))
+    for name, values in state["calibration"].items():
+        if set(values) != set(Calibration._fields):
+            raise AdaptationError(
+                f"the calibration of layer '{name}' was saved by another version of predbn; calibrate the model again "
+                "and save its state anew"
+            )
     for adaptation in adaptations(model):
         adaptation.streams = {key: Stream() for key in {HOME: None, **state["streams"]}}
         adaptation.stream = adaptation.streams[HOME]
