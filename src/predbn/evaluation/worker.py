@@ -164,9 +164,8 @@ class Worker:
         }
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
         setting = Setting.parse(cell.strategy)
-        size = (
-            self.largest if setting.is_identity else cell.batch_size
-        )  # the same in batches of any size: once is enough
+        # What is the same in batches of any size is predicted once for all of them.
+        size = self.largest if setting.is_identity else cell.batch_size
         lanes = [
             LaneKey(member, cell.strategy, size, fitted[member, "eps"] if eps == "tuned" else eps)
             for member, eps in ((member, setting.eps) for member in members)

@@ -10,9 +10,7 @@ from torch import nn
 
 from .adapt import adapt
 from .collect import collect_calibration
-from .kinds import named_layers
-from .layer import slot_of
-from .streams import adaptations
+from .streams import adaptations, slots
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -24,15 +22,14 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
     is changed and goes with `restore`. An unadapted model becomes one adapted with "train", which
     predicts exactly as before.
     """
-    if all(slot_of(layer) is None for _, layer in named_layers(model)):
+    if not slots(model):
         adapt(model, "train")
     for adaptation in adaptations(model):
         collected = collect_calibration(model, adaptation, loader)
-        own = [(layer, slot_of(layer)) for _, layer in named_layers(model)]
         found = {
             slot: collected[slot.name].result(slot.eps(layer), torch.float32)
-            for layer, slot in own
-            if slot is not None and slot.adaptation is adaptation and slot.name in collected
+            for _, layer, slot in slots(model)
+            if slot.adaptation is adaptation and slot.name in collected
         }
         network = sum(calibration.network for calibration in found.values())
         for slot, calibration in found.items():

@@ -1,7 +1,7 @@
 """What is computed for `auto`, on CIFAR-10 with the zoo and on ImageNet with two networks.
 
 The whole grid, every network × split × batch size × strategy on all images, would cost many times as much and say no
-more than its parts do: all images where a loss of half a point has to be seen, fewer where means over 95 splits
+more than its parts do: many images where a loss of half a point has to be seen, fewer where means over 95 splits
 are compared.
 
 | plan | networks | images a split | what for |
@@ -62,13 +62,11 @@ class Arm:
 
     single    how the network is called
     baseline  the plan with `train` and `batch` in batches of 500
-    train     the plan whose `train` smaller batches are compared with, on the same images
     """
 
     single: str
     network: str
     baseline: str
-    train: str
     methods: str
     sizes: str
     compared: str
@@ -86,7 +84,6 @@ CIFAR_ARM = Arm(
     "ResNet-20",
     WITH_BATCH_NORM,
     baseline="methods",
-    train="auto-sizes",
     methods="auto-methods",
     sizes="auto-sizes",
     compared="auto-compared",
@@ -101,7 +98,6 @@ def _imagenet_arm(single: str, network: str, short: str) -> Arm:
         single,
         network,
         baseline=methods,
-        train=sizes,
         methods=methods,
         sizes=sizes,
         compared=sizes,
@@ -130,7 +126,7 @@ _QUICK_TEN, _QUICK_IMAGES = (Model(f"{WITH_BATCH_NORM}/[0-2]"),), 40
 CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
     CIFAR_ARM.methods: ("three methods with auto on every split", _TEN, {"models": _QUICK_TEN}),
     CIFAR_ARM.sizes: (
-        "auto and prediction-time BN with batches from one image to 100",
+        "auto, train and prediction-time BN with batches from one image to 100",
         replace(_TEN, methods=("vanilla",), strategies=("train", "batch", AUTO), batch_sizes=SMALLER, images=5000),
         {"models": _QUICK_TEN, "batch_sizes": (20,), "severities": (5,), "images": _QUICK_IMAGES},
     ),

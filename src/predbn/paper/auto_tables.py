@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -22,7 +21,8 @@ from predbn.report.save import save, store
 
 from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
 from .errors import NotMeasured, PaperError
-from .experiments.auto_figures import PANELS, draw
+from .experiments.auto import EXPERIMENT
+from .experiments.auto_figures import PANELS
 from .experiments.auto_series import against_the_better, at, by_split, compared, in_order, lowest, mixed, on_top
 from .runs import Runs
 from .series import EVERY, SHIFTED, Series
@@ -33,6 +33,7 @@ __all__ = ["auto_figures", "auto_tables", "fill_page"]
 _ROWS = ("train", "batch", *PRIORS, AUTO, SKEWED, UNCALIBRATED)
 _STREAMS = ("train", "batch", "prior(N=16)", "ema", AUTO, SKEWED)
 _METHODS = ("vanilla", "temperature", "ensemble")
+_NO_FIGURE = "Not measured."
 
 
 def auto_tables(runs: Runs) -> dict[str, str]:
@@ -51,14 +52,15 @@ def fill_page(path: str | Path, runs: Runs, *, figures: str | Path | None = None
     """Put the tables into a page, each between its marks; and the figures, drawn into the folder `figures`."""
     path = Path(path)
     text = path.read_text(encoding="utf-8")
-    parts = auto_tables(runs)
-    charts = {} if figures is None else auto_figures(runs)
+    parts, charts = auto_tables(runs), {}
     if figures is not None:
         link = Path(os.path.relpath(figures, path.parent)).as_posix()
+        charts = auto_figures(runs)
         for panel, network in product(PANELS, (arm.single for arm in ARMS)):
             file = f"{panel}-{network}.svg"
-            shown = f"![{charts[file].title}, {network}]({link}/{file})" if file in charts else "Not measured."
-            parts[f"figure {panel} {network}"] = shown
+            parts[f"figure {panel} {network}"] = (
+                f"![{charts[file][0]}]({link}/{file})" if file in charts else _NO_FIGURE
+            )
     for name, part in parts.items():
         place = re.compile(rf"(<!-- auto {re.escape(name)} -->\n).*?(<!-- /auto {re.escape(name)} -->)", re.DOTALL)
         if not place.search(text):
@@ -67,28 +69,18 @@ def fill_page(path: str | Path, runs: Runs, *, figures: str | Path | None = None
                 f"{path} has no place for the {what} {name!r}: write <!-- auto {name} --> and its end there."
             )
         text = place.sub(lambda found, part=part: f"{found[1]}{part}\n{found[2]}", text)  # type: ignore[misc]
-    for file, drawn in charts.items():
-        save(drawn.chart, Path(str(figures)) / file)
+    for file, (_, chart) in charts.items():
+        save(chart, Path(str(figures)) / file)
     return store(path, text.encode())
 
 
-class Drawn(NamedTuple):
-    """A figure of one network."""
-
-    title: str
-    chart: Chart
-
-
-def auto_figures(runs: Runs) -> dict[str, Drawn]:
-    """What can be drawn, by the name of its file: each figure for each network, in accuracy where there is a choice."""
-    found: dict[str, Drawn] = {}
-    try:
-        panels = draw(runs)
-    except NotMeasured:
-        return found
-    for panel in panels:
+def auto_figures(runs: Runs) -> dict[str, tuple[str, Chart]]:
+    """Title and chart of what can be drawn, by the name of its file: each figure for each network, in accuracy where
+    there is a choice."""
+    found: dict[str, tuple[str, Chart]] = {}
+    for panel in EXPERIMENT.panels(runs):
         for (network, *_), variant in panel.variants.items():
-            found.setdefault(f"{panel.name}-{network}.svg", Drawn(panel.title, variant.chart))
+            found.setdefault(f"{panel.name}-{network}.svg", (f"{panel.title}, {network}", variant.chart))
     return found
 
 
@@ -185,7 +177,7 @@ def _streams(runs: Runs, arm: Arm) -> str:
 def _methods(runs: Runs, arm: Arm) -> str:
     """The methods with three strategies in batches of 500, means over the shifted splits."""
     metrics = ("accuracy", "brier", "ece")
-    at(arm, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)
+    at(arm, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)  # without auto there is nothing to compare
     lines = [_row(["", *(meaning(metric).label for metric in metrics)]), _rule(1 + len(metrics))]
     for method in _METHODS:
         for strategy in ("train", "batch", AUTO):

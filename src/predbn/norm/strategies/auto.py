@@ -105,7 +105,6 @@ def _stored(observation: Observation, source: Statistics) -> Calibration:
     else:
         batch = observation.moments()
         chance = 2 * between / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
-        chance = chance.clamp(min=_RANGE[0])
     network = _USUAL_CHANCE * observation.layers
     return Calibration(
         _STORED_EXAMPLES, network, USUAL_CLASS_SHARE, source.mean, source.var, chance, channel_weights(chance)

@@ -38,12 +38,10 @@ def named(strategy: str) -> str:
 
 def at(arm: Arm, strategy: str, size: int) -> Series:
     """A strategy in batches of one size, of classes as they come, on as many images as there are for that."""
-    if size == LARGEST:
-        plan = arm.methods if strategy == AUTO else arm.baseline
-    else:
-        plan = arm.train if strategy == "train" else arm.sizes
     label = f"{named(strategy)}, batches of {size}"
-    return Series(label, plan, strategy, network=arm.network, batch_size=size if plan == arm.sizes else None)
+    if size != LARGEST:
+        return Series(label, arm.sizes, strategy, network=arm.network, batch_size=size)
+    return Series(label, arm.methods if strategy == AUTO else arm.baseline, strategy, network=arm.network)
 
 
 def compared(arm: Arm, strategy: str, size: int) -> Series:
