@@ -54,6 +54,21 @@ def test_cpu_and_gpu_agree(strategy):
             torch.testing.assert_close(there(x.cuda()).cpu(), here(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(12, 5), (12, 5, 9), (12, 5, 7, 4), (24, 64, 14, 14), (12, 64, 1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("affine", [True, False])
+@torch.no_grad()
+def test_groups_have_their_own_statistics(shape, dtype, affine):
+    layer = predbn.adapt(layer_for(shape, affine=affine), group=4).to("cuda", dtype)
+    x = (torch.randn(shape) * 3 + 20).to("cuda", dtype)
+    wide = [None if t is None else t.double() for t in (layer.weight, layer.bias)]
+    wanted = torch.cat([F.batch_norm(part, None, None, *wide, True, 0.0, layer.eps) for part in x.double().split(4)])
+    tolerance = max(1e-4, 4 * torch.finfo(dtype).eps)
+    for y in (layer(x), layer(x.contiguous(memory_format=torch.channels_last)) if x.dim() == 4 else layer(x)):
+        assert y.dtype == dtype
+        torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=2 * tolerance)
+
+
 @torch.no_grad()
 def test_what_was_learned_moves_along():
     model = predbn.adapt(net(), "frozen")

@@ -20,7 +20,7 @@ from .settings import Setting
 
 __all__ = ["Lane", "share", "span_of"]
 
-_SMALL = {"cpu": 4, "cuda": 16}
+_SMALL = {"cpu": 4, "cuda": 100}
 """Batches up to this size are predicted many at once: from there on starting a pass costs less than grouping does."""
 _AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Values of pictures in such a pass: on a CPU, enough that starting it does not count; on a GPU, enough to fill it."""
