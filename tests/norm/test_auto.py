@@ -41,11 +41,10 @@ def reference(x, layer, known, *, skewed=False):
     second = ((values - centre[:, None]) ** 2).mean(1) + eps
     seen = over_channels(squared + (second / scale - 1) ** 2 / 2)
     if skewed:
-        seen = max(0.0, seen - 2 * over_channels(t) / 4 * (1 - 1 / n))
-    chance = over_channels(t) * (1 / n + error)
-    shift = max(seen**3 / (seen + chance) ** 2, 1e-12) if seen > 1e-12 else 1e-12
-    t, network = (over_channels(t), over_channels(t)) if network is None else (t, network)
-    k = n / (n + t * (2 * (1 + n * error) / shift + 3 * network))
+        seen -= 2 * over_channels(t) / 4 * (1 - 1 / n)
+    explained = over_channels(t) * (1 / n + error) / max(seen, 1e-12)
+    spread, network = (1, over_channels(t)) if network is None else (t / over_channels(t), network)
+    k = n / (n + n * spread * explained * (1 + explained) ** 2 + network**2 / 6)
     mixed_mean = (1 - k) * centre + k * mean
     mixed_second = (1 - k) * (scale + (centre - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
     g = mixed_second / scale

@@ -128,12 +128,14 @@ def test_calibration_is_the_moments_of_every_example(sizes):
 
     wanted = chance([m - m.mean(0), square - square.mean(0)], 41)
     assert calibration["size"] == 41
-    for key, value in {"mean": mean, "var": var, "chance": wanted}.items():
+    weights = 1 / (wanted + wanted.mean())
+    for key, value in {"mean": mean, "var": var, "weight": weights / (weights @ wanted)}.items():
         np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
-    own = [np.average(c["chance"], weights=1 / (c["chance"] + c["chance"].mean())) for c in
-           predbn.state_dict(model)["calibration"].values()]  # fmt: skip
-    assert len(own) > 1
-    assert calibration["network"] == pytest.approx(sum(own), rel=1e-4)
+    layers = predbn.state_dict(model)["calibration"].values()
+    assert len(layers) > 1
+    typical = np.average(wanted, weights=weights)
+    assert 1 / calibration["weight"].sum().item() == pytest.approx(typical, rel=1e-4)
+    assert calibration["network"] == pytest.approx(sum(1 / c["weight"].sum().item() for c in layers), rel=1e-4)
 
     classes = np.split(wanted_output.argmax(1).numpy(), np.cumsum(sizes)[:-1])
     pairs = sum(len(part) - len(np.unique(part)) for part in classes)
@@ -144,7 +146,6 @@ def test_calibration_is_the_moments_of_every_example(sizes):
         for each in np.unique(part)
     ]
     within = chance([np.concatenate(t) for t in zip(*deviations, strict=True)], pairs) if pairs else 0.75 * wanted
-    weights = 1 / (wanted + wanted.mean())
     share = 1 - np.average(within, weights=weights) / np.average(wanted, weights=weights)
     assert calibration["between"] == pytest.approx(max(share, 0.0), abs=1e-4)
     predbn.adapt(model, "prior")

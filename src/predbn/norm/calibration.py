@@ -23,7 +23,7 @@ class Calibration(NamedTuple):
     size: int
     """How many examples were seen."""
     network: float
-    """The chance of all layers that were calibrated together, added up."""
+    """V: the typical chance of all layers that were calibrated together, added up."""
     between: float
     """What share of the chance lies between the classes that the model predicts: few pairs of a class do not tell it
     for a channel."""
@@ -31,25 +31,25 @@ class Calibration(NamedTuple):
     """μ = E[m_i]: with maps of one size, the mean of all values."""
     var: Tensor
     """σ² = E[q_i] − μ²."""
-    chance: Tensor
-    """t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴, eps added to σ²: how far single examples differ in mean, and in mean
-    square about μ."""
     weight: Tensor
-    """How much each channel says of the layer (`channel_weights`)."""
+    """How much a difference says in each channel (`channel_weights`), from t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴:
+    how far single examples differ by chance in mean, and in mean square about μ. eps is added to σ²."""
 
     def to(self, like: torch.device | Tensor) -> Calibration:
         """On a device, or with the device and precision of a tensor."""
         return Calibration(*self[:3], *(t.to(like) for t in self[3:]))
 
 
-_LEAST_CHANCE = 1e-12
+LEAST_CHANCE = 1e-12
+"""What it does not fall below, so that nothing is divided by zero."""
 
 
 def channel_weights(chance: Tensor) -> Tensor:
-    """1/(t + t̄), with a sum of 1: little for a channel that chance moves much, and up to twice as much as for a usual
-    one where it moves it little. `chance`: [C], or [G, C] for G groups."""
-    weight = 1 / (chance + chance.mean(-1, keepdim=True)).clamp(min=_LEAST_CHANCE)
-    return weight / weight.sum(-1, keepdim=True)
+    """h ∝ 1/(t + t̄) with Σ h·t = 1: little for a channel that chance moves much, and up to twice as much as for a usual
+    one where it moves it little. What chance alone makes of an example is 1 in such a sum, so that 1/Σh is the
+    layer's typical chance. `chance`: [C], or [G, C] for G groups."""
+    weight = 1 / (chance + chance.mean(-1, keepdim=True))
+    return weight / (weight * chance).sum(-1, keepdim=True)
 
 
 class CalibrationAccumulator:
@@ -99,16 +99,16 @@ class CalibrationAccumulator:
         between = USUAL_CLASS_SHARE
         if self._pairs:
             within = _chance(self._within / self._pairs, mean, var + eps)
-            between = min(max(0.0, 1 - float(weight @ within / (weight @ total))), 1.0)
-        tensors = (t.to(dtype) for t in (mean, var, total, weight))
-        return Calibration(self.size, float(weight @ total), between, *tensors)
+            between = min(max(0.0, 1 - float(weight @ within)), 1.0)
+        tensors = (t.to(dtype) for t in (mean, var, weight))
+        return Calibration(self.size, float(1 / weight.sum()), between, *tensors)
 
 
 def _chance(scatter: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
     """From the variances of the examples' means and mean squares and their covariance, [3, C]."""
     mean_var, square_var, covariance = scatter.unbind()
     about_mean = (square_var - 4 * mean * covariance + 4 * mean * mean * mean_var).clamp(min=0)
-    return (mean_var / scale + about_mean / (2 * scale * scale)).clamp(min=_LEAST_CHANCE)
+    return (mean_var / scale + about_mean / (2 * scale * scale)).clamp(min=LEAST_CHANCE)
 
 
 def _scatter(centred: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 Each function has one meaning and two routes. The *plain* route is written in ordinary differentiable
 operators; it is what autograd, torch.compile, torch.export, tracing and torch.func see. The *native*
-route calls PyTorch's own kernels where nothing but the result is wanted, which is most of the time:
-it accumulates in at least single precision and makes no full-size temporary.
+route calls PyTorch's own kernels, and on a GPU ours, where nothing but the result is wanted, which is most
+of the time: it accumulates in at least single precision and makes no full-size temporary.
 """
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ from .statistics import Seen
 
 _SQUARED_OFFSET_LIMIT = 16.0
 _LONG_ROW = 2048
+_TRITON = find_spec("triton") is not None
 
 
 def dims_without_channels(x: Tensor) -> list[int]:
@@ -45,12 +48,30 @@ def _native(x: Tensor) -> bool:
     return _eager(x) and not (x.requires_grad and torch.is_grad_enabled())
 
 
+def has_gpu_kernels(x: Tensor) -> bool:
+    """Whether kernels of our own may be launched on it."""
+    return x.is_cuda and _TRITON and _native(x)
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dim() > 2 and x.dtype in (torch.float16, torch.bfloat16)
+
+
+def _is_read_once(x: Tensor) -> bool:
+    """Whether these are maps that the moments of `gpu_moments` are made for."""
+    return x.dim() == 4 and _is_half(x) and has_gpu_kernels(x) and x.is_contiguous(memory_format=torch.channels_last)
+
+
 def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel. `eps` is what will be added to the variance: it tells
     how precisely the variance of an almost constant channel has to be known."""
     if not _native(x):
         var, mean = torch.var_mean(x.to(stats_dtype(x)), dims_without_channels(x), correction=0)
         return mean, var
+    if _is_read_once(x):
+        from .gpu_moments import moments as read_once
+
+        return read_once(x)
     return _moments_channels_first(x, eps) if _is_channels_first(x) else _native_moments(x)
 
 
@@ -93,12 +114,6 @@ def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return mean, var
 
 
-def _is_half_on_gpu(x: Tensor) -> bool:
-    """Whether these are maps of half precision on a GPU, whose kernels widen and reduce, or compute and narrow, in
-    one go."""
-    return x.is_cuda and x.dim() > 2 and x.dtype in (torch.float16, torch.bfloat16) and _native(x)
-
-
 def example_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and mean square of each example and channel, [N, C] each, without a full-size temporary."""
     n, c = x.shape[:2]
@@ -111,9 +126,6 @@ def example_moments(x: Tensor) -> tuple[Tensor, Tensor]:
         rows = x.view(-1, _row_length(positions))
         squares = torch.linalg.vector_norm(rows, dim=1).square_().view(n, c, -1).sum(2)
         return x.mean(spatial), squares.div_(positions)
-    if _is_half_on_gpu(x):
-        norm = torch.linalg.vector_norm(x, dim=spatial, dtype=torch.float32)
-        return x.mean(spatial, dtype=torch.float32), norm.square_().div_(x[0, 0].numel())
     var, mean = torch.var_mean(x.to(stats_dtype(x)), spatial, correction=0)
     return mean, var + mean * mean
 
@@ -125,14 +137,14 @@ def example_means(x: Tensor) -> Tensor:
 
 def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel over every `group` examples, [N / group, C] each: those of the
-    examples pooled, var = mean of the variances + variance of the means. Half precision on a GPU may do with mean
-    squares: values of 11 bits lose less to the difference than they have lost already."""
+    examples pooled, var = mean of the variances + variance of the means."""
     if x.dim() == 2:
         var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)
         return mean, var
-    if _is_half_on_gpu(x):
-        mean, square = (t.unflatten(0, (-1, group)).mean(1) for t in example_moments(x))
-        return mean, (square - mean * mean).clamp_(min=0)
+    if _is_read_once(x):
+        from .gpu_moments import moments as read_once
+
+        return read_once(x, group)
     var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
     between, centre = torch.var_mean(mean.unflatten(0, (-1, group)), 1, correction=0)
     return centre, between + var.unflatten(0, (-1, group)).mean(1)
@@ -167,7 +179,7 @@ def _scale_and_shift(
     if bias is not None:
         shift = shift + bias
     shape = [*scale.shape, *[1] * (x.dim() - 2)]
-    if _is_half_on_gpu(x) and not torch.is_grad_enabled():
+    if x.is_cuda and _is_half(x) and _native(x) and not torch.is_grad_enabled():
         return torch.addcmul(shift.view(shape), x, scale.view(shape), out=torch.empty_like(x))
     return torch.addcmul(shift.view(shape), x.to(scale.dtype), scale.view(shape)).to(x.dtype)
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
-from ..calibration import USUAL_CLASS_SHARE, Calibration, channel_weights
+from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_weights
+from ..kernels import has_gpu_kernels
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
 
-_CAUTION = 2.0
-"""Chance counts twice against a shift, as in Akaike's criterion."""
-_KEPT = 3.0
-"""However large the shift is, the batch is mixed with 3·V·t source examples: 3 for ResNet-20, 11 for ResNet-50 and 27
+_KEPT = 1 / 6
+"""However large the shift is, the batch is mixed with V²/6 source examples: 4 for ResNet-20, 31 for ResNet-50 and 73
 for EfficientNet-Lite0."""
 _CLASSES = 2.0
 """What lies between classes counts twice where a batch may be of one: once, it still moves every layer a little."""
@@ -25,7 +25,7 @@ about as much as chance moves those of so few (measured on networks for CIFAR-10
 _USUAL_CHANCE = 0.25
 """The chance of an example in a layer, where calibration has not told: 0.23 in ResNet-20, 0.26 in ResNet-50."""
 _RANGE = 1e-12, 1e30
-"""Where squared differences stay, so that none divides by zero or becomes infinite."""
+"""Where what is seen stays, so that nothing divides by zero or becomes infinite."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,19 @@ class Auto(Strategy):
     """`prior` with an N that the batch itself tells: the batch's n examples are mixed with N of the source.
 
     A layer compares its batch with clean source data, which `calibrate` has looked at: z² = (μ_b − μ_c)²/σ_c²
-    and u = (σ_b² + (μ_b − μ_c)²)/σ_c² − 1, its second moment about μ_c. Over single source examples these vary
-    by t = v + w/2, v the variance of an example's mean over σ_c² and w that of its mean square about μ_c over
-    σ_c⁴. A batch of n, beside M calibration examples, differs by chance alone by t·(1/n + 1/M). Over the channels,
-    weighted by 1/(t + t̄),
+    and u = (σ_b² + (μ_b − μ_c)²)/σ_c² − 1, its second moment about μ_c. Single source examples vary in these by t
+    (`Calibration`), so that a batch of n, beside M calibration examples, differs by chance alone by t·(1/n + 1/M).
+    In sums over the channels with weights h for which Σ h·t = 1,
 
-        D = mean of z² + u²/2,    S = mean of t·(1/n + 1/M),    E = D³/(D + S)²:
+        s = (1/n + 1/M) / Σ h·(z² + u²/2)
 
-    what is seen, what chance makes of it, and the shift. With t now the mean, and V the sum of t over all layers of
-    the network, for chance comes in at every layer and adds up,
+    is what chance explains of what is seen: 1 on average where nothing has shifted, and the less the more has. With V
+    the sum of typical t over all layers of the network, for chance comes in at every layer and adds up,
 
-        N = t·(2·(1 + n/M)/E + 3·V),    k = n/(n + N).
+        N = n·s·(1 + s)² + V²/6,    k = n/(n + N).
 
-    Where nothing has shifted N has no bounds; the larger the shift, the less of the source is needed, but never
-    less than what the chance of the whole network asks for. A mixture of 1 − k of the source and k of the batch has
+    Where nothing has shifted k is a fifth at most; the larger the shift, the less of the source is needed, but never
+    less than the chance of the whole network asks for. A mixture of 1 − k of the source and k of the batch has
 
         μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
 
@@ -54,10 +53,10 @@ class Auto(Strategy):
     difference that augmentation left between stored statistics and clean data stays, on the batch's own scale.
 
     skewed       batches may be of few classes (a sorted stream): what differs between the classes that the model
-                 predicts is no news, and is taken off D, twice; a shifted batch is then believed less
+                 predicts is no news, and is taken off what is seen, twice; a shifted batch is then believed less
     calibrated   False does without calibration, as where there is none: the stored statistics stand for μ_c and
-                 σ_c² as if known from M = 8 examples, the batch's own examples tell t, here that of each channel by
-                 itself, V is a quarter for each layer, and a quarter of t lies between classes
+                 σ_c² as if known from M = 8 examples, the batch's own examples tell t, a channel has s·(1 + s)² times
+                 its t over the typical one, V is a quarter for each layer, and a quarter of t lies between classes
 
     A layer that never tracked statistics uses those of its batch.
     """
@@ -72,40 +71,62 @@ class Auto(Strategy):
         return self.calibrated
 
     def statistics(self, observation: Observation) -> Statistics:
-        source, eps = observation.source, observation.eps
+        source = observation.source
         if source is None:
             return observation.moments().statistics
         batch = observation.moments(defined=False)
         known = observation.calibration if self.calibrated else None
-        origin = _stored(observation, source) if known is None else known.to(source.mean)
-        sampling, scale = 1 / batch.size + 1 / origin.size, origin.var + eps
-        move = batch.mean - origin.mean
-        squared = move * move / scale
-        growth = squared + (batch.var - origin.var) / scale
-        chance = (origin.weight * origin.chance).sum(-1, keepdim=True)
-        seen = (origin.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
-        if self.skewed:
-            seen = seen - _CLASSES * origin.between * (1 - 1 / batch.size) * chance
-        seen = seen.clamp(*_RANGE)
-        shift = (seen / (1 + sampling * chance / seen) ** 2).clamp(min=_RANGE[0])
-        noise = origin.chance if known is None else chance
-        part = 1 / (1 + noise * (_CAUTION * sampling / shift + _KEPT * origin.network / batch.size))
-        grown = 1 + part * (growth - part * squared)
-        mean = origin.mean + part * move + grown.sqrt() * (source.mean - origin.mean)
-        return Statistics(mean, (grown * (source.var + eps) - eps).clamp(min=0))
+        spread: Tensor | float = 1.0
+        if known is None:
+            origin, spread = _stored(observation, source)
+        else:
+            origin = known.to(source.mean)
+        n = batch.size
+        sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / n
+        no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
+        if known is not None and isinstance(n, int) and batch.mean.dtype == torch.float32 and has_gpu_kernels(batch.mean):
+            from .gpu_mixed import mixed as at_once
+
+            return at_once(batch.statistics, origin, source, observation.eps, sampling, no_news, kept, _RANGE)
+        return mixed(batch.statistics, origin, source, observation.eps, sampling, no_news, kept, spread)
 
 
-def _stored(observation: Observation, source: Statistics) -> Calibration:
+def mixed(
+    batch: Statistics,
+    origin: Calibration,
+    source: Statistics,
+    eps: float,
+    sampling: Tensor | float,
+    no_news: Tensor | float,
+    kept: Tensor | float,
+    spread: Tensor | float = 1.0,
+) -> Statistics:
+    """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
+    `kept`: V²/6n; `spread`: of each channel beside the layer's."""
+    scale = origin.var + eps
+    move = batch.mean - origin.mean
+    squared = move * move / scale
+    growth = squared + (batch.var - origin.var) / scale
+    seen = (origin.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True) - no_news
+    explained = sampling / seen.clamp(*_RANGE)
+    part = 1 / (1 + spread * explained * (1 + explained) ** 2 + kept)
+    grown = 1 + part * (growth - part * squared)
+    mean = origin.mean + part * move + grown.sqrt() * (source.mean - origin.mean)
+    return Statistics(mean, (grown * (source.var + eps) - eps).clamp(min=0))
+
+
+def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:
     """Without calibration: an example counts as σ²/v independent values, whose mean square varies by 2v/σ²; where the
     batch is a single one, as one value. A variance of few examples may be small by chance, and is taken for
-    (n + 1)/(n − 1) of what it is."""
+    (n + 1)/(n − 1) of what it is. Also each channel's chance beside the layer's."""
     between = observation.between()
     if between is None:
         chance = torch.full_like(source.var, 2.0)
     else:
         batch = observation.moments()
         chance = 2 * between / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
+    chance = chance.clamp(min=LEAST_CHANCE)
+    weight = channel_weights(chance)
     network = _USUAL_CHANCE * observation.layers
-    return Calibration(
-        _STORED_EXAMPLES, network, USUAL_CLASS_SHARE, source.mean, source.var, chance, channel_weights(chance)
-    )
+    known = Calibration(_STORED_EXAMPLES, network, USUAL_CLASS_SHARE, source.mean, source.var, weight)
+    return known, chance * weight.sum(-1, keepdim=True)
