@@ -49,8 +49,13 @@ class Auto(Strategy):
 
         μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
 
-    The stored statistics are moved as the source's are, not replaced: μ = μ_m + √g·(μ_s − μ_c), σ² = g·σ_s². So the
-    difference that augmentation left between stored statistics and clean data stays, on the batch's own scale.
+    Stored statistics and clean data differ before any shift: augmentation left an offset between them, of the size
+    o = Σ h·(z² + u²/2), of which f stays, on the mixture's own scale:
+
+        μ = μ_m + f·√g·(μ_s − μ_c),    σ² = g·(σ_c² + f·(σ_s² − σ_c²)),    f = 1 − k·e/(e + o),
+
+    e being what is seen beyond chance: all of it with the source's part of the mixture, and with the batch's as long as
+    the shift is small beside it.
 
     skewed       batches may be of few classes (a sorted stream): what differs between the classes that the model
                  predicts is no news, and is taken off what is seen, twice; a shifted batch is then believed less
@@ -84,10 +89,16 @@ class Auto(Strategy):
         n = batch.size
         sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / n
         no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
-        if known is not None and isinstance(n, int) and batch.mean.dtype == torch.float32 and has_gpu_kernels(batch.mean):
+        if (
+            known is not None
+            and isinstance(n, int)
+            and source.mean.dtype == torch.float32
+            and has_gpu_kernels(batch.mean)
+        ):
             from .gpu_mixed import mixed as at_once
 
-            return at_once(batch.statistics, origin, source, observation.eps, sampling, no_news, kept, _RANGE)
+            numbers = float(sampling), float(no_news), float(kept)
+            return at_once(batch.statistics, origin, source, observation.eps, *numbers, _RANGE)
         return mixed(batch.statistics, origin, source, observation.eps, sampling, no_news, kept, spread)
 
 
@@ -103,16 +114,26 @@ def mixed(
 ) -> Statistics:
     """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
     `kept`: V²/6n; `spread`: of each channel beside the layer's."""
-    scale = origin.var + eps
-    move = batch.mean - origin.mean
-    squared = move * move / scale
-    growth = squared + (batch.var - origin.var) / scale
-    seen = (origin.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True) - no_news
-    explained = sampling / seen.clamp(*_RANGE)
+    move, squared, growth, far = _apart(batch, origin, eps)
+    offset, _, _, own = _apart(source, origin, eps)
+    seen = (far - no_news).clamp(*_RANGE)
+    explained = sampling / seen
     part = 1 / (1 + spread * explained * (1 + explained) ** 2 + kept)
+    shift = (seen - sampling).clamp(min=_RANGE[0])
+    left = 1 - part * shift / (shift + own)
     grown = 1 + part * (growth - part * squared)
-    mean = origin.mean + part * move + grown.sqrt() * (source.mean - origin.mean)
-    return Statistics(mean, (grown * (source.var + eps) - eps).clamp(min=0))
+    mean = origin.mean + part * move + left * grown.sqrt() * offset
+    var = grown * (origin.var + eps + left * (source.var - origin.var)) - eps
+    return Statistics(mean, var.clamp(min=0))
+
+
+def _apart(some: Statistics, origin: Calibration, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """How far statistics are from the origin's: the difference of the means, z², u, and Σ h·(z² + u²/2)."""
+    scale = origin.var + eps
+    move = some.mean - origin.mean
+    squared = move * move / scale
+    growth = squared + (some.var - origin.var) / scale
+    return move, squared, growth, (origin.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
 
 
 def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:

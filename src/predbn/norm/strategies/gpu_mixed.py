@@ -16,15 +16,11 @@ _COLUMNS = 1024
 
 
 @triton.jit
-def _compared(batch_mean, batch_var, mean, var, place, channel, known, eps):
-    """The batch's difference from the origin, z² and u."""
-    centre = tl.load(mean + channel, mask=known, other=0.0)
-    own = tl.load(var + channel, mask=known, other=1.0)
-    move = tl.load(batch_mean + place, mask=known, other=0.0) - centre
-    scale = own + eps
-    squared = move * move / scale
-    growth = squared + (tl.load(batch_var + place, mask=known, other=1.0) - own) / scale
-    return centre, move, squared, growth
+def _apart(some_mean, some_var, mean, var, eps):
+    """The difference from the origin's mean, z² and u."""
+    move = some_mean - mean
+    squared = move * move / (var + eps)
+    return move, squared, squared + (some_var - var) / (var + eps)
 
 
 @triton.jit
@@ -33,26 +29,38 @@ def _mixed(
     channels, eps, sampling, no_news, kept, least, most, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * channels
-    total = tl.zeros([COLUMNS], tl.float32)
+    far = tl.zeros([COLUMNS], tl.float32)
+    own = tl.zeros([COLUMNS], tl.float32)
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
-        _, _, squared, growth = _compared(batch_mean, batch_var, mean, var, row + channel, channel, known, eps)
-        total += tl.load(weight + channel, mask=known, other=0.0) * (squared + growth * growth / 2)
-    seen = tl.minimum(tl.maximum(tl.sum(total, 0) - no_news, least), most)
+        m, v = tl.load(mean + channel, mask=known, other=0.0), tl.load(var + channel, mask=known, other=1.0)
+        h = tl.load(weight + channel, mask=known, other=0.0)
+        some_mean = tl.load(batch_mean + row + channel, mask=known, other=0.0)
+        some_var = tl.load(batch_var + row + channel, mask=known, other=1.0)
+        _, squared, growth = _apart(some_mean, some_var, m, v, eps)
+        far += h * (squared + growth * growth / 2)
+        some_mean = tl.load(source_mean + channel, mask=known, other=0.0)
+        some_var = tl.load(source_var + channel, mask=known, other=1.0)
+        _, squared, growth = _apart(some_mean, some_var, m, v, eps)
+        own += h * (squared + growth * growth / 2)
+    seen = tl.minimum(tl.maximum(tl.sum(far, 0) - no_news, least), most)
     explained = sampling / seen
     part = 1 / (1 + explained * (1 + explained) * (1 + explained) + kept)
+    shift = tl.maximum(seen - sampling, least)
+    left = 1 - part * shift / (shift + tl.sum(own, 0))
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
-        centre, move, squared, growth = _compared(
-            batch_mean, batch_var, mean, var, row + channel, channel, known, eps
-        )
+        m, v = tl.load(mean + channel, mask=known, other=0.0), tl.load(var + channel, mask=known, other=1.0)
+        some_mean = tl.load(batch_mean + row + channel, mask=known, other=0.0)
+        some_var = tl.load(batch_var + row + channel, mask=known, other=1.0)
+        move, squared, growth = _apart(some_mean, some_var, m, v, eps)
         grown = 1 + part * (growth - part * squared)
-        offset = tl.load(source_mean + channel, mask=known, other=0.0) - centre
-        stored = tl.load(source_var + channel, mask=known, other=1.0) + eps
-        tl.store(new_mean + row + channel, centre + part * move + tl.sqrt(grown) * offset, mask=known)
-        tl.store(new_var + row + channel, tl.maximum(grown * stored - eps, 0.0), mask=known)
+        offset = tl.load(source_mean + channel, mask=known, other=0.0) - m
+        wider = tl.load(source_var + channel, mask=known, other=1.0) - v
+        tl.store(new_mean + row + channel, m + part * move + left * tl.sqrt(grown) * offset, mask=known)
+        tl.store(new_var + row + channel, tl.maximum(grown * (v + eps + left * wider) - eps, 0.0), mask=known)
 
 
 def mixed(
