@@ -137,6 +137,11 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     assert 1 / calibration["weight"].sum().item() == pytest.approx(typical, rel=1e-4)
     assert calibration["network"] == pytest.approx(sum(1 / c["weight"].sum().item() for c in layers), rel=1e-4)
 
+    stored_mean, stored_var = model.bn1.running_mean.numpy(), model.bn1.running_var.numpy() + model.bn1.eps
+    z2 = (stored_mean - mean) ** 2 / scale
+    offset = np.average(z2 + (stored_var / scale + z2 - 1) ** 2 / 2, weights=weights)
+    assert calibration["offset"] == pytest.approx(offset / typical, rel=1e-4)
+
     classes = np.split(wanted_output.argmax(1).numpy(), np.cumsum(sizes)[:-1])
     pairs = sum(len(part) - len(np.unique(part)) for part in classes)
     parts = zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, square)), classes, strict=True)

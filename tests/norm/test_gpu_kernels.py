@@ -42,7 +42,7 @@ def test_mixed(bench, groups, channels, shift, no_news):
         return torch.rand(shape, generator=generator).to(bench.device) + 0.1
 
     batch = Statistics(some(*groups, channels) + shift, some(*groups, channels) * (1 + shift))
-    origin = Calibration(500, 3.0, 0.2, some(channels), some(channels), channel_weights(some(channels)))
+    origin = Calibration(500, 3.0, 0.2, 0.7, some(channels), some(channels), channel_weights(some(channels)))
     source = Statistics(some(channels), some(channels))
     given = batch, origin, source, 1e-3, 0.1, no_news, 0.3
     for found, wanted in zip(at_once(*given, (1e-12, 1e30)), mixed(*given), strict=True):

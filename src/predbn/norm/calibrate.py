@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-import torch
 from torch import nn
 
 from .adapt import adapt
 from .collect import collect_calibration
+from .layer import source_statistics
 from .streams import adaptations, slots
 
 M = TypeVar("M", bound=nn.Module)
@@ -27,7 +27,7 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
     for adaptation in adaptations(model):
         collected = collect_calibration(model, adaptation, loader)
         found = {
-            slot: collected[slot.name].result(slot.eps(layer), torch.float32)
+            slot: collected[slot.name].result(slot.eps(layer), source_statistics(layer))
             for _, layer, slot in slots(model)
             if slot.adaptation is adaptation and slot.name in collected
         }

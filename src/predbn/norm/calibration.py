@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .statistics import Statistics
+
 USUAL_CLASS_SHARE = 0.25
 """How much of the variance of examples lies between classes, where that could not be measured."""
 
@@ -27,6 +29,8 @@ class Calibration(NamedTuple):
     between: float
     """What share of the chance lies between the classes that the model predicts: few pairs of a class do not tell it
     for a channel."""
+    offset: float
+    """How far the stored statistics are from these (`apart`): what augmentation and the moving average left."""
     mean: Tensor
     """μ = E[m_i]: with maps of one size, the mean of all values."""
     var: Tensor
@@ -35,9 +39,18 @@ class Calibration(NamedTuple):
     """How much a difference says in each channel (`channel_weights`), from t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴:
     how far single examples differ by chance in mean, and in mean square about μ. eps is added to σ²."""
 
-    def to(self, like: torch.device | Tensor) -> Calibration:
-        """On a device, or with the device and precision of a tensor."""
-        return Calibration(*self[:3], *(t.to(like) for t in self[3:]))
+    def apart(self, some: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """How far statistics are from these: the difference δ of the means, z² = δ²/σ², u = (σ_b² + δ²)/σ² − 1, and
+        Σ h·(z² + u²/2), h the weights; eps is added to variances."""
+        scale = self.var + eps
+        move = some.mean - self.mean
+        squared = move * move / scale
+        growth = squared + (some.var - self.var) / scale
+        return move, squared, growth, (self.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
+
+    def to(self, like: torch.device | torch.dtype | Tensor) -> Calibration:
+        """On a device, in a precision, or with both as a tensor has them."""
+        return Calibration(*self[:4], *(t.to(like) for t in self[4:]))
 
 
 LEAST_CHANCE = 1e-12
@@ -90,7 +103,7 @@ class CalibrationAccumulator:
         self._within = self._within + _scatter(pairs - centres[:, place])
         self._pairs += len(classes) - len(sizes)
 
-    def result(self, eps: float, dtype: torch.dtype) -> Calibration:
+    def result(self, eps: float, stored: Statistics | None) -> Calibration:
         """What is known by now, with this layer's chance alone for `network`; `eps` is added to the variance."""
         mean, square = self._mean
         var = (square - mean * mean).clamp(min=0)
@@ -100,8 +113,11 @@ class CalibrationAccumulator:
         if self._pairs:
             within = _chance(self._within / self._pairs, mean, var + eps)
             between = min(max(0.0, 1 - float(weight @ within)), 1.0)
-        tensors = (t.to(dtype) for t in (mean, var, weight))
-        return Calibration(self.size, float(1 / weight.sum()), between, *tensors)
+        found = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
+        if stored is not None:
+            *_, offset = found.apart(Statistics(*(t.to(mean) for t in stored)), eps)
+            found = found._replace(offset=float(offset))
+        return found.to(torch.float32)
 
 
 def _chance(scatter: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

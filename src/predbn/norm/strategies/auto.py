@@ -49,8 +49,8 @@ class Auto(Strategy):
 
         μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
 
-    Stored statistics and clean data differ before any shift: augmentation left an offset between them, of the size
-    o = Σ h·(z² + u²/2), of which f stays, on the mixture's own scale:
+    Stored statistics and clean data differ before any shift: augmentation left an offset between them, of the size o
+    (`Calibration.offset`), of which f stays, on the mixture's own scale:
 
         μ = μ_m + f·√g·(μ_s − μ_c),    σ² = g·(σ_c² + f·(σ_s² − σ_c²)),    f = 1 − k·e/(e + o),
 
@@ -114,26 +114,16 @@ def mixed(
 ) -> Statistics:
     """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
     `kept`: V²/6n; `spread`: of each channel beside the layer's."""
-    move, squared, growth, far = _apart(batch, origin, eps)
-    offset, _, _, own = _apart(source, origin, eps)
+    move, squared, growth, far = origin.apart(batch, eps)
     seen = (far - no_news).clamp(*_RANGE)
     explained = sampling / seen
     part = 1 / (1 + spread * explained * (1 + explained) ** 2 + kept)
     shift = (seen - sampling).clamp(min=_RANGE[0])
-    left = 1 - part * shift / (shift + own)
+    left = 1 - part * shift / (shift + origin.offset)
     grown = 1 + part * (growth - part * squared)
-    mean = origin.mean + part * move + left * grown.sqrt() * offset
+    mean = origin.mean + part * move + left * grown.sqrt() * (source.mean - origin.mean)
     var = grown * (origin.var + eps + left * (source.var - origin.var)) - eps
     return Statistics(mean, var.clamp(min=0))
-
-
-def _apart(some: Statistics, origin: Calibration, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """How far statistics are from the origin's: the difference of the means, z², u, and Σ h·(z² + u²/2)."""
-    scale = origin.var + eps
-    move = some.mean - origin.mean
-    squared = move * move / scale
-    growth = squared + (some.var - origin.var) / scale
-    return move, squared, growth, (origin.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
 
 
 def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:
@@ -149,5 +139,5 @@ def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, 
     chance = chance.clamp(min=LEAST_CHANCE)
     weight = channel_weights(chance)
     network = _USUAL_CHANCE * observation.layers
-    known = Calibration(_STORED_EXAMPLES, network, USUAL_CLASS_SHARE, source.mean, source.var, weight)
+    known = Calibration(_STORED_EXAMPLES, network, USUAL_CLASS_SHARE, 0.0, source.mean, source.var, weight)
     return known, chance * weight.sum(-1, keepdim=True)

@@ -26,11 +26,10 @@ def _apart(some_mean, some_var, mean, var, eps):
 @triton.jit
 def _mixed(
     batch_mean, batch_var, mean, var, weight, source_mean, source_var, new_mean, new_var,
-    channels, eps, sampling, no_news, kept, least, most, COLUMNS: tl.constexpr,
+    channels, eps, own, sampling, no_news, kept, least, most, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * channels
     far = tl.zeros([COLUMNS], tl.float32)
-    own = tl.zeros([COLUMNS], tl.float32)
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
@@ -40,15 +39,11 @@ def _mixed(
         some_var = tl.load(batch_var + row + channel, mask=known, other=1.0)
         _, squared, growth = _apart(some_mean, some_var, m, v, eps)
         far += h * (squared + growth * growth / 2)
-        some_mean = tl.load(source_mean + channel, mask=known, other=0.0)
-        some_var = tl.load(source_var + channel, mask=known, other=1.0)
-        _, squared, growth = _apart(some_mean, some_var, m, v, eps)
-        own += h * (squared + growth * growth / 2)
     seen = tl.minimum(tl.maximum(tl.sum(far, 0) - no_news, least), most)
     explained = sampling / seen
     part = 1 / (1 + explained * (1 + explained) * (1 + explained) + kept)
     shift = tl.maximum(seen - sampling, least)
-    left = 1 - part * shift / (shift + tl.sum(own, 0))
+    left = 1 - part * shift / (shift + own)
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
@@ -79,5 +74,7 @@ def mixed(
     new = torch.empty((2, *batch.mean.shape), dtype=torch.float32, device=batch.mean.device)
     columns = min(_COLUMNS, triton.next_power_of_2(channels))
     grid = (batch.mean.numel() // channels,)
-    _mixed[grid](*tensors, *new, channels, eps, sampling, no_news, kept, *bounds, COLUMNS=columns, num_warps=4)
+    _mixed[grid](
+        *tensors, *new, channels, eps, origin.offset, sampling, no_news, kept, *bounds, COLUMNS=columns, num_warps=4
+    )
     return Statistics(*new)
