@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_weights
-from ..kernels import has_gpu_kernels
+from ..kernels import has_gpu_kernels, is_at_hand
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -114,16 +114,23 @@ def mixed(
 ) -> Statistics:
     """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
     `kept`: V²/6n; `spread`: of each channel beside the layer's."""
+    far: Tensor | float
     move, squared, growth, far = origin.apart(batch, eps)
-    seen = (far - no_news).clamp(*_RANGE)
+    if is_at_hand(far):
+        far = far.item()
+    seen = _within(far - no_news)
     explained = sampling / seen
     part = 1 / (1 + spread * explained * (1 + explained) ** 2 + kept)
-    shift = (seen - sampling).clamp(min=_RANGE[0])
+    shift = _within(seen - sampling)
     left = 1 - part * shift / (shift + origin.offset)
     grown = 1 + part * (growth - part * squared)
     mean = origin.mean + part * move + left * grown.sqrt() * (source.mean - origin.mean)
     var = grown * (origin.var + eps + left * (source.var - origin.var)) - eps
     return Statistics(mean, var.clamp(min=0))
+
+
+def _within(value: Tensor | float) -> Tensor | float:
+    return value.clamp(*_RANGE) if isinstance(value, Tensor) else min(max(value, _RANGE[0]), _RANGE[1])
 
 
 def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:
