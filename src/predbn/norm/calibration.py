@@ -50,7 +50,7 @@ class Calibration(NamedTuple):
 
     def to(self, like: torch.device | torch.dtype | Tensor) -> Calibration:
         """On a device, in a precision, or with both as a tensor has them."""
-        return Calibration(*self[:4], *(t.to(like) for t in self[4:]))
+        return self._replace(mean=self.mean.to(like), var=self.var.to(like), weight=self.weight.to(like))
 
 
 LEAST_CHANCE = 1e-12

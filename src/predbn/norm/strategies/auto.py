@@ -24,7 +24,7 @@ _STORED_EXAMPLES = 8
 about as much as chance moves those of so few (measured on networks for CIFAR-10 and ImageNet)."""
 _USUAL_CHANCE = 0.25
 """The chance of an example in a layer, where calibration has not told: 0.23 in ResNet-20, 0.26 in ResNet-50."""
-_RANGE = 1e-12, 1e30
+RANGE = 1e-12, 1e30
 """Where what is seen stays, so that nothing divides by zero or becomes infinite."""
 
 
@@ -81,25 +81,17 @@ class Auto(Strategy):
             return observation.moments().statistics
         batch = observation.moments(defined=False)
         known = observation.calibration if self.calibrated else None
-        spread: Tensor | float = 1.0
-        if known is None:
-            origin, spread = _stored(observation, source)
-        else:
-            origin = known.to(source.mean)
+        origin, spread = _stored(observation, source) if known is None else (known.to(source.mean), 1.0)
         n = batch.size
         sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / n
         no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
-        if (
-            known is not None
-            and isinstance(n, int)
-            and source.mean.dtype == torch.float32
-            and has_gpu_kernels(batch.mean)
-        ):
+        given = batch.statistics, origin, source, observation.eps
+        single = source.mean.dtype == torch.float32
+        if known is not None and isinstance(n, int) and single and has_gpu_kernels(batch.mean):
             from .gpu_mixed import mixed as at_once
 
-            numbers = float(sampling), float(no_news), float(kept)
-            return at_once(batch.statistics, origin, source, observation.eps, *numbers, _RANGE)
-        return mixed(batch.statistics, origin, source, observation.eps, sampling, no_news, kept, spread)
+            return at_once(*given, float(sampling), float(no_news), float(kept))
+        return mixed(*given, sampling, no_news, kept, spread)
 
 
 def mixed(
@@ -130,7 +122,8 @@ def mixed(
 
 
 def _within(value: Tensor | float) -> Tensor | float:
-    return value.clamp(*_RANGE) if isinstance(value, Tensor) else min(max(value, _RANGE[0]), _RANGE[1])
+    """Kept in `RANGE`."""
+    return value.clamp(*RANGE) if isinstance(value, Tensor) else min(max(value, RANGE[0]), RANGE[1])
 
 
 def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:

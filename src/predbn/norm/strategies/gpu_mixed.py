@@ -9,6 +9,7 @@ import triton.language as tl
 
 from ..calibration import Calibration
 from ..statistics import Statistics
+from .auto import RANGE
 
 __all__ = ["mixed"]
 
@@ -66,15 +67,14 @@ def mixed(
     sampling: float,
     no_news: float,
     kept: float,
-    bounds: tuple[float, float],
 ) -> Statistics:
-    """What `auto.mixed` says, of [C] or [G, C] in single precision; `bounds` of what is seen."""
+    """What `auto.mixed` says, of [C] or [G, C] in single precision."""
     channels = batch.mean.shape[-1]
     tensors = [t.contiguous() for t in (*batch, origin.mean, origin.var, origin.weight, *source)]
     new = torch.empty((2, *batch.mean.shape), dtype=torch.float32, device=batch.mean.device)
     columns = min(_COLUMNS, triton.next_power_of_2(channels))
     grid = (batch.mean.numel() // channels,)
     _mixed[grid](
-        *tensors, *new, channels, eps, origin.offset, sampling, no_news, kept, *bounds, COLUMNS=columns, num_warps=4
+        *tensors, *new, channels, eps, origin.offset, sampling, no_news, kept, *RANGE, COLUMNS=columns, num_warps=4
     )
     return Statistics(*new)
