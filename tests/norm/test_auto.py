@@ -37,24 +37,32 @@ def reference(x, layer, known, *, skewed=False):
     def over_channels(each):
         return np.average(each, weights=1 / (t + t.mean()))
 
-    squared = (mean - centre) ** 2 / scale
     second = ((values - centre[:, None]) ** 2).mean(1) + eps
-    seen = over_channels(squared + (second / scale - 1) ** 2 / 2)
-    if skewed:
-        seen -= 2 * over_channels(t) / 4 * (1 - 1 / n)
-    explained = over_channels(t) * (1 / n + error) / max(seen, 1e-12)
     spread, network = (1, over_channels(t)) if network is None else (t / over_channels(t), network)
-    k = n / (n + n * spread * explained * (1 + explained) ** 2 + network**2 / 6)
+    kept, chance = network**2 / 5 / (n + 1), over_channels(t) * (1 / n + error)
+    between = 2 * over_channels(t) / 4 * (1 - 1 / n) if skewed else 0
+    logs = np.log(second / scale)
+    level = over_channels(logs)
+    explained = chance / max(level**2 / 2 - between, 1e-12)
+    uneven = over_channels((logs - level) ** 2) / level**2
+    shared = np.exp(min(0, level / (1 + explained * (1 + explained) ** 2 + kept * uneven)))
+    plain, scale = scale, shared * scale
+    squared = (mean - centre) ** 2 / scale
+    seen = over_channels(squared + (second / scale - 1) ** 2 / 2)
+    seen -= between
+    explained = chance / max(seen, 1e-12)
+    k = n / (n + n * spread * explained * (1 + explained) ** 2 + n * kept)
     mixed_mean = (1 - k) * centre + k * mean
     mixed_second = (1 - k) * (scale + (centre - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
-    g = mixed_second / scale
-    offset = over_channels((stored_mean - centre) ** 2 / scale
-                           + ((stored_var + (stored_mean - centre) ** 2) / scale - 1) ** 2 / 2)  # fmt: skip
-    shift = max(max(seen, 0) - over_channels(t) * (1 / n + error), 0)
+    mixed_mean = mean - (1 - k) * np.sqrt(shared) * (mean - centre)
+    g = mixed_second / plain
+    offset = over_channels((stored_mean - centre) ** 2 / plain
+                           + ((stored_var + (stored_mean - centre) ** 2) / plain - 1) ** 2 / 2)  # fmt: skip
+    shift = max(max(seen, 0) - chance, 0)
     left = 1 - k * shift / (shift + offset) if shift > 0 else np.ones_like(k)
     view = [1, -1, *[1] * (x.dim() - 2)]
     new_mean = mixed_mean + left * np.sqrt(g) * (stored_mean - centre)
-    new_var = g * (scale + left * (stored_var - scale))
+    new_var = g * (plain + left * (stored_var - plain))
     weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
     y = (x.double().numpy() - new_mean.reshape(view)) / np.sqrt(new_var.reshape(view))
     return torch.from_numpy(y * weight.reshape(view) + bias.reshape(view))
@@ -103,6 +111,25 @@ def test_a_large_shift_is_undone():
     for scale, offset in ((50.0, 300.0), (1e3, -1e5)):
         y = layer(scale * x + offset)
         assert (y - wanted).abs().mean() < 0.02 * wanted.abs().mean()
+
+
+@pytest.mark.parametrize("n", [1, 5])
+@torch.no_grad()
+def test_low_contrast_is_undone_in_small_batches(n):
+    """All channels smaller by the same factor, about a mean that has moved: the more of them say so, the fewer examples
+    are needed, where a fixed mixture keeps the source's scale."""
+    generator = torch.Generator().manual_seed(0)
+    layer, x = nn.BatchNorm2d(64).eval(), torch.randn(2000, 64, 6, 6, generator=generator)
+    wanted = layer(x)
+    predbn.calibrate(layer, x.split(500))
+
+    def error(strategy, **options):
+        with predbn.adapted(layer, strategy, **options):
+            found = torch.cat([layer(batch) for batch in (0.1 * x[:20] - 0.05).split(n)])
+        return (found - wanted[:20]).abs().mean()
+
+    assert error("auto") < 0.2
+    assert error("auto") < 0.3 * min(error("train"), error("prior", N=16))
 
 
 @torch.no_grad()

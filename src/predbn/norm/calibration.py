@@ -39,14 +39,18 @@ class Calibration(NamedTuple):
     """How much a difference says in each channel (`channel_weights`), from t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴:
     how far single examples differ by chance in mean, and in mean square about μ. eps is added to σ²."""
 
-    def apart(self, some: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """How far statistics are from these: the difference δ of the means, z² = δ²/σ², u = (σ_b² + δ²)/σ² − 1, and
-        Σ h·(z² + u²/2), h the weights; eps is added to variances."""
+    def against(self, some: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Statistics beside these: the difference δ of the means, z² = δ²/σ², and the mean squares about these means,
+        r = (σ_b² + δ²)/σ²; eps is added to variances."""
         scale = self.var + eps
         move = some.mean - self.mean
         squared = move * move / scale
-        growth = squared + (some.var - self.var) / scale
-        return move, squared, growth, (self.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
+        return move, squared, squared + (some.var + eps) / scale
+
+    def apart(self, squared: Tensor, second: Tensor) -> Tensor:
+        """How far that is: Σ h·(z² + (r − 1)²/2), h the weights."""
+        growth = second - 1
+        return (self.weight * (squared + growth * growth / 2)).sum(-1, keepdim=True)
 
     def to(self, like: torch.device | torch.dtype | Tensor) -> Calibration:
         """On a device, in a precision, or with both as a tensor has them."""
@@ -115,8 +119,8 @@ class CalibrationAccumulator:
             between = min(max(0.0, 1 - float(weight @ within)), 1.0)
         found = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
         if stored is not None:
-            *_, offset = found.apart(Statistics(*(t.to(mean) for t in stored)), eps)
-            found = found._replace(offset=float(offset))
+            _, squared, second = found.against(Statistics(*(t.to(mean) for t in stored)), eps)
+            found = found._replace(offset=float(found.apart(squared, second)))
         return found.to(torch.float32)
 
 

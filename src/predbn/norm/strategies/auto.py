@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +15,9 @@ from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
 
-_KEPT = 1 / 6
-"""However large the shift is, the batch is mixed with V²/6 source examples: 4 for ResNet-20, 31 for ResNet-50 and 73
-for EfficientNet-Lite0."""
+_KEPT = 1 / 5
+"""However large the shift is, the batch is mixed with up to V²/5 source examples: 5 for ResNet-20, 37 for ResNet-50
+and 88 for EfficientNet-Lite0."""
 _CLASSES = 2.0
 """What lies between classes counts twice where a batch may be of one: once, it still moves every layer a little."""
 _STORED_EXAMPLES = 8
@@ -33,21 +34,30 @@ class Auto(Strategy):
     """`prior` with an N that the batch itself tells: the batch's n examples are mixed with N of the source.
 
     A layer compares its batch with clean source data, which `calibrate` has looked at: z² = (μ_b − μ_c)²/σ_c²
-    and u = (σ_b² + (μ_b − μ_c)²)/σ_c² − 1, its second moment about μ_c. Single source examples vary in these by t
+    and r = (σ_b² + (μ_b − μ_c)²)/σ_c², its mean squares about μ_c. Single source examples vary in these by t
     (`Calibration`), so that a batch of n, beside M calibration examples, differs by chance alone by t·(1/n + 1/M).
     In sums over the channels with weights h for which Σ h·t = 1,
 
-        s = (1/n + 1/M) / Σ h·(z² + u²/2)
+        s = (1/n + 1/M) / Σ h·(z² + (r − 1)²/2)
 
     is what chance explains of what is seen: 1 on average where nothing has shifted, and the less the more has. With V
     the sum of typical t over all layers of the network, for chance comes in at every layer and adds up,
 
-        N = n·s·(1 + s)² + V²/6,    k = n/(n + N).
+        N/n = s·(1 + s)² + V²/(5·(n + 1)),    k = n/(n + N).
 
     Where nothing has shifted k is a fifth at most; the larger the shift, the less of the source is needed, but never
     less than the chance of the whole network asks for. A mixture of 1 − k of the source and k of the batch has
 
         μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
+
+    What all channels share is known better than what each does. In an image of low contrast all are smaller, and the
+    source is first scaled (`_shared_scale`), by a² = exp(q·ℓ), ℓ being the mean of log r, or 0 where that is positive,
+    and ω its variance over ℓ²:
+
+        q = 1/(1 + s_ℓ·(1 + s_ℓ)² + ω·V²/(5·(n + 1))),    s_ℓ = (1/n + 1/M) / Σ h·ℓ²/2;
+
+    z² and r above are over a², g is times a², and μ_m = μ_b − a·(1 − k)·(μ_b − μ_c), so that what remains of the
+    difference weighs no more than it did.
 
     Stored statistics and clean data differ before any shift: augmentation left an offset between them, of the size o
     (`Calibration.offset`), of which f stays, on the mixture's own scale:
@@ -83,7 +93,7 @@ class Auto(Strategy):
         known = observation.calibration if self.calibrated else None
         origin, spread = _stored(observation, source) if known is None else (known.to(source.mean), 1.0)
         n = batch.size
-        sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / n
+        sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / (n + 1)
         no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
         given = batch.statistics, origin, source, observation.eps
         single = source.mean.dtype == torch.float32
@@ -105,20 +115,48 @@ def mixed(
     spread: Tensor | float = 1.0,
 ) -> Statistics:
     """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
-    `kept`: V²/6n; `spread`: of each channel beside the layer's."""
-    far: Tensor | float
-    move, squared, growth, far = origin.apart(batch, eps)
-    if is_at_hand(far):
-        far = far.item()
-    seen = _within(far - no_news)
-    explained = sampling / seen
-    part = 1 / (1 + spread * explained * (1 + explained) ** 2 + kept)
+    `kept`: V²/(5·(n + 1)); `spread`: of each channel beside the layer's."""
+    move, squared, second = origin.against(batch, eps)
+    scale = _shared_scale(second, origin.weight, sampling, no_news, kept)
+    squared, second = squared / scale, second / scale
+    seen = _within(_at_hand(origin.apart(squared, second)) - no_news)
+    part = 1 / (1 + spread * _doubt(sampling / seen) + kept)
     shift = _within(seen - sampling)
     left = 1 - part * shift / (shift + origin.offset)
-    grown = 1 + part * (growth - part * squared)
-    mean = origin.mean + part * move + left * grown.sqrt() * (source.mean - origin.mean)
+    grown = scale * (1 + part * (second - 1 - part * squared))
+    followed = 1 - (1 - part) * scale**0.5
+    mean = origin.mean + followed * move + left * grown.sqrt() * (source.mean - origin.mean)
     var = grown * (origin.var + eps + left * (source.var - origin.var)) - eps
     return Statistics(mean, var.clamp(min=0))
+
+
+def _shared_scale(
+    second: Tensor,
+    weight: Tensor,
+    sampling: Tensor | float,
+    no_news: Tensor | float,
+    kept: Tensor | float,
+) -> Tensor | float:
+    """a² from `second`, which is r: how much smaller all channels of a layer are, followed the further the more even
+    that is over them. Only smaller: a mean that has moved makes r larger, whatever the scale is."""
+    logs = second.clamp(*RANGE).log()
+    weighted = weight * logs
+    total = _at_hand(weight.sum(-1, keepdim=True))
+    level = _at_hand(weighted.sum(-1, keepdim=True)) / total
+    square = _within(level * level)
+    uneven = _within(_at_hand((weighted * logs).sum(-1, keepdim=True)) / total / square - 1)
+    seen = _within(total * square / 2 - no_news)
+    followed = level / (1 + _doubt(sampling / seen) + kept * uneven)
+    return followed.clamp(max=0).exp() if isinstance(followed, Tensor) else math.exp(min(followed, 0.0))
+
+
+def _doubt(explained: Tensor | float) -> Tensor | float:
+    """s·(1 + s)²: how many source examples go with one of the batch, by what chance explains of what is seen."""
+    return explained * (1 + explained) ** 2
+
+
+def _at_hand(x: Tensor) -> Tensor | float:
+    return x.item() if is_at_hand(x) else x
 
 
 def _within(value: Tensor | float) -> Tensor | float:

@@ -1,4 +1,4 @@
-"""`mixed` of `auto` in one launch, where its thirty small steps would take longer than the layer itself."""
+"""`mixed` of `auto` in one launch, where its fifty small steps would take longer than the layer itself."""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -17,11 +17,23 @@ _COLUMNS = 1024
 
 
 @triton.jit
-def _apart(some_mean, some_var, mean, var, eps):
-    """The difference from the origin's mean, z² and u."""
-    move = some_mean - mean
-    squared = move * move / (var + eps)
-    return move, squared, squared + (some_var - var) / (var + eps)
+def _against(batch_mean, batch_var, mean, var, channel, row, known, eps):
+    """The difference from the origin's mean, z² and r; and the origin's own mean and variance."""
+    m, v = tl.load(mean + channel, mask=known, other=0.0), tl.load(var + channel, mask=known, other=1.0)
+    move = tl.load(batch_mean + row + channel, mask=known, other=0.0) - m
+    squared = move * move / (v + eps)
+    second = squared + (tl.load(batch_var + row + channel, mask=known, other=1.0) + eps) / (v + eps)
+    return move, squared, second, m, v
+
+
+@triton.jit
+def _within(value, least, most):
+    return tl.minimum(tl.maximum(value, least), most)
+
+
+@triton.jit
+def _doubt(explained):
+    return explained * (1 + explained) * (1 + explained)
 
 
 @triton.jit
@@ -30,32 +42,45 @@ def _mixed(
     channels, eps, own, sampling, no_news, kept, least, most, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * channels
+    totals = tl.zeros([COLUMNS], tl.float32)
+    levels = tl.zeros([COLUMNS], tl.float32)
+    squares = tl.zeros([COLUMNS], tl.float32)
+    for start in range(0, channels, COLUMNS):
+        channel = start + tl.arange(0, COLUMNS)
+        known = channel < channels
+        h = tl.load(weight + channel, mask=known, other=0.0)
+        _, _, second, _, _ = _against(batch_mean, batch_var, mean, var, channel, row, known, eps)
+        logs = tl.log(_within(second, least, most))
+        totals += h
+        levels += h * logs
+        squares += h * logs * logs
+    total = tl.sum(totals, 0)
+    level = tl.sum(levels, 0) / total
+    square = _within(level * level, least, most)
+    uneven = _within(tl.sum(squares, 0) / total / square - 1, least, most)
+    doubt = _doubt(sampling / _within(total * square / 2 - no_news, least, most))
+    scale = tl.exp(tl.minimum(level / (1 + doubt + kept * uneven), 0.0))
     far = tl.zeros([COLUMNS], tl.float32)
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
-        m, v = tl.load(mean + channel, mask=known, other=0.0), tl.load(var + channel, mask=known, other=1.0)
         h = tl.load(weight + channel, mask=known, other=0.0)
-        some_mean = tl.load(batch_mean + row + channel, mask=known, other=0.0)
-        some_var = tl.load(batch_var + row + channel, mask=known, other=1.0)
-        _, squared, growth = _apart(some_mean, some_var, m, v, eps)
-        far += h * (squared + growth * growth / 2)
-    seen = tl.minimum(tl.maximum(tl.sum(far, 0) - no_news, least), most)
-    explained = sampling / seen
-    part = 1 / (1 + explained * (1 + explained) * (1 + explained) + kept)
-    shift = tl.maximum(seen - sampling, least)
+        _, squared, second, _, _ = _against(batch_mean, batch_var, mean, var, channel, row, known, eps)
+        growth = second / scale - 1
+        far += h * (squared / scale + growth * growth / 2)
+    seen = _within(tl.sum(far, 0) - no_news, least, most)
+    part = 1 / (1 + _doubt(sampling / seen) + kept)
+    shift = _within(seen - sampling, least, most)
     left = 1 - part * shift / (shift + own)
+    followed = 1 - (1 - part) * tl.sqrt(scale)
     for start in range(0, channels, COLUMNS):
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
-        m, v = tl.load(mean + channel, mask=known, other=0.0), tl.load(var + channel, mask=known, other=1.0)
-        some_mean = tl.load(batch_mean + row + channel, mask=known, other=0.0)
-        some_var = tl.load(batch_var + row + channel, mask=known, other=1.0)
-        move, squared, growth = _apart(some_mean, some_var, m, v, eps)
-        grown = 1 + part * (growth - part * squared)
+        move, squared, second, m, v = _against(batch_mean, batch_var, mean, var, channel, row, known, eps)
+        grown = scale * (1 + part * (second / scale - 1 - part * squared / scale))
         offset = tl.load(source_mean + channel, mask=known, other=0.0) - m
         wider = tl.load(source_var + channel, mask=known, other=1.0) - v
-        tl.store(new_mean + row + channel, m + part * move + left * tl.sqrt(grown) * offset, mask=known)
+        tl.store(new_mean + row + channel, m + followed * move + left * tl.sqrt(grown) * offset, mask=known)
         tl.store(new_var + row + channel, tl.maximum(grown * (v + eps + left * wider) - eps, 0.0), mask=known)
 
 
