@@ -8,7 +8,8 @@ Every round runs every variant once, in a new random order; the figure is the me
 (variant / plain in the same round), so that a machine that is busy for a while disturbs all alike; with
 one thread it is CPU time that is measured, with more, or on a GPU, time on the clock. Two rows are not
 ours: `train mode` sets the batch norm layers to `.train()`, `naive` is torch.var_mean and
-F.batch_norm as one would write it. Prints a table and writes results/inference-<device>.json.
+F.batch_norm as one would write it. Prints a table and writes results/inference-<device>.json, case by case
+with how each was measured; one that was not measured again stays as it was.
 """
 
 from __future__ import annotations
@@ -221,14 +222,15 @@ def main() -> None:
     }
     out = options.out or RESULTS / f"inference-{options.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    cases: dict[str, Rows] = {}
+    found = json.loads(out.read_text()) if out.exists() else {"cards": {}, "cases": {}}
     with torch.no_grad():
         gpu = options.device == "cuda"
-        for case, rows in gpu_cases(options.rounds, not options.eager) if gpu else cpu_cases(options.rounds):
+        measured = gpu_cases(options.rounds, not options.eager) if gpu else cpu_cases(options.rounds)
+        for index, (case, rows) in enumerate(measured):
             targets = TARGETS[options.device]
-            show(case, rows, {k: v[len(cases)] for k, v in targets.items() if len(cases) < len(v)})
-            cases[case] = rows
-            out.write_text(json.dumps({"card": card, "cases": cases}, indent=1) + "\n")
+            show(case, rows, {k: v[index] for k, v in targets.items() if index < len(v)})
+            found["cards"][case], found["cases"][case] = card, rows
+            out.write_text(json.dumps(found, indent=1) + "\n")
     print(f"\nwritten to {out}")
 
 

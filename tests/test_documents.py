@@ -88,6 +88,8 @@ def test_what_is_discussed_is_what_was_found_and_nothing_that_fails_goes_without
         text = (ROOT / "results" / home / "discussion.md").read_text()
         assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == sorted(expected)
         discussed |= expected
+    page = (ROOT / "docs" / "auto.md").read_text()
+    discussed |= dict(re.findall(r"^- \*\*(auto\.\d+), (does not hold|not clear)\.\*\*", page, re.MULTILINE))
     assert {id: verdicts[id] for id in discussed} == discussed
     assert {id for id, verdict in verdicts.items() if verdict in ("not clear", "does not hold")} <= set(discussed)
 
@@ -104,3 +106,5 @@ def test_the_page_on_auto_shows_what_was_measured():
         assert between(text, f"auto {name}") == table.replace(f"{ROOT}/", ""), (
             "run: predbn paper document --auto docs/auto.md"
         )
+    readme = between((ROOT / "README.md").read_text(), "auto headline")
+    assert readme == between(text, "auto headline"), "copy it from docs/auto.md"

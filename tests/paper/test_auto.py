@@ -137,6 +137,9 @@ def test_tables_say_what_results_say(as_meant):
     mean = 100 * frame[chosen & (frame["batch_size"] == 20)]["value"].mean()
     (line,) = (each for each in tables["sizes ResNet-20"].splitlines() if each.startswith("| `auto(skewed=True)` |"))
     assert line.split("|")[4].strip(" *") == f"{mean:.1f}"
+    (line,) = (each for each in tables["headline"].splitlines() if each.startswith("| ResNet-50, `auto` |"))
+    cells = against_the_better(as_meant, IMAGENET_ARMS[0]).query("batch_size == 5 and severity > 0")
+    assert line.split("|")[4].strip(" *") == f"{100 * cells['auto'].mean():.1f}"
     guarantee = tables["guarantee ResNet-20"].splitlines()
     assert [line.split("|")[1].strip() for line in guarantee[2:]] == [str(size) for size in (*SMALLER, LARGEST)]
     worst = against_the_better(as_meant, CIFAR_ARM).query("batch_size == 5")["gain"].min()
@@ -161,7 +164,7 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
     missing = CliRunner().invoke(cli.app, ["paper", "document", "--auto", str(tmp_path / "nowhere.md")])
     assert missing.exit_code == 2
     page.write_text("nothing")
-    with pytest.raises(PaperError, match="has no place for the table 'verdicts'"):
+    with pytest.raises(PaperError, match="has no place for the table 'headline'"):
         fill_page(page, nowhere)
 
 

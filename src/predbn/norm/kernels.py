@@ -54,8 +54,8 @@ def has_gpu_kernels(x: Tensor) -> bool:
 
 
 def is_at_hand(x: Tensor) -> bool:
-    """Whether it is a single number that can be had without waiting: steps with it as one of Python's cost a tenth."""
-    return x.numel() == 1 and x.is_cpu and _native(x)
+    """Whether its values can be had without waiting and without losing a gradient."""
+    return x.is_cpu and _native(x)
 
 
 def _is_half(x: Tensor) -> bool:

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_weights
-from ..kernels import has_gpu_kernels, is_at_hand
+from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_sums, channel_weights
+from ..kernels import has_gpu_kernels
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -118,15 +118,14 @@ def mixed(
     `kept`: V²/(5·(n + 1)); `spread`: of each channel beside the layer's."""
     move, squared, second = origin.against(batch, eps)
     scale = _shared_scale(second, origin.weight, sampling, no_news, kept)
-    squared, second = squared / scale, second / scale
-    seen = _within(_at_hand(origin.apart(squared, second)) - no_news)
+    seen = _within(origin.apart(squared / scale, second / scale) - no_news)
     part = 1 / (1 + spread * _doubt(sampling / seen) + kept)
     shift = _within(seen - sampling)
     left = 1 - part * shift / (shift + origin.offset)
-    grown = scale * (1 + part * (second - 1 - part * squared))
+    grown = scale * (1 - part) + part * _plus(second, -part, squared)
     followed = 1 - (1 - part) * scale**0.5
-    mean = origin.mean + followed * move + left * grown.sqrt() * (source.mean - origin.mean)
-    var = grown * (origin.var + eps + left * (source.var - origin.var)) - eps
+    mean = _plus(_plus(origin.mean, followed, move), left, grown.sqrt() * (source.mean - origin.mean))
+    var = grown * (torch.lerp(origin.var, source.var, left) + eps) - eps
     return Statistics(mean, var.clamp(min=0))
 
 
@@ -139,12 +138,11 @@ def _shared_scale(
 ) -> Tensor | float:
     """a² from `second`, which is r: how much smaller all channels of a layer are, followed the further the more even
     that is over them. Only smaller: a mean that has moved makes r larger, whatever the scale is."""
-    logs = second.clamp(*RANGE).log()
-    weighted = weight * logs
-    total = _at_hand(weight.sum(-1, keepdim=True))
-    level = _at_hand(weighted.sum(-1, keepdim=True)) / total
+    logs = second.log()
+    total, level, spread = channel_sums(weight, torch.ones_like(logs), logs, logs * logs)
+    level = level / total
     square = _within(level * level)
-    uneven = _within(_at_hand((weighted * logs).sum(-1, keepdim=True)) / total / square - 1)
+    uneven = _within(spread / total / square - 1)
     seen = _within(total * square / 2 - no_news)
     followed = level / (1 + _doubt(sampling / seen) + kept * uneven)
     return followed.clamp(max=0).exp() if isinstance(followed, Tensor) else math.exp(min(followed, 0.0))
@@ -155,8 +153,9 @@ def _doubt(explained: Tensor | float) -> Tensor | float:
     return explained * (1 + explained) ** 2
 
 
-def _at_hand(x: Tensor) -> Tensor | float:
-    return x.item() if is_at_hand(x) else x
+def _plus(start: Tensor, times: Tensor | float, step: Tensor) -> Tensor:
+    """start + times·step, in one operation."""
+    return torch.addcmul(start, times, step) if isinstance(times, Tensor) else torch.add(start, step, alpha=times)
 
 
 def _within(value: Tensor | float) -> Tensor | float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ..auto_plans import AUTO, LARGEST, SKEWED, UNCALIBRATED, Arm
+from ..corruption_error import gains_of_images
 from ..runs import Runs
 from ..series import EVERY, Series
 
@@ -13,6 +14,7 @@ __all__ = [
     "at",
     "best_of",
     "by_split",
+    "clearly",
     "compared",
     "in_order",
     "lowest",
@@ -95,6 +97,19 @@ def by_split(cells: pd.DataFrame) -> pd.DataFrame:
     keys = ["corruption", "severity", "batch_size"]
     means: pd.DataFrame = cells.groupby(keys, observed=True)["gain"].mean().reset_index()
     return means
+
+
+def clearly(runs: Runs, arm: Arm, cells: pd.DataFrame) -> pd.Series:
+    """For each cell of a single network, what is gained in standard errors over its images."""
+
+    def errors(cell: pd.Series) -> float:
+        first, second = (at(arm, strategy, int(cell["batch_size"])) for strategy in (AUTO, best_of(cell)))
+        gains = gains_of_images(runs, first, second, (str(cell["corruption"]), int(cell["severity"])))
+        spread = float(gains.std())
+        return float(gains.mean()) / spread * len(gains) ** 0.5 if spread else 0.0
+
+    found: pd.Series = cells.apply(errors, axis=1)
+    return found
 
 
 def lowest(cells: pd.DataFrame) -> pd.Series:
