@@ -14,7 +14,7 @@ import predbn
 
 from .models import images, net
 
-STRATEGIES = ["train", "batch", "auto", "prior", "ema", "frozen"]
+STRATEGIES = ["train", "batch", "auto", "auto_stream", "prior", "ema", "frozen"]
 
 
 def fingerprint(model: nn.Module) -> dict:

@@ -192,3 +192,71 @@ def test_a_channel_without_life_stays_finite():
     assert layer(torch.zeros(4, 3, 6, 6)).isfinite().all()
     nothing = predbn.adapt(predbn.calibrate(nn.BatchNorm2d(3).eval(), [torch.zeros(8, 3, 6, 6)]), "auto")
     assert nothing(images(4)).isfinite().all()
+
+
+def stream_of_batches():
+    generator = torch.Generator().manual_seed(1)
+    return [0.4 + 1.5 * torch.randn((n, 5, 4, 4), generator=generator) for n in (3, 1, 4, 1, 2, 1)]
+
+
+def calibrated_layer():
+    layer = randomise(nn.BatchNorm2d(5)).double().eval()
+    known = 0.3 + torch.randn((40, 5, 4, 4), generator=torch.Generator().manual_seed(0)).double()
+    return predbn.calibrate(layer, known.split(10))
+
+
+@torch.no_grad()
+def test_a_stream_that_forgets_nothing_is_one_batch_that_grows():
+    one, whole = predbn.adapt(calibrated_layer(), "auto_stream", momentum=0), predbn.adapt(calibrated_layer(), "auto")
+    batches = [x.double() for x in stream_of_batches()]
+    for i, x in enumerate(batches):
+        wanted = whole(torch.cat(batches[: i + 1]))[-len(x) :]
+        torch.testing.assert_close(one(x), wanted)
+
+
+@torch.no_grad()
+def test_a_stream_that_forgets_everything_is_auto():
+    one, plain = predbn.adapt(calibrated_layer(), "auto_stream", momentum=1), predbn.adapt(calibrated_layer(), "auto")
+    for x in stream_of_batches():
+        torch.testing.assert_close(one(x.double()), plain(x.double()))
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5])
+@torch.no_grad()
+def test_what_a_stream_remembers(momentum):
+    layer = predbn.adapt(calibrated_layer(), "auto_stream", momentum=momentum)
+    batches = [x.double() for x in stream_of_batches()]
+    for x in batches:
+        layer(x)
+    (state,) = predbn.state_dict(layer)["streams"]["default"]["layers"].values()
+    weights = torch.cat([torch.full((len(x),), (1 - momentum) ** i) for i, x in enumerate(reversed(batches))][::-1])
+    weights = weights.double()
+    examples = torch.cat(batches)
+    mean = (weights[:, None] * examples.mean((2, 3))).sum(0) / weights.sum()
+    square = (weights[:, None] * examples.square().mean((2, 3))).sum(0) / weights.sum()
+    torch.testing.assert_close(state["seen_mean"], mean)
+    torch.testing.assert_close(state["seen_var"], square - mean**2)
+    torch.testing.assert_close(state["counts"], torch.stack([weights.sum(), weights.square().sum()]))
+
+
+@torch.no_grad()
+def test_single_examples_of_a_shifted_stream_come_to_be_believed():
+    generator = torch.Generator().manual_seed(2)
+    layer = predbn.calibrate(nn.BatchNorm2d(5).eval(), torch.randn((400, 5, 4, 4), generator=generator).split(50))
+    x = 1 + 2 * torch.randn((200, 5, 4, 4), generator=generator)
+    with predbn.adapted(layer, "batch"):
+        wanted = layer(x)
+
+    def error(strategy):
+        with predbn.adapted(layer, strategy):
+            return (torch.cat([layer(each) for each in x.split(1)]) - wanted)[50:].abs().mean()
+
+    assert error("auto_stream") < 0.6 * error("auto")
+
+
+@torch.no_grad()
+def test_a_stream_can_be_folded_as_it_stands():
+    model = predbn.adapt(predbn.calibrate(net(), images(200).split(50)), "auto_stream")
+    for x in images(12, seed=3, shift=1.0).split(4):
+        wanted = model(x)
+    torch.testing.assert_close(predbn.fold(model)(x), wanted, rtol=1e-4, atol=1e-4)

@@ -30,7 +30,9 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("strategy", ["train", *STATELESS, "ema", "ema(start='first')", "frozen", "population"])
+@pytest.mark.parametrize(
+    "strategy", ["train", *STATELESS, "auto_stream", "ema", "ema(start='first')", "frozen", "population"]
+)
 @torch.no_grad()
 def test_one_graph_without_breaks(strategy):
     options = {"loader": [images()]} if strategy == "population" else {}
@@ -141,7 +143,7 @@ def test_traced_models_are_the_adapted_ones():
         assert_close(traced(x), model(x))
 
 
-@pytest.mark.parametrize("strategy", ["frozen", "ema"])
+@pytest.mark.parametrize("strategy", ["frozen", "ema", "auto_stream"])
 @torch.no_grad()
 def test_strategies_with_state_refuse_export(strategy, tmp_path):
     model = predbn.adapt(net(), strategy)

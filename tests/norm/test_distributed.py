@@ -15,7 +15,7 @@ import predbn
 from .models import images, net
 
 SHARES = [(5, 5), (9, 1), (10, 0)]
-STRATEGIES = ["batch", "prior(N=4)", "auto", "ema", "frozen"]
+STRATEGIES = ["batch", "prior(N=4)", "auto", "auto_stream", "ema", "frozen"]
 BATCHES = [images(10, seed=s, shift=float(s)) for s in range(3)]
 
 

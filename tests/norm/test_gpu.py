@@ -16,7 +16,7 @@ from .models import images, net, randomise
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 SHAPES = [(16, 5), (6, 5, 9), (6, 5, 7, 4), (3, 5, 3, 4, 5), (100, 64, 14, 14), (2, 64, 1, 1)]
-STRATEGIES = ["train", "batch", "auto", "prior(N=16)", "ema", "frozen"]
+STRATEGIES = ["train", "batch", "auto", "auto_stream", "prior(N=16)", "ema", "frozen"]
 
 
 def layer_for(shape, **options):

@@ -72,7 +72,7 @@ def test_what_is_no_group(group):
 
 
 def test_what_has_no_groups():
-    for strategy in ("ema", "frozen", "population"):
+    for strategy in ("ema", "auto_stream", "frozen", "population"):
         with pytest.raises(predbn.AdaptationError, match="takes no group"):
             predbn.adapt(net(), strategy, group=2)
     with pytest.raises(predbn.AdaptationError, match="drop one"):

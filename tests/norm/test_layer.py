@@ -106,7 +106,7 @@ def test_train_strategy_is_the_identity(kind):
     assert torch.equal(predbn.restore(layer)(x), wanted)
 
 
-@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen"])
+@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen", "auto_stream"])
 def test_channels_last_in_channels_last_out(strategy):
     layer = predbn.adapt(randomise(nn.BatchNorm2d(4)).eval(), strategy)
     x = torch.randn(3, 4, 5, 5).contiguous(memory_format=torch.channels_last)
@@ -118,7 +118,7 @@ def test_channels_last_in_channels_last_out(strategy):
     channels=st.integers(1, 4),
     spatial=st.lists(st.integers(1, 5), min_size=0, max_size=3),
     strategy=st.sampled_from(
-        ["train", "batch", "auto", "prior(N=0)", "prior(N=3)", "ema", "ema(start='first')", "frozen"]
+        ["train", "batch", "auto", "auto_stream", "prior(N=0)", "prior(N=3)", "ema", "ema(start='first')", "frozen"]
     ),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )

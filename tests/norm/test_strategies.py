@@ -88,7 +88,7 @@ def test_frozen_pools_the_first_batches_and_stays(k):
 def test_layers_without_source_statistics():
     x = images()
     own = F.batch_norm(x, None, None, training=True)
-    for strategy in ("train", "batch", "auto", "prior", "ema", "frozen"):
+    for strategy in ("train", "batch", "auto", "auto_stream", "prior", "ema", "frozen"):
         layer = predbn.adapt(nn.BatchNorm2d(3, track_running_stats=False).eval(), strategy)
         assert_close(layer(x), own)
 
@@ -103,6 +103,7 @@ def test_by_text_by_name_and_as_an_object():
         "batch",
         "prior(N=16)",
         "auto(skewed=False, calibrated=True)",
+        "auto_stream(skewed=False, calibrated=True, momentum=0.1)",
         "ema(momentum=0.1, start='source')",
         "frozen(batches=2)",
     ):
@@ -110,7 +111,7 @@ def test_by_text_by_name_and_as_an_object():
 
 
 def test_the_names():
-    assert set(predbn.strategies()) >= {"train", "batch", "auto", "frozen", "ema", "population", "prior"}
+    assert set(predbn.strategies()) >= {"train", "batch", "auto", "auto_stream", "frozen", "ema", "population", "prior"}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def test_the_names():
         (lambda m: predbn.adapt(m, "batch", N=3), "no argument 'N'; it takes no arguments"),
         (lambda m: predbn.adapt(m, predbn.Prior(), N=3), "beside the strategy object"),
         (lambda m: predbn.adapt(m, "ema", momentum=1.5), "momentum=1.5"),
+        (lambda m: predbn.adapt(m, "auto_stream", momentum=-1), "momentum=-1"),
         (lambda m: predbn.adapt(m, "ema", start="zero"), "start='zero'"),
         (lambda m: predbn.adapt(m, "frozen", batches=0), "batches=0"),
         (lambda m: predbn.adapt(m, "prior(16"), "cannot read strategy"),

@@ -12,7 +12,7 @@ import predbn
 
 from .models import images, net
 
-STATEFUL = ["frozen", "ema", "ema(momentum=0.5, start='first')", "frozen(batches=2)"]
+STATEFUL = ["frozen", "auto_stream", "ema", "ema(momentum=0.5, start='first')", "frozen(batches=2)"]
 
 
 def feed(camera: int) -> list[torch.Tensor]:

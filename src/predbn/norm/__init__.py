@@ -11,13 +11,14 @@ from .errors import AdaptationError
 from .fold import fold
 from .observation import Observation
 from .statistics import Moments, Statistics
-from .strategies import Auto, Batch, Ema, Frozen, Population, Prior, Strategy, Train
+from .strategies import Auto, AutoStream, Batch, Ema, Frozen, Population, Prior, Strategy, Train
 from .strategies import names as strategies
 from .streams import load_state_dict, reset, state_dict, stream
 
 __all__ = [
     "AdaptationError",
     "Auto",
+    "AutoStream",
     "Batch",
     "Calibration",
     "Description",

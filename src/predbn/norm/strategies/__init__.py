@@ -1,6 +1,7 @@
 """The strategies: where a layer's statistics come from. One class a file; a new one needs no more."""
 
 from .auto import Auto
+from .auto_stream import AutoStream
 from .base import Strategy, find, names
 from .batch import Batch
 from .ema import Ema
@@ -9,4 +10,16 @@ from .population import Population
 from .prior import Prior
 from .train import Train
 
-__all__ = ["Auto", "Batch", "Ema", "Frozen", "Population", "Prior", "Strategy", "Train", "find", "names"]
+__all__ = [
+    "Auto",
+    "AutoStream",
+    "Batch",
+    "Ema",
+    "Frozen",
+    "Population",
+    "Prior",
+    "Strategy",
+    "Train",
+    "find",
+    "names",
+]

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_sums, channel_weights
 from ..kernels import has_gpu_kernels
 from ..observation import Observation
-from ..statistics import Statistics
+from ..statistics import Moments, Statistics
 from .base import Strategy
 
 _KEPT = 1 / 5
@@ -86,10 +86,12 @@ class Auto(Strategy):
         return self.calibrated
 
     def statistics(self, observation: Observation) -> Statistics:
-        source = observation.source
-        if source is None:
+        if observation.source is None:
             return observation.moments().statistics
-        batch = observation.moments(defined=False)
+        return self.believed(observation, observation.source, observation.moments(defined=False))
+
+    def believed(self, observation: Observation, source: Statistics, batch: Moments) -> Statistics:
+        """As much of these moments as is not chance; of a batch, or of all that a stream remembers."""
         known = observation.calibration if self.calibrated else None
         origin, spread = _stored(observation, source) if known is None else (known.to(source.mean), 1.0)
         n = batch.size
@@ -97,7 +99,7 @@ class Auto(Strategy):
         no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
         given = batch.statistics, origin, source, observation.eps
         single = source.mean.dtype == torch.float32
-        if known is not None and isinstance(n, int) and single and has_gpu_kernels(batch.mean):
+        if known is not None and not isinstance(n, Tensor) and single and has_gpu_kernels(batch.mean):
             from .gpu_mixed import mixed as at_once
 
             return at_once(*given, float(sampling), float(no_news), float(kept))

@@ -20,10 +20,10 @@ def recall(state: dict[str, Tensor | int]) -> Statistics | None:
     """The statistics stored last, or None."""
     if "mean" not in state:
         return None
-    return Statistics(_ordinary(state, "mean"), _ordinary(state, "var"))
+    return Statistics(ordinary(state, "mean"), ordinary(state, "var"))
 
 
-def _ordinary(state: dict[str, Tensor | int], key: str) -> Tensor:
+def ordinary(state: dict[str, Tensor | int], key: str) -> Tensor:
     """What was stored in inference mode cannot take part in gradients: outside of it, copy it once."""
     value = state[key]
     assert isinstance(value, Tensor)
