@@ -40,6 +40,7 @@ class AutoWorld:
         if strategy == "train":
             return train
         if strategy.startswith("auto"):
+            best += 0.02 if strategy.startswith("auto_stream") else 0.0
             return self.effect * best + (1 - self.effect) * batch
         return batch + (0.01 if strategy.startswith("prior") else 0.0) if strategy != "batch" else batch
 

@@ -11,6 +11,7 @@ are compared.
 | `auto-compared` | three | 1,000 | all kinds of `auto`, and `prior` with several N, in batches of any size |
 | `auto-streams` | three | 2,000 | streams of few classes at a time, `ema` among the strategies |
 | `auto-mixtures` | three | all | 19 shifts in one batch |
+| `auto-past` | three | 500 | what the past of a stream tells, in batches of one and five |
 
 On ImageNet each network has four such plans; what `auto` is calibrated on are the pictures that a plan leaves out.
 """
@@ -34,6 +35,7 @@ __all__ = [
     "IMAGENET_PRIORS",
     "LARGEST",
     "ORDERS",
+    "PAST",
     "PRIORS",
     "SKEWED",
     "SMALLER",
@@ -53,7 +55,7 @@ IMAGENET_PRIORS = PRIORS[1:]
 """N = 4 is far behind in batches this small."""
 IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
 
-AUTO, SKEWED, UNCALIBRATED = "auto", "auto(skewed=True)", "auto(calibrated=False)"
+AUTO, SKEWED, UNCALIBRATED, PAST = "auto", "auto(skewed=True)", "auto(calibrated=False)", "auto_stream"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Arm:
 
     single    how the network is called
     baseline  the plan with `train` and `batch` in batches of 500
+    past      the plan with `auto_stream`, if there is one
     """
 
     single: str
@@ -72,12 +75,13 @@ class Arm:
     compared: str
     streams: str
     mixtures: str
+    past: str | None = None
 
     @property
     def plans(self) -> tuple[str, ...]:
         """All of them, each once."""
-        named = (self.baseline, self.methods, self.sizes, self.compared, self.streams, self.mixtures)
-        return tuple(dict.fromkeys(named))
+        named = (self.baseline, self.methods, self.sizes, self.compared, self.streams, self.mixtures, self.past)
+        return tuple(dict.fromkeys(plan for plan in named if plan is not None))
 
 
 CIFAR_ARM = Arm(
@@ -89,6 +93,7 @@ CIFAR_ARM = Arm(
     compared="auto-compared",
     streams="auto-streams",
     mixtures="auto-mixtures",
+    past="auto-past",
 )
 
 
@@ -168,6 +173,19 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
             seeds=tuple(range(5)),
         ),
         {"models": _ONE, "seeds": (0, 1, 2), "images": _QUICK_IMAGES},
+    ),
+    "auto-past": (
+        "single images and batches of five with and without the past of their stream (three networks, severity 3)",
+        replace(
+            _TEN,
+            models=_THREE,
+            methods=("vanilla",),
+            strategies=("train", "prior(N=16)", "ema", AUTO, PAST),
+            severities=(3,),
+            batch_sizes=(1, 5),
+            images=500,
+        ),
+        {"models": _ONE, "batch_sizes": (5,), "images": _QUICK_IMAGES},
     ),
 }
 """What each is, the plan, and what its quick version changes."""

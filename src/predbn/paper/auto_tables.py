@@ -19,7 +19,7 @@ from predbn.report.meanings import meaning
 from predbn.report.panels import Chart
 from predbn.report.save import save, store
 
-from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PRIORS, SKEWED, UNCALIBRATED, Arm
+from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PAST, PRIORS, SKEWED, UNCALIBRATED, Arm
 from .errors import NotMeasured, PaperError
 from .experiments.auto import EXPERIMENT
 from .experiments.auto_figures import PANELS
@@ -33,6 +33,7 @@ from .experiments.auto_series import (
     lowest,
     mixed,
     on_top,
+    with_its_past,
 )
 from .runs import Runs
 from .series import EVERY, SHIFTED, Series
@@ -57,6 +58,7 @@ def auto_tables(runs: Runs) -> dict[str, str]:
         made[f"sizes {name}"] = partial(_sizes, runs, arm)
         made[f"streams {name}"] = partial(_streams, runs, arm)
         made[f"methods {name}"] = partial(_methods, runs, arm)
+    made["past"] = partial(_past, runs)
     return {name: _or_why_not(make) for name, make in made.items()}
 
 
@@ -205,6 +207,19 @@ def _streams(runs: Runs, arm: Arm) -> str:
         mixture = mixed(arm, strategy)
         last = _percent(mixture.values(runs, "accuracy", EVERY)["value"].mean()) if mixture.is_there(runs) else "–"
         lines.append(_row([f"`{strategy}`", *cells, last]))
+    return "\n".join(lines)
+
+
+def _past(runs: Runs) -> str:
+    """Accuracy in small batches with and without the past of their stream."""
+    lines = [_row(["", *(f"{part}: {size}" for size in (1, 5) for part in ("clean", "shifted"))]), _rule(5)]
+    for strategy in ("train", "prior(N=16)", "ema", AUTO, PAST):
+        cells = [
+            _percent(with_its_past(CIFAR_ARM, strategy, size).values(runs, "accuracy", severities)["value"].mean())
+            for size in (1, 5)
+            for severities in ((0,), SHIFTED)
+        ]
+        lines.append(_row([f"`{strategy}`", *cells]))
     return "\n".join(lines)
 
 

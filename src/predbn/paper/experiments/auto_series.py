@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..auto_plans import AUTO, LARGEST, SKEWED, UNCALIBRATED, Arm
+from ..auto_plans import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, Arm
 from ..corruption_error import gains_of_images
+from ..errors import NotMeasured
 from ..runs import Runs
 from ..series import EVERY, Series
 
@@ -21,6 +22,7 @@ __all__ = [
     "mixed",
     "named",
     "on_top",
+    "with_its_past",
 ]
 
 _NAMES = {
@@ -30,6 +32,7 @@ _NAMES = {
     SKEWED: "auto(skewed)",
     UNCALIBRATED: "auto, not calibrated",
     "ema": "ema",
+    PAST: "auto_stream",
 }
 
 
@@ -55,6 +58,13 @@ def compared(arm: Arm, strategy: str, size: int) -> Series:
 def in_order(arm: Arm, strategy: str, order: str) -> Series:
     """A strategy in a stream of few classes at a time."""
     return Series(f"{named(strategy)}, {order}", arm.streams, strategy, network=arm.network, order=order)
+
+
+def with_its_past(arm: Arm, strategy: str, size: int) -> Series:
+    """A strategy in small batches of a stream, on the images that those which remember it were measured on."""
+    if arm.past is None:
+        raise NotMeasured(f"no plan measures what the past of a stream tells {arm.single}")
+    return Series(f"{named(strategy)}, batches of {size}", arm.past, strategy, network=arm.network, batch_size=size)
 
 
 def mixed(arm: Arm, strategy: str) -> Series:
