@@ -68,8 +68,8 @@ def evaluate_command(
     strategy: Annotated[
         list[str] | None,
         typer.Option(
-            help="train, batch, auto, prior(N=16), ema, frozen, population, with \\[eps=0.01, layers=last] where "
-            "wanted. May be repeated; train and batch unless given."
+            help="train, batch, auto, auto_stream, prior(N=16), ema, frozen, population, with \\[eps=0.01, layers=last]"
+            " where wanted. May be repeated; train and batch unless given."
         ),
     ] = None,
     method: Annotated[

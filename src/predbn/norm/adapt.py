@@ -39,7 +39,7 @@ def adapt(
     stay as they are, and `restore` gives back the very same model. Adapting an adapted model replaces
     the strategy.
 
-    strategy   "train", "batch", "auto", "frozen", "ema", "population" or "prior", with its arguments beside it
+    strategy   "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
                (``adapt(model, "prior", N=16)``), or a `Strategy` object
     layers     "all", "first", "last", name patterns ("layer4.*"), or a predicate of name and layer;
                the others keep the source statistics

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_sums, channel_weights
 from ..kernels import has_gpu_kernels
 from ..observation import Observation
-from ..statistics import Moments, Statistics
+from ..statistics import Statistics
 from .base import Strategy
 
 _KEPT = 1 / 5
@@ -88,18 +88,18 @@ class Auto(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         if observation.source is None:
             return observation.moments().statistics
-        return self.believed(observation, observation.source, observation.moments(defined=False))
+        batch = observation.moments(defined=False)
+        return self.believed(observation, observation.source, batch.statistics, batch.size)
 
-    def believed(self, observation: Observation, source: Statistics, batch: Moments) -> Statistics:
-        """As much of these moments as is not chance; of a batch, or of all that a stream remembers."""
+    def believed(self, observation: Observation, source: Statistics, seen: Statistics, n: Tensor | float) -> Statistics:
+        """As much of what was seen of n examples as is not chance: those of a batch, or all that a stream remembers."""
         known = observation.calibration if self.calibrated else None
         origin, spread = _stored(observation, source) if known is None else (known.to(source.mean), 1.0)
-        n = batch.size
         sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / (n + 1)
         no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
-        given = batch.statistics, origin, source, observation.eps
+        given = seen, origin, source, observation.eps
         single = source.mean.dtype == torch.float32
-        if known is not None and not isinstance(n, Tensor) and single and has_gpu_kernels(batch.mean):
+        if known is not None and not isinstance(n, Tensor) and single and has_gpu_kernels(seen.mean):
             from .gpu_mixed import mixed as at_once
 
             return at_once(*given, float(sampling), float(no_news), float(kept))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import AdaptationError
@@ -44,22 +45,22 @@ class AutoStream(Auto):
 
     def statistics(self, observation: Observation) -> Statistics:
         source, state = observation.source, observation.state
-        moments = self._remembered(state, observation.moments(defined=source is None))
-        return keep(state, moments.statistics if source is None else self.believed(observation, source, moments))
+        seen, n = self._remembered(state, observation.moments(defined=source is None))
+        return keep(state, seen if source is None else self.believed(observation, source, seen, n))
 
     def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:
         return recall(state)
 
-    def _remembered(self, state: dict[str, Tensor | int], batch: Moments) -> Moments:
-        """The moments of the stream up to this batch; `state` keeps them, and Σ w and Σ w² beside them."""
-        counts, pooled = batch.mean.new_tensor([1.0, 1.0]) * batch.size, batch
+    def _remembered(self, state: dict[str, Tensor | int], batch: Moments) -> tuple[Statistics, Tensor | float]:
+        """The statistics of the stream up to this batch and n; `state` keeps them, and Σ w and Σ w² beside them."""
+        size: Tensor | float = batch.size
+        total, squares, seen = size, size, batch.statistics
         if "counts" in state:
-            mean, var, past = (ordinary(state, key).to(batch.mean) for key in ("seen_mean", "seen_var", "counts"))
-            left = 1 - self.momentum
-            past = past * past.new_tensor([left, left * left])
-            pooled = pool(Moments(mean, var, past[0], past[0]), batch._replace(values=batch.size))
-            counts = past + counts
-        state["seen_mean"], state["seen_var"] = pooled.mean.detach(), pooled.var.detach()
-        state["counts"] = counts.detach()
-        total, squares = counts.tolist() if is_at_hand(counts) else counts.unbind()
-        return Moments(pooled.mean, pooled.var, batch.values, total * total / squares)
+            mean, var, counts = (ordinary(state, key).to(batch.mean) for key in ("seen_mean", "seen_var", "counts"))
+            past, past_squares = counts.tolist() if is_at_hand(counts) else counts.unbind()
+            past = (1 - self.momentum) * past
+            total, squares = past + size, (1 - self.momentum) ** 2 * past_squares + size
+            seen = pool(Moments(mean, var, past, past), batch._replace(values=batch.size)).statistics
+        state["seen_mean"], state["seen_var"] = seen.mean.detach(), seen.var.detach()
+        state["counts"] = torch.stack([torch.as_tensor(count).to(batch.mean) for count in (total, squares)])
+        return seen, total * total / squares
