@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from predbn import cli
@@ -35,7 +37,7 @@ from predbn.paper.auto_plans import (
     SMALLER,
 )
 from predbn.paper.experiments.auto_figures import PANELS
-from predbn.paper.experiments.auto_series import against_the_better
+from predbn.paper.experiments.auto_series import against_the_better, clearly
 from predbn.paper.run import run_plan
 
 from ..data.folders import make_folder
@@ -147,6 +149,21 @@ def test_tables_say_what_results_say(as_meant):
     assert "| `auto` |" in tables["streams EfficientNet-Lite0"]
     assert "| ensemble, auto |" in tables["methods ResNet-20"]
     assert "ensemble" not in tables["methods ResNet-50"]
+
+
+def test_what_is_clear_is_counted_image_by_image(as_meant):
+    arm = IMAGENET_ARMS[0]
+    cells = against_the_better(as_meant, arm).query("batch_size == 5")
+    cell = cells.iloc[7]
+    found = clearly(as_meant, arm, cells).loc[cell.name]
+    hits = as_meant[arm.sizes].hits
+    there = hits[(hits["corruption"] == cell["corruption"]) & (hits["severity"] == cell["severity"])]
+    there = there[there["batch_size"] == 5].set_index("strategy")["hits"]
+    one, other = (
+        np.unpackbits(np.frombuffer(there[name], np.uint8)).astype(int)
+        for name in (NAME, "batch" if cell["batch"] > cell["train"] else "train")
+    )
+    assert found == pytest.approx((one - other).mean() / stats.sem(one - other, ddof=0))
 
 
 def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):

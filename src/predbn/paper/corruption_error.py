@@ -17,7 +17,7 @@ from .errors import NotMeasured
 from .runs import Runs
 from .series import SHIFTED, Series
 
-__all__ = ["gain_by_image", "gains_of_images", "mce_gain", "mce_measured"]
+__all__ = ["gain_by_image", "mce_gain", "mce_measured", "right_by_split"]
 
 
 def mce_measured(runs: Runs, series: Series, side: Side, bound: float) -> Measurement:
@@ -40,17 +40,22 @@ def gain_by_image(
     runs: Runs, first: Series, second: Series, split: tuple[str, int], side: Side, bound: float = 0.0
 ) -> Measurement:
     """By how much `first` is more accurate than `second` on one split, image by image."""
-    gains = gains_of_images(runs, first, second, split)
+    one, other = (_right(_kept(runs, each, *split), runs, each) for each in (first, second))
     where = "clean images" if split[1] == 0 else str(Split(*split)).replace("_", " ")
     what = f"accuracy, points: {first.label} over {second.label} on {where}"
-    interval = bootstrap_mean(gains, resamples=RESAMPLES)
-    return Measurement(what, interval, side, bound, len(gains), "images", scale=100, digits=1)
+    interval = bootstrap_mean(one.astype(float) - other, resamples=RESAMPLES)
+    return Measurement(what, interval, side, bound, len(one), "images", scale=100, digits=1)
 
 
-def gains_of_images(runs: Runs, first: Series, second: Series, split: tuple[str, int]) -> npt.NDArray[np.float64]:
-    """1 for an image of a split that only `first` has right, −1 for one that only `second` has."""
-    one, other = (_right(_kept(runs, each, *split), runs, each) for each in (first, second))
-    return one.astype(float) - other
+def right_by_split(runs: Runs, series: Series) -> dict[tuple[str, int], npt.NDArray[np.bool_]]:
+    """Which images of every split, by corruption and severity, the single network of a series has right."""
+    images = _images(runs, series)
+    return {
+        (corruption, int(severity)): unpack(hits, images)
+        for corruption, severity, hits in _kept(runs, series)[["corruption", "severity", "hits"]].itertuples(
+            index=False
+        )
+    }
 
 
 def _values(runs: Runs, series: Series) -> tuple[npt.NDArray[np.float64], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ..auto_plans import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, Arm
-from ..corruption_error import gains_of_images
+from ..corruption_error import right_by_split
 from ..errors import NotMeasured
 from ..runs import Runs
 from ..series import EVERY, Series
@@ -110,11 +110,13 @@ def by_split(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def clearly(runs: Runs, arm: Arm, cells: pd.DataFrame) -> pd.Series:
-    """For each cell of a single network, what is gained in standard errors over its images."""
+    """For each cell of a single network in batches of one size, what is gained in standard errors over its images."""
+    (size,) = cells["batch_size"].unique()
+    right = {name: right_by_split(runs, at(arm, name, int(size))) for name in ("train", "batch", AUTO)}
 
     def errors(cell: pd.Series) -> float:
-        first, second = (at(arm, strategy, int(cell["batch_size"])) for strategy in (AUTO, best_of(cell)))
-        gains = gains_of_images(runs, first, second, (str(cell["corruption"]), int(cell["severity"])))
+        split = str(cell["corruption"]), int(cell["severity"])
+        gains = right[AUTO][split].astype(float) - right[best_of(cell)][split]
         spread = float(gains.std())
         return float(gains.mean()) / spread * len(gains) ** 0.5 if spread else 0.0
 
