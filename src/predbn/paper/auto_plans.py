@@ -36,6 +36,8 @@ __all__ = [
     "LARGEST",
     "ORDERS",
     "PAST",
+    "PAST_SIZES",
+    "PAST_STRATEGIES",
     "PRIORS",
     "SKEWED",
     "SMALLER",
@@ -56,6 +58,9 @@ IMAGENET_PRIORS = PRIORS[1:]
 IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
 
 AUTO, SKEWED, UNCALIBRATED, PAST = "auto", "auto(skewed=True)", "auto(calibrated=False)", "auto_stream"
+
+PAST_STRATEGIES, PAST_SIZES = ("train", "prior(N=16)", "ema", AUTO, PAST), (1, 5)
+"""What is compared where the past of a stream may tell, in which batches."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +185,9 @@ CIFAR_AUTO_PLANS: dict[str, tuple[str, Plan, dict[str, object]]] = {
             _TEN,
             models=_THREE,
             methods=("vanilla",),
-            strategies=("train", "prior(N=16)", "ema", AUTO, PAST),
+            strategies=PAST_STRATEGIES,
             severities=(3,),
-            batch_sizes=(1, 5),
+            batch_sizes=PAST_SIZES,
             images=500,
         ),
         {"models": _ONE, "batch_sizes": (5,), "images": _QUICK_IMAGES},

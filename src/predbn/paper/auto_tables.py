@@ -19,7 +19,19 @@ from predbn.report.meanings import meaning
 from predbn.report.panels import Chart
 from predbn.report.save import save, store
 
-from .auto_plans import ARMS, AUTO, CIFAR_ARM, LARGEST, ORDERS, PAST, PRIORS, SKEWED, UNCALIBRATED, Arm
+from .auto_plans import (
+    ARMS,
+    AUTO,
+    CIFAR_ARM,
+    LARGEST,
+    ORDERS,
+    PAST_SIZES,
+    PAST_STRATEGIES,
+    PRIORS,
+    SKEWED,
+    UNCALIBRATED,
+    Arm,
+)
 from .errors import NotMeasured, PaperError
 from .experiments.auto import EXPERIMENT
 from .experiments.auto_figures import PANELS
@@ -212,11 +224,12 @@ def _streams(runs: Runs, arm: Arm) -> str:
 
 def _past(runs: Runs) -> str:
     """Accuracy in small batches with and without the past of their stream."""
-    lines = [_row(["", *(f"{part}: {size}" for size in (1, 5) for part in ("clean", "shifted"))]), _rule(5)]
-    for strategy in ("train", "prior(N=16)", "ema", AUTO, PAST):
+    heads = ["", *(f"{part}: {size}" for size in PAST_SIZES for part in ("clean", "shifted"))]
+    lines = [_row(heads), _rule(len(heads))]
+    for strategy in PAST_STRATEGIES:
         cells = [
             _percent(with_its_past(CIFAR_ARM, strategy, size).values(runs, "accuracy", severities)["value"].mean())
-            for size in (1, 5)
+            for size in PAST_SIZES
             for severities in ((0,), SHIFTED)
         ]
         lines.append(_row([f"`{strategy}`", *cells]))

@@ -141,10 +141,10 @@ def _shared_scale(
     """a² from `second`, which is r: how much smaller all channels of a layer are, followed the further the more even
     that is over them. Only smaller: a mean that has moved makes r larger, whatever the scale is."""
     logs = second.log()
-    total, level, spread = channel_sums(weight, torch.ones_like(logs), logs, logs * logs)
+    total, level, squares = channel_sums(weight, torch.ones_like(logs), logs, logs * logs)
     level = level / total
     square = _within(level * level)
-    uneven = _within(spread / total / square - 1)
+    uneven = _within(squares / total / square - 1)
     seen = _within(total * square / 2 - no_news)
     followed = level / (1 + _doubt(sampling / seen) + kept * uneven)
     return followed.clamp(max=0).exp() if isinstance(followed, Tensor) else math.exp(min(followed, 0.0))

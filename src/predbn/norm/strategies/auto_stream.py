@@ -8,12 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import AdaptationError
 from ..kernels import is_at_hand
 from ..observation import Observation
 from ..statistics import Moments, Statistics, pool
 from .auto import Auto
-from .state import keep, ordinary, recall
+from .state import check_momentum, keep, ordinary, recall
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,7 @@ class AutoStream(Auto):
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.momentum, int | float) or not 0 <= self.momentum <= 1:
-            raise AdaptationError(
-                f"strategy 'auto_stream' got momentum={self.momentum!r}; it is what of the past each batch makes "
-                "forgotten, from 0 to 1"
-            )
+        check_momentum(self.name, self.momentum, "what of the past each batch makes forgotten")
 
     def statistics(self, observation: Observation) -> Statistics:
         source, state = observation.source, observation.state

@@ -11,7 +11,7 @@ from ..errors import AdaptationError
 from ..observation import Observation
 from ..statistics import Statistics, mix
 from .base import Strategy
-from .state import keep, recall
+from .state import check_momentum, keep, recall
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,7 @@ class Ema(Strategy):
     start: Literal["source", "first"] = "source"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.momentum, int | float) or not 0 <= self.momentum <= 1:
-            raise AdaptationError(
-                f"strategy 'ema' got momentum={self.momentum!r}; it is the weight of the newest batch, from 0 to 1"
-            )
+        check_momentum(self.name, self.momentum, "the weight of the newest batch")
         if self.start not in ("source", "first"):
             raise AdaptationError(f"strategy 'ema' got start={self.start!r}; it is 'source' or 'first'")
 

@@ -77,7 +77,7 @@ def _mixed(
         channel = start + tl.arange(0, COLUMNS)
         known = channel < channels
         move, squared, second, m, v = _against(batch_mean, batch_var, mean, var, channel, row, known, eps)
-        grown = scale * (1 + part * (second / scale - 1 - part * squared / scale))
+        grown = scale * (1 - part) + part * (second - part * squared)
         offset = tl.load(source_mean + channel, mask=known, other=0.0) - m
         wider = tl.load(source_var + channel, mask=known, other=1.0) - v
         tl.store(new_mean + row + channel, m + followed * move + left * tl.sqrt(grown) * offset, mask=known)

@@ -1,12 +1,18 @@
-"""Keeping statistics in a layer's state."""
+"""Keeping statistics in a layer's state, and how fast they are forgotten."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from ..errors import AdaptationError
 from ..kernels import is_recorded
 from ..statistics import Statistics
+
+
+def check_momentum(strategy: str, momentum: float, meaning: str) -> None:
+    if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
+        raise AdaptationError(f"strategy '{strategy}' got momentum={momentum!r}; it is {meaning}, from 0 to 1")
 
 
 def keep(state: dict[str, Tensor | int], statistics: Statistics) -> Statistics:

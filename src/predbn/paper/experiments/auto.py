@@ -22,6 +22,7 @@ from ..auto_plans import (
     LARGEST,
     ORDERS,
     PAST,
+    PAST_SIZES,
     SKEWED,
     STREAM,
     Arm,
@@ -141,7 +142,7 @@ def _with_methods(runs: Runs) -> list[Measurement]:
 def _with_the_past(runs: Runs) -> list[Measurement]:
     pairs = [
         (CIFAR_ARM, with_its_past(CIFAR_ARM, PAST, size), with_its_past(CIFAR_ARM, other, size), 0.0)
-        for size in (1, 5)
+        for size in PAST_SIZES
         for other in (AUTO, "ema")
     ]
     return _gains(pairs, ("accuracy",), runs, severities=EVERY)
