@@ -35,13 +35,13 @@ import numpy as np
 import torch
 
 from predbn import shifts
+from predbn.common.threads import each_on_one_core
 from predbn.data import Batch, Corrupted, Images, cifar10, sample, wnids
 from predbn.data.batch import positions_of
 from predbn.evaluation import InProcess, Plan, Unit, evaluate
-from predbn.evaluation.cores import each_on_one_core
 from predbn.evaluation.job import Job
+from predbn.evaluation.model_cache import LaneKey
 from predbn.evaluation.precision import numerics
-from predbn.evaluation.shelf import LaneKey
 from predbn.evaluation.store import Store
 from predbn.models import Classifier
 from predbn.models.architectures import find

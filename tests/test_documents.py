@@ -15,7 +15,7 @@ import ray_engine
 import training
 from predbn.commands import zoo
 from predbn.paper import Runs, auto_tables, headline_table, verify
-from predbn.paper.experiments import k1
+from predbn.paper.experiments import criteo_randomised_features as k1
 
 ROOT = Path(__file__).resolve().parent.parent
 

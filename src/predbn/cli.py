@@ -1,30 +1,32 @@
-"""The command line: thin, over the library."""
+"""The command line: puts the commands together and turns errors into one sentence."""
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from . import __version__
+from .commands.corrupt import corrupt_command
+from .commands.data import data_app
+from .commands.demo import demo_command
 from .commands.diagnose import diagnose_command
-from .commands.engines import engine_on
 from .commands.evaluate import evaluate_command
-from .commands.output import Json, Quiet
 from .commands.paper import paper_app
 from .commands.results import results_app
+from .commands.train import train_app, tune_app
 from .commands.zoo import zoo_command
-from .data.command import data_app
-from .shifts.command import corrupt_command
-from .training.command import train_app, tune_app
+from .common import PredbnError
 
 app = typer.Typer(
     help="Prediction-time batch normalisation for any PyTorch model.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+DEBUG = "PREDBN_DEBUG"
 
 
 def _show_version(wanted: bool) -> None:
@@ -33,31 +35,24 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _set_debug(wanted: bool) -> None:
+    if wanted:
+        os.environ[DEBUG] = "1"
+
+
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", callback=_set_debug, is_eager=True, help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Prediction-time batch normalisation for any PyTorch model."""
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results and the report.")] = Path("predbn-demo"),
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "cpu",
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Show the method on real images and trained networks: no download, no GPU, about a minute.
-
-    Example: predbn demo
-    """
-    from .demo import run
-
-    run(out, engine=engine_on(device), quiet=quiet, as_json=as_json)
-
-
+app.command("demo")(demo_command)
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("diagnose")(diagnose_command)
@@ -70,10 +65,16 @@ app.add_typer(tune_app, name="tune")
 
 
 def main() -> None:
-    """Run the command line: exit code 2 for a wrong argument, 1 for a failure, in one sentence."""
+    """Run the command line. Exit code 2 for a wrong argument, 1 for a failure, each explained in one sentence.
+
+    Only `PredbnError` is turned into a sentence: anything else is a bug and shows its traceback, as does every error
+    with --debug or with the environment variable PREDBN_DEBUG.
+    """
     try:
         app()
-    except ValueError as error:
+    except PredbnError as error:
+        if os.environ.get(DEBUG):
+            raise
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
 

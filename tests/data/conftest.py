@@ -10,7 +10,10 @@ import pytest
 from predbn.data import cifar10, cifar10_sums
 from predbn.data.cifar10_layouts import Arrays
 
+from ..shifts.conftest import cifar, large
 from .official import LAYOUTS, make_arrays
+
+__all__ = ["cache", "cifar", "large", "layout", "small"]
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def small(cache, monkeypatch) -> dict[str, Arrays]:
         for name, arrays in files.items()
     }
     monkeypatch.setattr(cifar10_sums, "RECORDED", sums)
-    monkeypatch.setattr("predbn.data.command.RECORDED", sums)
+    monkeypatch.setattr("predbn.commands.data.RECORDED", sums)
     monkeypatch.setitem(cifar10.__globals__, "HELD_OUT", 5)
     return files
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from predbn.data import Cifar10C, Corrupted, DataError, Images, Shifted
-from predbn.shifts.write import write_cifar10c
+from predbn.data.write_corrupted import write_cifar10c
 
 NAMES = ["contrast", "gaussian_noise"]
 

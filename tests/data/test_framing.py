@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from predbn.data.errors import DataError
+from predbn.common.errors import DataError
 from predbn.data.framing import Framing, _framed, frame, read_picture
 
 from .folders import pixels_of

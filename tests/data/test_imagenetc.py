@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from predbn.data import DataError, ImageNetC, Shifted
-from predbn.shifts.sources import read_crop
-from predbn.shifts.write import write_imagenetc
+from predbn.data.clean_files import read_crop
+from predbn.data.write_corrupted import write_imagenetc
 
 NAMES = ["contrast", "gaussian_noise"]
 

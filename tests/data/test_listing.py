@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from predbn.data.errors import DataError
+from predbn.common.errors import DataError
 from predbn.data.listing import class_folders, list_pictures
 
 from .folders import make_folder

@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
+from predbn.common.errors import ShiftError
 from predbn.data import DataError, sample
 from predbn.diagnostics import DiagnosticError
 from predbn.diagnostics.sources import open_data
 from predbn.models.preprocessing import SIGNED, Preprocessing
 from predbn.shifts import corrupt
-from predbn.shifts.errors import ShiftError
 
 
 def all_of(data, size: int = 7) -> torch.Tensor:

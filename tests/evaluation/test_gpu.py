@@ -7,7 +7,7 @@ import torch
 
 from predbn.data import sample
 from predbn.evaluation import Cell, EvaluationError, InProcess, Plan, Split, SplitUnit
-from predbn.evaluation.graphs import Desk, Graphed
+from predbn.evaluation.cuda_graphs import Desk, Graphed
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
 

@@ -12,18 +12,7 @@ from predbn import cli
 from predbn.data import wnids
 from predbn.evaluation import Setting
 from predbn.models import zoo
-from predbn.paper import (
-    EXPERIMENTS,
-    PLANS,
-    PaperError,
-    Runs,
-    Verdict,
-    auto_tables,
-    choose,
-    document,
-    fill_page,
-    verify,
-)
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, auto_tables, choose, document, fill_page, verify
 from predbn.paper import imagenet as room
 from predbn.paper.auto_plans import (
     ARMS,

@@ -13,7 +13,7 @@ from predbn.data.criteo import criteo, prepare, prepare_synthetic, write_synthet
 from predbn.models import CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
 from predbn.paper.clicks import LARGER_EPS, LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
-from predbn.paper.experiments.k1 import spreads_of, table
+from predbn.paper.experiments.criteo_randomised_features import spreads_of, table
 from predbn.paper.run import run_plan
 from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 

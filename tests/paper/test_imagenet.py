@@ -12,7 +12,7 @@ from predbn.data import wnids
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, document, save_figures, verify
 from predbn.paper import imagenet as room
 from predbn.paper.corruption_error import mce_measured
-from predbn.paper.experiments.i1 import PREDICTION, TRAIN
+from predbn.paper.experiments.imagenet_methods import PREDICTION, TRAIN
 from predbn.paper.run import run_plan
 
 from ..data.folders import make_folder

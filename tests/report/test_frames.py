@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predbn.common.errors import ReportError
 from predbn.report import frames
-from predbn.report.errors import ReportError
 from predbn.shifts import names
 
 

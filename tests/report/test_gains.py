@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from predbn.report.errors import ReportError
+from predbn.common.errors import ReportError
 from predbn.report.gains import gains
 
 

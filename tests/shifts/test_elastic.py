@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import ndimage
 
+from predbn.common.random import Draws
 from predbn.shifts import corrupt
-from predbn.shifts.random import Draws
 from predbn.shifts.registry import get
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy import ndimage, stats
 
+from predbn.common.random import Draws
 from predbn.shifts import corrupt
 from predbn.shifts.glass import _offsets, shuffled_pixels
-from predbn.shifts.random import Draws
 from predbn.shifts.registry import get
 
 Images = npt.NDArray[np.uint8]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+from predbn.common.random import Draws
 from predbn.shifts import corrupt, noise
 from predbn.shifts.alias import alias_table, draw, in_units
-from predbn.shifts.random import Draws
 
 MATRICES = {
     "gaussian": (noise.gaussian_matrix, (0.04, 0.10, 0.38)),

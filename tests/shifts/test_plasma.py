@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from predbn.common.random import Draws
 from predbn.shifts.plasma import plasma
-from predbn.shifts.random import Draws
 
 
 def plasma_reference(uniform: np.ndarray, side: int, decay: float) -> np.ndarray:

@@ -9,13 +9,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from predbn.shifts.separable import (
-    Operator,
-    gaussian_operator,
-    mirrored_operator,
-    sandwich,
-    zoom_operator,
-)
+from predbn.shifts.separable import Operator, gaussian_operator, mirrored_operator, sandwich, zoom_operator
 
 CPU = torch.device("cpu")
 

@@ -13,9 +13,10 @@ import pytest
 import torch
 from scipy import ndimage
 
-from predbn.shifts import corrupt, pictures, weather
+from predbn.common.random import Draws
+from predbn.shifts import corrupt, weather
+from predbn.shifts import frost as pictures
 from predbn.shifts.plasma import plasma
-from predbn.shifts.random import Draws
 from predbn.shifts.registry import get
 from predbn.shifts.water import droplets
 

@@ -1,1 +1,3 @@
-"""Commands that need several rooms; those of one room are in it, as `command.py`."""
+"""The command line: one file per command. `predbn.cli` puts them together."""
+
+__all__: list[str] = []

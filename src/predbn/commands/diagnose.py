@@ -59,8 +59,8 @@ def diagnose_command(
     predbn diagnose --model mine.net:build --reference mine/images.npy --data new/images.npy --json
     """
     from predbn.models import load
-    from predbn.norm.strategies import find as find_strategy
-    from predbn.shifts.corrupt import find as find_corruption
+    from predbn.norm import find_strategy
+    from predbn.shifts import find_corruption
 
     prepared, place = preprocessing_of(mean, std, size), _device(device)
     with _usage("--strategy"):
@@ -95,7 +95,7 @@ def _run(classifier: Any, asked: dict[str, Any], out: Path, as_json: bool, quiet
 
     from predbn import __version__
     from predbn.diagnostics import diagnose
-    from predbn.diagnostics.sources import open_data
+    from predbn.diagnostics import open_diagnosis_data as open_data
     from predbn.report import write_diagnosis
 
     stated = classifier.description.preprocessing

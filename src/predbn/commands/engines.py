@@ -58,7 +58,7 @@ def engine_of(
                 raise typer.BadParameter("it is for --engine ray: add that, or leave it out.", param_hint=f"--{option}")
         yield engine_on(device)
         return
-    from predbn.evaluation.ray_engine import RayEngine
+    from predbn.evaluation import RayEngine
 
     with RayEngine(
         "auto" if address is None else address,

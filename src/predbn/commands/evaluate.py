@@ -192,7 +192,7 @@ def _data(data: str, root: str | None) -> str:
     """The reference of the data, in its folder where that is named apart."""
     if root is None:
         return data
-    from predbn.evaluation.imagenet_data import IMAGENET_SETS
+    from predbn.evaluation import IMAGENET_SETS
 
     named = ("cifar10", "criteo", *IMAGENET_SETS)
     if data not in named:

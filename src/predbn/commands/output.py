@@ -81,8 +81,8 @@ def print_results(console: Console, results: Results, metrics: tuple[str, ...] |
 
 def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """Means over the corruptions: one row a series, one column a severity, the best of each column bold."""
-    from predbn.report.frames import checked
-    from predbn.report.tables import by_severity
+    from predbn.report import by_severity
+    from predbn.report import check_frame as checked
 
     severities = sorted(set(frame["severity"]))
     table = new_table()
@@ -96,7 +96,7 @@ def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 
 def _add_metric(table: Table, metric: str, means: pd.DataFrame, order: Iterable[str]) -> None:
-    from predbn.report.meanings import meaning
+    from predbn.report import meaning
 
     known = meaning(metric)
     direction = f" [dim]({known.direction})[/dim]" if known.direction else ""
@@ -114,7 +114,7 @@ def _add_metric(table: Table, metric: str, means: pd.DataFrame, order: Iterable[
 
 def mce_table(mce: pd.DataFrame) -> Table:
     """One row a series: the mean corruption error, and its interval over images where it has one."""
-    from predbn.report.frames import with_series
+    from predbn.report import with_series
 
     table = new_table()
     for heading in ("mCE, % (lower is better)", "", "95 % interval over images"):
@@ -127,7 +127,8 @@ def mce_table(mce: pd.DataFrame) -> Table:
 
 def comparison_table(differences: pd.DataFrame, level: float) -> Table:
     """One row a metric and severity; a difference whose interval is without 0 is bold."""
-    from predbn.report.meanings import meaning, ordered
+    from predbn.report import meaning
+    from predbn.report import order_metrics as ordered
 
     table = new_table()
     for heading in ("metric", "severity", "splits", "first", "second", "difference", f"{level:.0%} interval"):

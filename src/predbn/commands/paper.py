@@ -103,9 +103,7 @@ def run_command(
 
     predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
     """
-    from predbn.paper import PLANS, Runs
-    from predbn.paper.registry import plans_of
-    from predbn.paper.run import run_plan
+    from predbn.paper import PLANS, Runs, plans_of, run_plan
 
     chosen = _chosen(ids)
     engine = engine_on(device)
@@ -146,9 +144,10 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
 
     predbn paper verify C1 C3 --results predbn-paper-quick
     """
+    from predbn.paper import QUICK_WARNING as WARNING
     from predbn.paper import Runs, verify
-    from predbn.paper.verify import QUICK as WARNING
-    from predbn.paper.verify import as_data, summary
+    from predbn.paper import findings_as_data as as_data
+    from predbn.paper import verdict_summary as summary
 
     chosen = _chosen(ids)
     if results != FULL and not results.is_dir():

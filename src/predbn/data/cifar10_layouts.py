@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .errors import DataError
+from predbn.common import DataError
 
 __all__ = ["Arrays", "read_archive", "read_layout"]
 

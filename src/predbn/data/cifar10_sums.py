@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from predbn.common import DataError
+
 from .cifar10_layouts import Arrays
-from .errors import DataError
 from .images import sha256_of
 
 __all__ = ["CLASSES", "FILES", "RECORDED", "TEST", "TRAIN", "check"]

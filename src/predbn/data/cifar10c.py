@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from predbn.common import DataError
+
 from .batch import Batch, Device, Order, pick, send, steps_of
 from .cifar10_sums import CLASSES
-from .errors import DataError
 from .images import Images
 from .npy import load_array
 from .shifted import SEVERITIES, check_split

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .errors import DataError
+from predbn.common import DataError
+
 from .wnids import wnids
 
 __all__ = ["ClassMask", "class_mask"]

@@ -24,18 +24,15 @@ from filelock import FileLock
 from PIL import Image
 from torch import Tensor
 
-from predbn.shifts.files import finish, part_of
-from predbn.shifts.workers import map_threads
+from predbn.common import DataError, cache_folder, finish, map_threads, part_of
 
-from .cache import cache_folder
-from .errors import DataError
 from .framing import UNREADABLE, Framing, Pixels, read_picture
 from .listing import Listing
 from .npy import load_array
 
 __all__ = ["Report", "decode", "decoded_files"]
 
-Report = Callable[[int, int], None]
+Report = Callable[[int, int], object]
 
 _FORMAT = 1
 _CHUNK_BYTES = 2**26

@@ -12,9 +12,10 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from predbn.common import DataError
+
 from . import mosaic
 from .cifar10_sums import CLASSES
-from .errors import DataError
 from .images import Images
 
 __all__ = ["SAMPLE_FOLDER", "SAMPLE_SUMS", "SamplePart", "sample"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .errors import DataError
+from predbn.common import DataError
 
 __all__ = ["UNREADABLE", "Framing", "Interpolation", "Pixels", "frame", "read_picture"]
 

@@ -17,8 +17,9 @@ from typing import Literal, get_args
 
 import torch
 
+from predbn.common import DataError
+
 from .decoded import Report, decode
-from .errors import DataError
 from .framing import Interpolation, frame
 from .imagenet_layout import list_all_classes, list_some_classes
 from .images import Images

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from .errors import DataError
+from predbn.common import DataError
+
 from .listing import Listing, class_folders, is_picture, list_pictures
 from .wnids import is_wnid, wnids
 

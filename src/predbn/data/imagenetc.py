@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.shifts.workers import map_threads
+from predbn.common import DataError, map_ahead, map_threads
 
-from .ahead import map_ahead
 from .batch import Batch, Device, Order, pick, send, steps_of
-from .errors import DataError
 from .framing import Framing, Interpolation, Pixels, frame, read_picture
 from .listing import Listing, class_folders, list_pictures
 from .shifted import SEVERITIES, check_split

@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .ahead import map_ahead
+from predbn.common import DataError, map_ahead
+
 from .batch import Batch, Device, Order, gather, pick, positions_of, steps_of
-from .errors import DataError
 
 __all__ = ["Images", "sha256_of"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .errors import DataError
+from predbn.common import DataError
 
 __all__ = ["ENDINGS", "Listing", "class_folders", "is_picture", "list_pictures"]
 

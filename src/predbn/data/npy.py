@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .errors import DataError
+from predbn.common import DataError
+
 from .images import Images
 
 __all__ = ["from_npy", "load_array"]

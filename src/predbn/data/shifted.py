@@ -7,11 +7,11 @@ from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from predbn.common import DataError
 from predbn.shifts import corrupt, names
-from predbn.shifts.corrupt import find
+from predbn.shifts import find_corruption as find
 
 from .batch import Batch, Device, Order
-from .errors import DataError
 from .images import Images
 
 __all__ = ["CLEAN", "SEVERITIES", "Corrupted", "Shifted", "check_split"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from predbn.metrics.calibration import bin_of, equal_width_edges, sum_by_bin
-
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
+from predbn.metrics import bin_of, equal_width_edges, sum_by_bin
 
 __all__ = ["Confidence"]
 

@@ -8,12 +8,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from predbn.norm import Strategy, Train
-from predbn.norm.kinds import device_of, named_layers
-from predbn.norm.strategies import find
+from predbn.common import DiagnosticError
+from predbn.norm import Strategy, Train, device_of, named_layers
+from predbn.norm import find_strategy as find
 
 from .diagnosis import Diagnosis
-from .errors import DiagnosticError
 from .profile import BINS, profile, profiles
 
 __all__ = ["Batched", "diagnose"]

@@ -22,7 +22,8 @@ import math
 import torch
 from torch import Tensor
 
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
+
 from .gaussian import Gaussian
 from .histogram import Histogram
 

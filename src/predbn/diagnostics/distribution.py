@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
+
 from .gaussian import Gaussian
 from .histogram import Bins, Histogram
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
+
 from .gaussian import Gaussian
 
 __all__ = ["FLOOR", "kl", "log_ratio", "paper_divergence"]

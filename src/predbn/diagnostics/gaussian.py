@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
 
 __all__ = ["Gaussian"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .errors import DiagnosticError
+from predbn.common import DiagnosticError
 
 __all__ = ["Bins", "Histogram"]
 

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.norm import Population, Strategy, Train
-from predbn.norm.kinds import device_of
-from predbn.norm.select import Layers
-from predbn.norm.strategies import find
+from predbn.common import DiagnosticError
+from predbn.norm import Layers, Population, Strategy, Train, device_of
+from predbn.norm import find_strategy as find
 
 from .confidence import Confidence
 from .distribution import Distribution
-from .errors import DiagnosticError
 from .histogram import Bins
 from .watch import Pass, Watch
 

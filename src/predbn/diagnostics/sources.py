@@ -19,17 +19,15 @@ from typing import Literal
 import numpy as np
 import torch
 
-from predbn.data import Batch, Images, cifar10, sample
-from predbn.data.batch import Device, Order, send, steps_of
-from predbn.data.framing import frame, read_picture
-from predbn.data.npy import load_array
+from predbn.common import DiagnosticError, map_threads
+from predbn.data import Batch, Device, Images, Order, cifar10, load_array, read_picture, sample, steps_of
+from predbn.data import frame_picture as frame
+from predbn.data import send_to_device as send
 from predbn.models import Preprocessing
 from predbn.shifts import corrupt
-from predbn.shifts.corrupt import find
-from predbn.shifts.workers import map_threads
+from predbn.shifts import find_corruption as find
 
 from .diagnose import Batched
-from .errors import DiagnosticError
 
 __all__ = ["Pictures", "Shown", "open_data"]
 

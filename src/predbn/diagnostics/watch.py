@@ -20,13 +20,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from predbn.common import DiagnosticError
 from predbn.models import Classifier
-from predbn.norm import Observation, Statistics, Strategy, Train, adapted
-from predbn.norm.kinds import named_layers, no_batch_norm, unwrapped
-from predbn.norm.layer import Adaptation, Slot, fit, slot_of
-from predbn.norm.select import Layers, select
-
-from .errors import DiagnosticError
+from predbn.norm import (
+    Adaptation,
+    Layers,
+    Observation,
+    Slot,
+    Statistics,
+    Strategy,
+    Train,
+    adapted,
+    fit,
+    named_layers,
+    no_batch_norm,
+    slot_of,
+    unwrapped,
+)
+from predbn.norm import select_layers as select
 
 __all__ = ["Pass", "Watch"]
 

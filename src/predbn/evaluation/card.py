@@ -6,19 +6,14 @@ import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import torch
+from predbn.common import EvaluationError, commit, versions
 
-from .errors import EvaluationError
 from .plan import Plan
-from .provenance import commit
 from .units import Fit
 
-__all__ = ["check_same", "hardware_of", "joined", "make_card", "to_json", "versions"]
-
-_PACKAGES = ("predbn", "torch", "numpy", "scipy", "opencv-python-headless", "Pillow")
+__all__ = ["check_same", "joined", "make_card", "to_json"]
 
 
 def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any], fits: list[Fit]) -> dict[str, Any]:
@@ -97,22 +92,3 @@ def _plain(value: Any) -> Any:
 def _short(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:16]}…"
-
-
-def versions() -> dict[str, str]:
-    """The versions of all that has a say in the values."""
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware_of(device: str) -> dict[str, Any]:
-    """What this process computes on."""
-    known: dict[str, Any] = {"machine": platform.machine(), "system": platform.system()}
-    if torch.device(device).type == "cuda":
-        known["gpu"] = torch.cuda.get_device_name(device)
-    return {**known, "cpu": torch.backends.cpu.get_cpu_capability()}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from predbn.common import EvaluationError
 from predbn.metrics import bootstrap_difference
 
-from .errors import EvaluationError
 from .results import Results
 from .tables import KEYS
 

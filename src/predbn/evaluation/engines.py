@@ -11,7 +11,8 @@ from typing import Protocol
 
 import torch
 
-from .errors import EvaluationError
+from predbn.common import EvaluationError
+
 from .job import Job
 from .units import Unit, UnitResult
 

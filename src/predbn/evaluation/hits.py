@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.metrics.accuracy import ranks
+from predbn.metrics import ranks
 
 __all__ = ["Hits", "unpack"]
 

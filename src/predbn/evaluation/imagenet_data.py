@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from predbn.data import ClassMask, ImageNetC, ImageNetSet, Images, class_mask, imagenet, wnids
-from predbn.data.decoded import Report
-from predbn.data.imagenet import list_imagenet
+from predbn.common import EvaluationError
+from predbn.data import ClassMask, ImageNetC, ImageNetSet, Images, class_mask, imagenet, list_imagenet, wnids
+from predbn.data import DecodingProgress as Report
 from predbn.models import Preprocessing
-
-from .errors import EvaluationError
 
 __all__ = [
     "IMAGENET_SETS",

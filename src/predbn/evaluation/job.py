@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 
-from predbn.data import Images
-from predbn.data.criteo import Rows
-from predbn.data.decoded import Report
+from predbn.common import EvaluationError
+from predbn.data import DecodingProgress as Report
+from predbn.data import Images, Rows
 from predbn.models import AnyModel, Classifier, Preprocessing
 
-from .errors import EvaluationError
+from .model_cache import ROOM, Shelf, check_classes
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .settings import Setting
-from .shelf import ROOM, Shelf, check_classes
 from .source import AnyData, Source, open_images, open_source
 from .splits import resolve
 from .tabular import is_tabular, open_randomised, open_rows

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from predbn import methods
+from predbn.common import EvaluationError
 from predbn.models import Preprocessing, expand
 
-from .errors import EvaluationError
 from .imagenet_data import check_imagenet, is_imagenet
 from .precision import PRECISIONS, Precision
 from .settings import Setting

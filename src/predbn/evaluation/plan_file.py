@@ -11,9 +11,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from predbn.common import EvaluationError
 from predbn.models import Preprocessing
 
-from .errors import EvaluationError
 from .plan import Model, Plan
 
 __all__ = ["read_plan", "write_plan"]

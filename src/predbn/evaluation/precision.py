@@ -13,9 +13,8 @@ from typing import Literal, TypeVar
 import torch
 from torch import nn
 
-from predbn.models.kernels import accelerate_prediction
-
-from .errors import EvaluationError
+from predbn.common import EvaluationError
+from predbn.models import accelerate_prediction
 
 __all__ = ["PRECISIONS", "Precision", "casting", "check_precision", "numerics", "prepare"]
 

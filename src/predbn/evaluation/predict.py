@@ -9,11 +9,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from .cores import each_on_one_core
-from .errors import EvaluationError
-from .lane import Lane
+from predbn.common import EvaluationError, each_on_one_core
+
+from .model_cache import LaneKey, Shelf
+from .predictor import Lane
 from .rebatch import AnyBatch
-from .shelf import LaneKey, Shelf
 
 __all__ = ["Watch", "begin", "predict"]
 

@@ -12,11 +12,12 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .errors import EvaluationError
+from predbn.common import EvaluationError
+
 from .job import Job
-from .ray_cargo import stow
-from .ray_crew import Crew
 from .ray_nodes import Share
+from .ray_payload import stow
+from .ray_pool import Crew
 from .units import Unit, UnitResult
 
 __all__ = ["RayEngine"]

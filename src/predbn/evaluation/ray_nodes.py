@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .errors import EvaluationError
+from predbn.common import EvaluationError
 
 __all__ = ["Node", "Share"]
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .card import hardware_of, versions
+from predbn.common import hardware_of, versions
+
 from .engines import check_device
-from .ray_cargo import Cargo
+from .ray_payload import Cargo
 from .units import Unit, UnitResult
 from .worker import Worker
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from predbn.data import Batch
-from predbn.data.criteo import RowBatch
+from predbn.data import Batch, RowBatch
 
 __all__ = ["AnyBatch", "Rebatcher", "block_size"]
 

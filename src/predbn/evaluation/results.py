@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from .benchmark import mce_table
-from .errors import EvaluationError
+from predbn.common import EvaluationError
+
+from .mce import mce_table
 from .store import Store
 from .tables import KEYS, fits_table
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.data import Images
-from predbn.data.criteo import Rows
+from predbn.common import hardware_of
+from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
-from .card import check_same, hardware_of, joined, make_card, to_json
+from .card import check_same, joined, make_card, to_json
 from .engines import Engine, InProcess
 from .job import Job
 from .plan import Plan

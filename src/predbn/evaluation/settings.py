@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from predbn.common import EvaluationError
 from predbn.norm import Population, Strategy
-from predbn.norm.strategies import find
-
-from .errors import EvaluationError
+from predbn.norm import find_strategy as find
 
 __all__ = ["Setting"]
 

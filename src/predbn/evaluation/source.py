@@ -10,27 +10,27 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from predbn.common import Draws, EvaluationError
 from predbn.data import (
     Batch,
     Cifar10C,
     Corrupted,
     ImageNetC,
     Images,
+    Randomised,
+    Rows,
     Shifted,
     cifar10,
     from_folder,
     from_npy,
+    pick,
     sample,
+    sha256_of,
     wnids,
 )
-from predbn.data.batch import pick
-from predbn.data.criteo import Randomised, Rows
-from predbn.data.decoded import Report
-from predbn.data.images import sha256_of
+from predbn.data import DecodingProgress as Report
 from predbn.models import Preprocessing
-from predbn.shifts.random import Draws
 
-from .errors import EvaluationError
 from .imagenet_data import framing_of, is_imagenet, open_imagenet, open_published
 from .rebatch import AnyBatch
 from .splits import Split, mixed_kinds, positions

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.data.shifted import CLEAN, SEVERITIES
+from predbn.common import EvaluationError
+from predbn.data import CLEAN, SEVERITIES
+from predbn.shifts import find_corruption as find
 from predbn.shifts import names, orders
-from predbn.shifts.corrupt import find
 
-from .errors import EvaluationError
 from .tabular import PERCENTAGES, check_row_shift, is_tabular
 
 __all__ = [

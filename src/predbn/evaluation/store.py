@@ -24,9 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from predbn.shifts.files import finish, part_of
+from predbn.common import EvaluationError, finish, part_of
 
-from .errors import EvaluationError
 from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_of_rows, tidy
 from .units import Fit, UnitResult
 

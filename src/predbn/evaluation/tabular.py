@@ -5,11 +5,9 @@ Rows are randomised when they are asked for, as pictures are corrupted. Severiti
 
 from __future__ import annotations
 
-from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo
-from predbn.data.criteo.split import Part
-from predbn.data.shifted import CLEAN
-
-from .errors import EvaluationError
+from predbn.common import EvaluationError
+from predbn.data import CLEAN, PERCENTAGES, Randomised, Rows, criteo
+from predbn.data import CriteoPart as Part
 
 __all__ = ["PERCENTAGES", "check_row_shift", "is_tabular", "open_randomised", "open_rows"]
 

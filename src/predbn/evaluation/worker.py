@@ -11,23 +11,20 @@ import torch
 from torch import Tensor
 
 from predbn import methods
-from predbn.data import Images
-from predbn.data.batch import Order
-from predbn.data.criteo import Rows
+from predbn.common import EvaluationError, each_on_one_core
+from predbn.data import Images, Order, Rows
 from predbn.methods import Method, Temperature, tune_eps
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.shifts import orders
 
-from .ahead import Ahead
-from .cores import each_on_one_core
-from .errors import EvaluationError
 from .hits import Hits
+from .model_cache import LaneKey, Shelf
 from .plan import Plan, is_ensemble, needs_fit
 from .precision import Precision, casting, numerics
 from .predict import Watch, begin, predict
+from .prefetch import Ahead
 from .rebatch import AnyBatch, Rebatcher, block_size
 from .settings import Setting
-from .shelf import LaneKey, Shelf
 from .source import Source
 from .splits import Split
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult

@@ -3,10 +3,11 @@
 A method works on logits and knows nothing of batch norm, so each combines with every strategy.
 """
 
+from predbn.common import MethodError
+
 from .base import Logits, Method, find, kind, names
 from .ensemble import Ensemble
 from .eps import EpsChoice, EpsScores, tune_eps
-from .errors import MethodError
 from .predict import labelled_logits, member_logits, predicting
 from .temperature import Temperature, fit_temperature
 from .vanilla import Vanilla

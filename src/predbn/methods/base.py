@@ -10,9 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from predbn.norm.naming import class_by_name, find_by_name, written
-
-from .errors import MethodError
+from predbn.common import MethodError, class_by_name, find_by_name, written
 
 Logits: TypeAlias = Tensor | Sequence[Tensor]
 """[n, classes] of one model, or one such for each member of an ensemble."""

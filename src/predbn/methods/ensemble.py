@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from predbn.common import MethodError
+
 from .base import Logits, Method, widened
-from .errors import MethodError
 from .temperature import check_temperature
 
 

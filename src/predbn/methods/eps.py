@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from predbn.common import MethodError
 from predbn.metrics import Scores
 from predbn.norm import Strategy
 
 from .base import Method, find
-from .errors import MethodError
 from .predict import labelled_logits, predicting
 
 GRID = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)

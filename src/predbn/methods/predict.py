@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.norm import Population, Strategy, adapted
-from predbn.norm.kinds import device_of
-from predbn.norm.strategies import find
-
-from .errors import MethodError
+from predbn.common import MethodError
+from predbn.norm import Population, Strategy, adapted, device_of
+from predbn.norm import find_strategy as find
 
 
 def member_logits(models: Sequence[nn.Module], images: Tensor) -> list[Tensor]:

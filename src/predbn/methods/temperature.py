@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from predbn.common import MethodError
 from predbn.norm import Strategy
 
 from .base import Logits, Method, only
-from .errors import MethodError
 from .predict import labelled_logits, predicting
 
 _CONVERGED = 1e-6

@@ -8,12 +8,13 @@ shards do not add up exactly; its calibration error gives a confidence of exactl
 AUC keeps every score; and to import it takes longer than to import everything else here.
 """
 
+from predbn.common import MetricError
+
 from .accumulator import Accumulator
-from .accuracy import accuracy
+from .accuracy import accuracy, ranks
 from .auc import auc
 from .bootstrap import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
-from .calibration import Reliability, ece, reliability
-from .errors import MetricError
+from .calibration import Reliability, bin_of, ece, equal_width_edges, reliability, sum_by_bin
 from .histogram import ScoreHistogram
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
 from .proper import binary, brier, nll
@@ -29,6 +30,7 @@ __all__ = [
     "Scores",
     "accuracy",
     "auc",
+    "bin_of",
     "binary",
     "bootstrap_difference",
     "bootstrap_mean",
@@ -36,7 +38,10 @@ __all__ = [
     "brier",
     "corruption_errors",
     "ece",
+    "equal_width_edges",
     "mce",
     "nll",
+    "ranks",
     "reliability",
+    "sum_by_bin",
 ]

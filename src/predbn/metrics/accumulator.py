@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from predbn.common import MetricError
+
 from .checks import refuse
-from .errors import MetricError
 
 UNIT_BITS = 32
 """Contributions are whole numbers of 2^-UNIT_BITS."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from predbn.common import MetricError
+
 from .calibration import sum_by_bin
 from .checks import SCORE_MESSAGES, check_labels, check_not_empty, refuse
-from .errors import MetricError
 
 
 def auc(scores: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from .errors import MetricError
+from predbn.common import MetricError
 
 Values: TypeAlias = Sequence[float] | npt.NDArray[np.floating] | Tensor
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .errors import MetricError
+from predbn.common import MetricError
 
 ROW_SUM_TOLERANCE = 1e-2
 """How far from 1 a row of probabilities may sum: bfloat16 rounds each by at most 1 part in 256."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from predbn.common import MetricError
+
 from .accumulator import UNIT_BITS, Accumulator, units
 from .auc import area, pairs
 from .calibration import Reliability, bin_of, equal_width_edges, sum_by_bin
 from .checks import SCORE_MESSAGES, check_labels, check_positive, score_faults
-from .errors import MetricError
 
 
 class ScoreHistogram(Accumulator):

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from .errors import MetricError
+from predbn.common import MetricError
 
 ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
     {

@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from predbn.common import MetricError
+
 from .checks import check_not_empty, check_shapes, prepare, probability_messages, refuse
-from .errors import MetricError
 
 Reduction: TypeAlias = Literal["mean", "none"]
 

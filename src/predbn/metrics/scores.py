@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from predbn.common import MetricError
+
 from .accumulator import UNIT_BITS, Accumulator, units
 from .accuracy import ranks
 from .calibration import Reliability, bin_of, equal_width_edges, sum_by_bin
 from .checks import check_positive, check_shapes, probability_faults, probability_messages
-from .errors import MetricError
 
 _BY_BIN = ("examples", "right", "confidence")
 _SQUARE_BITS = 52

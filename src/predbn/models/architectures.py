@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from .errors import ModelError
+from predbn.common import ModelError
+
 from .normalisation import NORMALISATIONS
 from .preprocessing import CAFFE, IMAGENET, SIGNED, Preprocessing
 from .resnet import resnet20, resnet50

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.data.criteo.columns import CATEGORIES as _CATEGORIES
-from predbn.data.criteo.columns import MISSING_NUMBER
-from predbn.data.criteo.columns import NUMBERS as _NUMBERS
+from predbn.common import ModelError
+from predbn.data import CRITEO_CATEGORIES as _CATEGORIES
+from predbn.data import CRITEO_NUMBERS as _NUMBERS
+from predbn.data import MISSING_NUMBER
 
-from .errors import ModelError
 from .weights import load_into, read
 
 __all__ = ["ClickDescription", "ClickModel", "CriteoNetwork", "CriteoSizes", "RowPreprocessing", "load_criteo"]

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from .errors import ModelError
+from predbn.common import ModelError
+
 from .preprocessing import Preprocessing
 from .weights import load_into, read
 

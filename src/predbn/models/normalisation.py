@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from .errors import ModelError
+from predbn.common import ModelError
+
 from .layers import BiasedConv2d, ScalarAffine, StandardisedConv2d
 
 __all__ = ["NORMALISATIONS", "Normalisation", "find"]

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from .errors import ModelError
+from predbn.common import ModelError
+
 from .preprocessing import Preprocessing
 
 __all__ = ["from_timm", "timm_preprocessing"]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError
+from predbn.common import ModelError
 
 __all__ = ["CAFFE", "IMAGENET", "SIGNED", "Normalise", "Preprocessing"]
 

@@ -24,10 +24,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from predbn.common import ModelError
+
 from . import architectures, zoo
 from .classifier import Classifier, Description
 from .criteo import ClickModel, load_criteo
-from .errors import ModelError
 from .lite import from_lite
 from .outside import from_timm
 from .preprocessing import Preprocessing

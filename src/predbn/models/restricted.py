@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from predbn.common import ModelError
 from predbn.data import ClassMask
 
 from .classifier import Classifier
-from .errors import ModelError
 
 __all__ = ["Restricted", "restrict"]
 

@@ -15,9 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from predbn.shifts.files import finish, part_of
-
-from .errors import ModelError
+from predbn.common import ModelError, finish, part_of
 
 __all__ = ["compact", "load_into", "read", "write"]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .errors import ModelError
+from predbn.common import ModelError
+
 from .weights import read
 
 __all__ = ["ZOO", "card", "matching", "names", "weights"]

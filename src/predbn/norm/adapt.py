@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from predbn.common import AdaptationError
+
 from .calibration import Calibration
 from .collect import Progress, collect_population
-from .errors import AdaptationError
 from .kinds import check_model, named_layers
 from .layer import Adaptation, Slot, fit, slot_of
 from .select import Layers, select

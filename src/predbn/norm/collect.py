@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from predbn.common import AdaptationError
+
 from .calibration import CalibrationAccumulator
-from .errors import AdaptationError
 from .kinds import device_of
 from .layer import HOME, Adaptation
 from .observation import Observation

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
-from .errors import AdaptationError
+from predbn.common import AdaptationError
+
 from .kinds import Tail, is_batch_norm, named_layers, tail_of, unwrapped
 from .layer import HOME, Slot, fit, slot_of, source_statistics
 from .statistics import Statistics

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from .errors import AdaptationError
+from predbn.common import AdaptationError
 
 Tail = Callable[[nn.Module, Tensor], Tensor]
 

@@ -15,15 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from predbn.common import AdaptationError
+
 from . import kernels
 from .calibration import Calibration
-from .errors import AdaptationError
+from .cast_cache import Widened
 from .kinds import Tail, device_of, tail_of
 from .observation import Observation, undefined_variance
 from .statistics import Seen, Statistics
 from .strategies import Strategy
 from .stream import Stream
-from .widened import Widened
 
 HOME = "default"
 """The stream that is current outside of any `stream(…)` block."""

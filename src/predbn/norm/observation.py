@@ -8,10 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from predbn.common import AdaptationError
+
 from . import kernels
 from .calibration import Calibration
 from .distributed import pool_over_processes
-from .errors import AdaptationError
 from .statistics import Moments, Statistics
 from .stream import LayerState, Stream
 

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from torch import nn
 
-from .errors import AdaptationError
+from predbn.common import AdaptationError
+
 from .kinds import named_layers
 
 Layers: TypeAlias = str | Iterable[str] | Callable[[str, nn.Module], bool]

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from predbn.common import AdaptationError
+
 from .calibration import Calibration
-from .errors import AdaptationError
 from .kinds import device_of, named_layers
 from .layer import HOME, Adaptation, Slot, slot_of
 from .stream import Stream

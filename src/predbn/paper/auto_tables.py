@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from predbn.report.meanings import meaning
-from predbn.report.panels import Chart
-from predbn.report.save import save, store
+from predbn.common import NotMeasured, PaperError
+from predbn.report import Chart, meaning, save
+from predbn.report import write_file as store
 
 from .auto_plans import (
     ARMS,
@@ -32,7 +32,6 @@ from .auto_plans import (
     UNCALIBRATED,
     Arm,
 )
-from .errors import NotMeasured, PaperError
 from .experiments.auto import EXPERIMENT
 from .experiments.auto_figures import PANELS
 from .experiments.auto_series import (

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from predbn.common import NotMeasured
 from predbn.metrics import Interval
 
-from .errors import NotMeasured
 from .runs import Runs
 
 __all__ = ["Claim", "Finding", "Measurement", "Side", "Verdict", "examine"]

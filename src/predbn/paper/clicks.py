@@ -18,14 +18,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from predbn.data.criteo import Randomised, Rows, criteo, prepare_synthetic
+from predbn.common import NotMeasured, PaperError, finish, part_of
+from predbn.data import Randomised, Rows, criteo, prepare_synthetic
 from predbn.evaluation import Engine, Plan, Results, evaluate
-from predbn.evaluation.run import Progress
+from predbn.evaluation import UnitProgress as Progress
 from predbn.models import ClickModel, CriteoSizes, load_criteo
-from predbn.shifts.files import finish, part_of
-from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
+from predbn.training import CriteoRecipe, CriteoSets, produce_criteo
 
-from .errors import NotMeasured, PaperError
 from .resampling import MOST_ROWS, resample
 
 __all__ = ["LARGER_EPS", "LATER", "NETWORK", "REAL", "RESAMPLES", "SYNTHETIC", "UNSETTLED", "run_clicks"]

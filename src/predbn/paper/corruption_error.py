@@ -6,14 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from predbn.evaluation import Setting
-from predbn.evaluation.benchmark import RESAMPLES, mce_by_image
-from predbn.evaluation.hits import unpack
-from predbn.evaluation.splits import Split
+from predbn.common import NotMeasured
+from predbn.evaluation import BOOTSTRAP_RESAMPLES as RESAMPLES
+from predbn.evaluation import Setting, Split, mce_by_image
+from predbn.evaluation import unpack_hits as unpack
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_mean, corruption_errors
 
 from .claims import Measurement, Side
-from .errors import NotMeasured
 from .runs import Runs
 from .series import SHIFTED, Series
 

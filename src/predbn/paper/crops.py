@@ -11,7 +11,10 @@ from __future__ import annotations
 import torch
 
 from predbn.data import Images
-from predbn.training.augmentation import PADDING, crop, draw, pad
+from predbn.training import CROP_PADDING as PADDING
+from predbn.training import crop_images as crop
+from predbn.training import draw_crops as draw
+from predbn.training import pad_images as pad
 
 __all__ = ["BLACK", "CONTINUED", "CROPPED", "cropped"]
 

@@ -10,8 +10,8 @@ import os
 import re
 from pathlib import Path
 
-from predbn.report.panels import Panel, file_names
-from predbn.report.save import save, store
+from predbn.report import Panel, file_names, save
+from predbn.report import write_file as store
 
 from .claims import Finding, Verdict
 from .experiment import Experiment

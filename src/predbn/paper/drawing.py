@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from predbn.report.figures import box_chart
-from predbn.report.frames import readable
-from predbn.report.looks import GREY, HUES, Look
-from predbn.report.meanings import meaning
-from predbn.report.panels import Panel, Variant
+from predbn.report import GREY, HUES, Look, Panel, Variant, box_chart, meaning
+from predbn.report import readable_labels as readable
 
 from .runs import Runs
 from .series import EVERY, METRICS, Over, Series, Severities

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from predbn.report.panels import Panel
+from predbn.common import NotMeasured
+from predbn.report import Panel
 
 from .claims import Claim
-from .errors import NotMeasured
 from .runs import Runs
 
 __all__ = ["Experiment"]

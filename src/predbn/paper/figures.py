@@ -7,10 +7,9 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from predbn.report.card import card_html
-from predbn.report.panels import Panel, save_panels
-from predbn.report.save import store, suffix_of
-from predbn.report.shell import figure_html, render
+from predbn.report import Panel, card_html, figure_html, save_panels, suffix_of
+from predbn.report import render_page as render
+from predbn.report import write_file as store
 
 from .claims import Finding
 from .experiment import Experiment

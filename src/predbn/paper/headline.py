@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from predbn.report.meanings import meaning
+from predbn.report import meaning
 
-from .experiments.c1 import SERIES
+from .experiments.cifar10_methods import SERIES
 from .runs import Runs
 from .series import METRICS, SHIFTED, TOP
 

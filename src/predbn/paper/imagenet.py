@@ -17,14 +17,12 @@ from pathlib import Path
 
 import torch
 
+from predbn.common import NotMeasured
 from predbn.data import Images, imagenet
-from predbn.evaluation import Engine, Model, Plan, evaluate
-from predbn.evaluation.imagenet_data import framing_of
-from predbn.evaluation.run import Progress
-from predbn.evaluation.splits import positions
+from predbn.evaluation import Engine, Model, Plan, evaluate, framing_of
+from predbn.evaluation import UnitProgress as Progress
+from predbn.evaluation import stream_positions as positions
 from predbn.models import Classifier, load
-
-from .errors import NotMeasured
 
 __all__ = [
     "BATCH_SIZES",

@@ -24,19 +24,18 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from predbn.common import each_on_one_core, finish, hardware_of, part_of
 from predbn.data import Images
 from predbn.diagnostics import Gaussian, Profile, paper_divergence, profile, profiles, spectrum, unit, wasserstein
-from predbn.evaluation import Engine, InProcess, Job, Plan, Split
-from predbn.evaluation.card import check_same, hardware_of, joined, make_card, to_json
-from predbn.evaluation.cores import each_on_one_core
-from predbn.evaluation.plan_file import write_plan
-from predbn.evaluation.source import open_images
-from predbn.evaluation.splits import resolve
-from predbn.evaluation.store import Store
-from predbn.evaluation.tables import RELIABILITY, RESULTS
+from predbn.evaluation import RELIABILITY_SCHEMA as RELIABILITY
+from predbn.evaluation import RESULTS_SCHEMA as RESULTS
+from predbn.evaluation import Engine, InProcess, Job, Plan, Split, Store, make_card, open_images, write_plan
+from predbn.evaluation import card_json as to_json
+from predbn.evaluation import check_same_context as check_same
+from predbn.evaluation import join_contexts as joined
+from predbn.evaluation import resolve_splits as resolve
 from predbn.models import Classifier
-from predbn.norm.kinds import named_layers
-from predbn.shifts.files import finish, part_of
+from predbn.norm import named_layers
 
 __all__ = ["HISTOGRAMS", "SPECTRA", "TRAINING", "look_inside"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from predbn.metrics import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
-from predbn.report.meanings import meaning
+from predbn.report import meaning
 
 from .claims import Measurement, Side
 from .runs import Runs

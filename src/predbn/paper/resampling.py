@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from predbn.data.criteo import Randomised
+from predbn.data import Randomised
 from predbn.evaluation import Setting
 from predbn.models import ClickModel
 from predbn.norm import adapted

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from predbn.common import NotMeasured, PaperError, finish, part_of
 from predbn.data import DataError
-from predbn.evaluation import Engine, Plan, Results, evaluate
-from predbn.evaluation.source import open_images
+from predbn.evaluation import Engine, Plan, Results, evaluate, open_images
 from predbn.models import ModelError
-from predbn.shifts.files import finish, part_of
 
 from .clicks import run_clicks
 from .crops import CROPPED, cropped
-from .errors import NotMeasured, PaperError
 from .imagenet import IMAGENET, run_imagenet
 from .inside import look_inside
 from .networks import missing, open_variants

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from predbn.common import NotMeasured, PaperError
 from predbn.evaluation import Results
 
-from .errors import NotMeasured, PaperError
 from .networks import missing
 from .plans import PLANS
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pandas as pd
 
+from predbn.common import NotMeasured
 from predbn.evaluation import Model, Setting
 
-from .errors import NotMeasured
 from .networks import WITH_BATCH_NORM, missing
 from .runs import Runs
 

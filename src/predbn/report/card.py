@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from predbn.report.frames import readable
+from .frames import readable
 
 __all__ = ["card_html", "find"]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from predbn.diagnostics import Diagnosis
-from predbn.diagnostics.verdict import is_shifted
-from predbn.report.card import card_html
-from predbn.report.figures.channels import channels
-from predbn.report.figures.confidence import confidence
-from predbn.report.figures.depth import depth, depth_looks
-from predbn.report.figures.spectra import spectra
-from predbn.report.panels import Panel, Variant
-from predbn.report.save import store
-from predbn.report.shell import assemble, asset
-from predbn.report.sides import sides
-from predbn.report.tables import sortable
+from predbn.diagnostics import Diagnosis, is_shifted
+
+from .card import card_html
+from .figures.channels import channels
+from .figures.confidence import confidence
+from .figures.depth import depth, depth_looks
+from .figures.spectra import spectra
+from .panels import Panel, Variant
+from .save import store
+from .shell import assemble, asset
+from .sides import sides
+from .tables import sortable
 
 __all__ = ["write_diagnosis"]
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from predbn.report.errors import ReportError
-from predbn.shifts.registry import get
-from predbn.shifts.registry import names as corruption_names
+from predbn.common import ReportError
+from predbn.shifts import get_corruption as get
+from predbn.shifts import names as corruption_names
 
 __all__ = [
     "BASELINE",

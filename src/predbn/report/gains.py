@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from predbn.report.errors import ReportError
-from predbn.report.frames import BASELINE, KEYS, main_method, of_metric
-from predbn.report.meanings import meaning
+from predbn.common import ReportError
+
+from .frames import BASELINE, KEYS, main_method, of_metric
+from .meanings import meaning
 
 __all__ = ["gains"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from predbn.report.errors import ReportError
-from predbn.report.frames import (
+from predbn.common import ReportError
+
+from .frames import (
     BASELINE,
     CLEAN,
     averaged,
@@ -18,8 +19,8 @@ from predbn.report.frames import (
     strategies,
     with_series,
 )
-from predbn.report.gains import gains
-from predbn.report.meanings import Meaning, meaning, ordered
+from .gains import gains
+from .meanings import Meaning, meaning, ordered
 
 __all__ = ["headline"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from predbn.report.frames import BASELINE, series_of
+from .frames import BASELINE, series_of
 
 __all__ = ["Look", "looks"]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from predbn.report.card import card_html, find
-from predbn.report.frames import CLEAN, KEYS, checked, main_setting, settings
-from predbn.report.headline import headline
-from predbn.report.looks import looks
-from predbn.report.panels import panels
-from predbn.report.save import store
-from predbn.report.shell import assemble, asset
-from predbn.report.tables import by_severity, by_split, table_html
+from .card import card_html, find
+from .frames import CLEAN, KEYS, checked, main_setting, settings
+from .headline import headline
+from .looks import looks
+from .panels import panels
+from .save import store
+from .shell import assemble, asset
+from .tables import by_severity, by_split, table_html
 
 __all__ = ["write"]
 

@@ -9,20 +9,11 @@ from pathlib import Path
 import altair as alt
 import pandas as pd
 
-from predbn.report.figures import boxes, heatmap, reliability
-from predbn.report.frames import (
-    BASELINE,
-    CLEAN,
-    checked,
-    checked_reliability,
-    methods,
-    series_of,
-    settings,
-    strategies,
-)
-from predbn.report.looks import Look, looks
-from predbn.report.meanings import meaning, ordered
-from predbn.report.save import save, suffix_of
+from .figures import boxes, heatmap, reliability
+from .frames import BASELINE, CLEAN, checked, checked_reliability, methods, series_of, settings, strategies
+from .looks import Look, looks
+from .meanings import meaning, ordered
+from .save import save, suffix_of
 
 __all__ = ["Panel", "Variant", "file_names", "panels", "save_all", "save_panels"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from predbn.report.errors import ReportError
-from predbn.report.theme import LIGHT, Theme
-from predbn.shifts.files import finish, part_of
+from predbn.common import ReportError, finish, part_of
+
+from .theme import LIGHT, Theme
 
 __all__ = ["save", "specification", "store", "suffix_of"]
 

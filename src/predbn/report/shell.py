@@ -17,9 +17,9 @@ from typing import Any
 
 import vl_convert
 
-from predbn.report.panels import Panel
-from predbn.report.save import specification
-from predbn.report.theme import DARK, LIGHT, SANS, THEMES
+from .panels import Panel
+from .save import specification
+from .theme import DARK, LIGHT, SANS, THEMES
 
 __all__ = ["assemble", "asset", "figure_html", "render"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from predbn.diagnostics import Diagnosis, Profile
-from predbn.report.looks import GREY, HUES, Look
+
+from .looks import GREY, HUES, Look
 
 __all__ = ["look_of", "sides"]
 

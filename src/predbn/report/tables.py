@@ -7,8 +7,8 @@ from html import escape
 
 import pandas as pd
 
-from predbn.report.frames import CLEAN, averaged, families, of_metric, readable, series_of
-from predbn.report.meanings import meaning, ordered
+from .frames import CLEAN, averaged, families, of_metric, readable, series_of
+from .meanings import meaning, ordered
 
 __all__ = ["by_severity", "by_split", "sortable", "table_html"]
 

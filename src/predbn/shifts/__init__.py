@@ -4,11 +4,24 @@ scipy, OpenCV and Pillow do what they do exactly and fast (filters' reference be
 everything else is batched in torch and runs on either device.
 """
 
-from predbn.shifts import blur, digital, elastic, noise, orders, weather  # noqa: F401
-from predbn.shifts.corrupt import corrupt
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.mixture import mix
-from predbn.shifts.registry import names
-from predbn.shifts.tabular import randomise_features, randomise_tokens
+from predbn.common import ShiftError
 
-__all__ = ["ShiftError", "corrupt", "mix", "names", "orders", "randomise_features", "randomise_tokens"]
+from . import blur, digital, elastic, noise, orders, weather  # noqa: F401
+from .corrupt import corrupt
+from .corrupt import find as find_corruption
+from .mixture import mix
+from .registry import get as get_corruption
+from .registry import names
+from .tabular import randomise_features, randomise_tokens
+
+__all__ = [
+    "ShiftError",
+    "corrupt",
+    "find_corruption",
+    "get_corruption",
+    "mix",
+    "names",
+    "orders",
+    "randomise_features",
+    "randomise_tokens",
+]

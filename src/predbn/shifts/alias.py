@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.random import Draws
+from predbn.common import Draws
 
 __all__ = ["alias_table", "draw", "in_units"]
 

@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.shifts.defocus import defocus
-from predbn.shifts.glass import shuffled_pixels
-from predbn.shifts.motion import motion_blur_uint8
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import register
-from predbn.shifts.separable import add_sandwich, gaussian, zoom_operator
+from predbn.common import Draws
+
+from .defocus import defocus
+from .glass import shuffled_pixels
+from .motion import motion_blur_uint8
+from .registry import register
+from .separable import add_sandwich, gaussian, zoom_operator
 
 __all__ = ["defocus_blur", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 

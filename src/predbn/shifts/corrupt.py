@@ -11,12 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.grey import to_grey
-from predbn.shifts.layout import load_pixels, load_planes, store_pixels, store_planes
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import ConstantSet, Corruption, get, names
-from predbn.shifts.workers import map_threads
+from predbn.common import Draws, ShiftError, map_threads
+
+from .grey import to_grey
+from .layout import load_pixels, load_planes, store_pixels, store_planes
+from .registry import ConstantSet, Corruption, get, names
 
 __all__ = ["Batch", "Index", "check_index", "corrupt", "find"]
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from predbn.shifts.separable import SMALL_SIDE, Operator, mirrored_operator, sandwich
+from .separable import SMALL_SIDE, Operator, mirrored_operator, sandwich
 
 __all__ = ["defocus"]
 

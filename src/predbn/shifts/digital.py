@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.grey import to_grey
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import register
-from predbn.shifts.separable import SMALL_SIDE
-from predbn.shifts.workers import map_threads, threads_for
+from predbn.common import Draws, map_threads, threads_for
+
+from .grey import to_grey
+from .registry import register
+from .separable import SMALL_SIDE
 
 __all__ = ["brightness", "contrast", "jpeg_compression", "pixelate", "saturate"]
 

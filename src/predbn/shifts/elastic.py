@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import register
-from predbn.shifts.separable import Operator, sandwich
+from predbn.common import Draws
+
+from .registry import register
+from .separable import Operator, sandwich
 
 __all__ = ["elastic_transform"]
 

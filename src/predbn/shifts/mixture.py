@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.shifts.corrupt import Batch, Index, check_index, corrupt
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.random import Draws
+from predbn.common import Draws, ShiftError
+
+from .corrupt import Batch, Index, check_index, corrupt
 
 __all__ = ["mix"]
 

@@ -16,9 +16,10 @@ import scipy
 import torch
 from torch import Tensor
 
-from predbn.shifts.alias import alias_table, draw
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import register
+from predbn.common import Draws
+
+from .alias import alias_table, draw
+from .registry import register
 
 __all__ = ["gaussian_noise", "impulse_noise", "shot_noise", "speckle_noise"]
 

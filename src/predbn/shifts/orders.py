@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.random import Draws, subseed
+from predbn.common import Draws, ShiftError, subseed
 
 __all__ = ["by_class", "dirichlet", "domains", "shuffled"]
 

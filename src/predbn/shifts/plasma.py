@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from predbn.shifts.random import Draws
+from predbn.common import Draws
 
 __all__ = ["plasma"]
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.random import Draws
+from predbn.common import Draws, ShiftError
 
 __all__ = ["EXTRA", "STANDARD", "ConstantSet", "Corruption", "get", "names", "register"]
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.corrupt import Index, check_index
-from predbn.shifts.errors import ShiftError
-from predbn.shifts.random import Draws
+from predbn.common import Draws, ShiftError
+
+from .corrupt import Index, check_index
 
 __all__ = ["randomise_features", "randomise_tokens"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from predbn.shifts.workers import map_threads, threads_for
+from predbn.common import map_threads, threads_for
 
 __all__ = ["droplets"]
 

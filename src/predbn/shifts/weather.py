@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from predbn.shifts.motion import motion_blur_uint8
-from predbn.shifts.pictures import frost_crops
-from predbn.shifts.plasma import plasma
-from predbn.shifts.random import Draws
-from predbn.shifts.registry import register
-from predbn.shifts.separable import gaussian, sandwich, zoom_operator
-from predbn.shifts.water import droplets
+from predbn.common import Draws
+
+from .frost import frost_crops
+from .motion import motion_blur_uint8
+from .plasma import plasma
+from .registry import register
+from .separable import gaussian, sandwich, zoom_operator
+from .water import droplets
 
 __all__ = ["fog", "frost", "snow", "spatter"]
 

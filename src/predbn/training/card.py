@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 import predbn
+from predbn.common import commit
 from predbn.data import Images
-from predbn.evaluation.provenance import commit
 from predbn.metrics import Scores
-from predbn.models.classifier import Classifier
+from predbn.models import Classifier
 
 from .recipe import Recipe
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from predbn.shifts.files import finish, part_of
-
-from .errors import TrainingError
+from predbn.common import TrainingError, finish, part_of
 
 __all__ = ["checkpoint_of", "read", "refuse_another", "write"]
 

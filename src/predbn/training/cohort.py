@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
+from predbn.common import TrainingError
+
 from . import checkpoint
-from .errors import TrainingError
 from .log import Log
 from .recipe import Recipe
 from .trainee import Trainee, TrainingSet

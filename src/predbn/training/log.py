@@ -6,9 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from predbn.shifts.files import finish, part_of
-
-from .errors import TrainingError
+from predbn.common import TrainingError, finish, part_of
 
 __all__ = ["COLUMNS", "Log"]
 

@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 
+from predbn.common import TrainingError, finish, part_of
 from predbn.data import Images
-from predbn.models.classifier import Classifier, Description
-from predbn.models.preprocessing import SIGNED
-from predbn.models.resnet import resnet20
-from predbn.models.weights import load_into, read, write
-from predbn.shifts.files import finish, part_of
+from predbn.models import SIGNED_PREPROCESSING as SIGNED
+from predbn.models import Classifier, Description, load_into, resnet20
+from predbn.models import read_weights as read
+from predbn.models import write_weights as write
 
 from . import card
 from .checkpoint import checkpoint_of, refuse_another
 from .cohort import Epoch, Run, train_together
-from .errors import TrainingError
 from .recipe import Recipe
 from .trainee import Trainee, TrainingSet
 

@@ -6,9 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from predbn.models.normalisation import find
-
-from .errors import TrainingError
+from predbn.common import TrainingError
+from predbn.models import find_normalisation as find
 
 __all__ = ["DROPS", "Recipe"]
 

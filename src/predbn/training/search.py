@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from predbn.common import TrainingError
+
 from .cohort import Epoch, Run, train_together
-from .errors import TrainingError
 from .recipe import Recipe
 from .trainee import TrainingSet
 

@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from predbn.models.classifier import Classifier, Description
-from predbn.models.kernels import accelerate
-from predbn.models.preprocessing import SIGNED
-from predbn.models.resnet import resnet20
+from predbn.models import SIGNED_PREPROCESSING as SIGNED
+from predbn.models import Classifier, Description, accelerate, resnet20
 
 from .augmentation import crop, draw, pad
 from .recipe import Recipe

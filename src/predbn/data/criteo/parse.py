@@ -32,7 +32,7 @@ def parse(piece: Piece, source: Source, where: Mapping[str, str]) -> Parsed:
         del padded  # a view would keep the buffer from growing
         if table is not None:
             return Parsed(table, len(table), [])
-    from .careful import parse_any  # pyarrow is slow to import and seldom needed
+    from .careful import parse_any
 
     options = {"quoted": source.has_header, "where": where}
     return Parsed(*parse_any(piece.text, source.columns, source.delimiter, **options))  # type: ignore[arg-type]

@@ -25,7 +25,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError
+from predbn.common import DataError
+
 from .parse import Parsed, parse
 from .pieces import pieces
 from .shards import Shard, Shards, write_shard
@@ -45,7 +46,7 @@ _HEAD = 1 << 20
 _HOPELESS = 100
 _MOST_WORKERS = 16
 
-Progress = Callable[[int, int | None], None]
+Progress = Callable[[int, int | None], object]
 T = TypeVar("T")
 
 

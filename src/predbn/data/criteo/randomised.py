@@ -21,10 +21,10 @@ from copy import copy
 import torch
 from torch import Tensor
 
+from predbn.common import DataError
 from predbn.shifts import randomise_features, randomise_tokens
 
 from ..batch import Device, Order
-from ..errors import DataError
 from ..shifted import CLEAN
 from .columns import NUMBERS
 from .rows import RowBatch, Rows

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from predbn.common import DataError
+
 from ..batch import Device, Order, positions_of, steps_of
-from ..errors import DataError
 from .columns import CLASSES, WIDTH
 
 __all__ = ["RowBatch", "Rows"]

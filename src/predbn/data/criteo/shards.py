@@ -16,9 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.shifts.files import PART, finish, part_of, write_bytes
+from predbn.common import PART, DataError, finish, part_of, write_bytes
 
-from ..errors import DataError
 from .columns import WIDTH
 
 __all__ = ["Shard", "Shards", "write_shard"]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from ..errors import DataError
+from predbn.common import DataError
+
 from .columns import COLUMNS, LABEL, WIDTH
 
 __all__ = ["Block", "Rejected", "Source", "open_source"]

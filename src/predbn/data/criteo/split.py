@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 import torch
 
-from ..cache import cache_folder
-from ..errors import DataError
+from predbn.common import DataError, cache_folder
+
 from ..npy import load_array
 from .rows import Rows
 from .shards import SOURCE, TOTALS

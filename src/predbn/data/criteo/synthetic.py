@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.shifts.random import Draws
+from predbn.common import Draws
 
 from .columns import CATEGORIES, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH
 from .tokens import hash_words, hex_words

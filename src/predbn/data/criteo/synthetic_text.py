@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from predbn.shifts.files import finish, part_of
+from predbn.common import finish, part_of
 
 from .columns import CATEGORIES, COLUMNS, MISSING_NUMBER, NUMBERS
 from .synthetic import Synthetic, synthetic_rows

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..errors import AdaptationError
-from ..naming import find_by_name, written
+from predbn.common import AdaptationError, find_by_name, written
+
 from ..observation import Observation
 from ..statistics import Statistics
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..errors import AdaptationError
+from predbn.common import AdaptationError
+
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..errors import AdaptationError
+from predbn.common import AdaptationError
+
 from ..observation import Observation
 from ..statistics import Statistics, mix
 from .base import Strategy

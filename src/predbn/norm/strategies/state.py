@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import AdaptationError
+from predbn.common import AdaptationError
+
 from ..kernels import is_recorded
 from ..statistics import Statistics
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from predbn.evaluation.splits import Split
-from predbn.report.meanings import meaning
+from predbn.evaluation import Split
+from predbn.report import meaning
 
 from ..auto_plans import (
     ARMS,

@@ -7,14 +7,11 @@ from functools import partial
 
 import pandas as pd
 
-from predbn.report.figures import Places, box_chart, curves
-from predbn.report.frames import readable
-from predbn.report.looks import GREY, HUES, Look
-from predbn.report.meanings import meaning
-from predbn.report.panels import Panel, Variant
+from predbn.common import NotMeasured
+from predbn.report import GREY, HUES, Look, Panel, Places, Variant, box_chart, curves, meaning
+from predbn.report import readable_labels as readable
 
 from ..auto_plans import ARMS, AUTO, SKEWED, UNCALIBRATED, Arm
-from ..errors import NotMeasured
 from ..runs import Runs
 from ..series import EVERY, METRICS, SHIFTED, Series
 from .auto_series import against_the_better, by_split, named

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from predbn.common import NotMeasured
+
 from ..auto_plans import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, Arm
 from ..corruption_error import right_by_split
-from ..errors import NotMeasured
 from ..runs import Runs
 from ..series import EVERY, Series
 

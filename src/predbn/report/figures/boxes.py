@@ -11,11 +11,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from predbn.report.errors import ReportError
-from predbn.report.figures.parts import SEVERITY_LABEL, inline, series_scale
-from predbn.report.frames import averaged, checked, of_metric, readable
-from predbn.report.looks import Look, looks
-from predbn.report.meanings import Meaning, meaning
+from predbn.common import ReportError
+
+from ..frames import averaged, checked, of_metric, readable
+from ..looks import Look, looks
+from ..meanings import Meaning, meaning
+from .parts import SEVERITY_LABEL, inline, series_scale
 
 __all__ = ["SEVERITY", "Places", "box_chart", "boxes", "five_numbers"]
 

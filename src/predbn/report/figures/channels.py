@@ -8,10 +8,11 @@ import altair as alt
 import pandas as pd
 from torch import Tensor
 
+from predbn.common import ReportError
 from predbn.diagnostics import Diagnosis
-from predbn.report.errors import ReportError
-from predbn.report.figures.parts import inline, series_legend, series_scale
-from predbn.report.sides import sides
+
+from ..sides import sides
+from .parts import inline, series_legend, series_scale
 
 __all__ = ["channels"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
+from predbn.common import ReportError
 from predbn.diagnostics import Diagnosis
-from predbn.report.errors import ReportError
-from predbn.report.figures.parts import inline, series_legend, series_scale
-from predbn.report.sides import sides
+
+from ..sides import sides
+from .parts import inline, series_legend, series_scale
 
 __all__ = ["confidence"]
 

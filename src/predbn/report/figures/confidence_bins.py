@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from predbn.report.figures.parts import inline, series_legend, series_scale
-from predbn.report.looks import Look
+from ..looks import Look
+from .parts import inline, series_legend, series_scale
 
 __all__ = ["confidence_bins"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from predbn.diagnostics import Diagnosis
-from predbn.diagnostics.verdict import threshold
-from predbn.report.errors import ReportError
-from predbn.report.figures.parts import inline, series_legend, series_scale
-from predbn.report.looks import GREY, Look
-from predbn.report.sides import look_of
+from predbn.common import ReportError
+from predbn.diagnostics import Diagnosis, threshold
+
+from ..looks import GREY, Look
+from ..sides import look_of
+from .parts import inline, series_legend, series_scale
 
 __all__ = ["depth", "depth_looks"]
 

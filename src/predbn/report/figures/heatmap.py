@@ -7,10 +7,10 @@ import math
 import altair as alt
 import pandas as pd
 
-from predbn.report.figures.parts import inline
-from predbn.report.frames import BASELINE, CLEAN, checked, families, main_method, of_metric, readable
-from predbn.report.gains import gains
-from predbn.report.meanings import meaning
+from ..frames import BASELINE, CLEAN, checked, families, main_method, of_metric, readable
+from ..gains import gains
+from ..meanings import meaning
+from .parts import inline
 
 __all__ = ["heatmap"]
 

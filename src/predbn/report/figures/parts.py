@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from predbn.report.looks import Look
+from ..looks import Look
 
 __all__ = ["SEVERITY_LABEL", "inline", "series_legend", "series_scale"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from predbn.report.errors import ReportError
-from predbn.report.figures.parts import inline, series_scale
-from predbn.report.frames import checked_reliability, with_series
-from predbn.report.looks import looks
+from predbn.common import ReportError
+
+from ..frames import checked_reliability, with_series
+from ..looks import looks
+from .parts import inline, series_scale
 
 __all__ = ["pooled", "reliability"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from predbn.report.figures.parts import inline, series_scale
-from predbn.report.looks import Look
-from predbn.report.meanings import meaning
+from ..looks import Look
+from ..meanings import meaning
+from .parts import inline, series_scale
 
 __all__ = ["SEVERITIES", "scatter"]
 

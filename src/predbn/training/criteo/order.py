@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from predbn.shifts.random import subseed
+from predbn.common import subseed
 
 __all__ = ["epoch_batches"]
 

@@ -13,15 +13,12 @@ from typing import Any
 import torch
 
 import predbn
-from predbn.data.criteo import Rows
-from predbn.evaluation.provenance import commit
-from predbn.models import load_criteo
-from predbn.models.criteo import plain_sizes
-from predbn.models.weights import write
-from predbn.shifts.files import write_bytes
+from predbn.common import TrainingError, commit, write_bytes
+from predbn.data import Rows
+from predbn.models import load_criteo, plain_sizes
+from predbn.models import write_weights as write
 
 from .. import checkpoint
-from ..errors import TrainingError
 from ..log import Log
 from .recipe import CriteoRecipe
 from .trainee import CriteoTrainee, held_where_it_fits, score

@@ -6,10 +6,9 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from predbn.models import CriteoSizes
-from predbn.models.criteo import plain_sizes
+from predbn.common import TrainingError
+from predbn.models import CriteoSizes, plain_sizes
 
-from ..errors import TrainingError
 from ..recipe import DROPS
 
 __all__ = ["CriteoRecipe", "Precision"]

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from predbn.data.criteo import Rows
-from predbn.data.criteo.columns import WIDTH
+from predbn.common import TrainingError
+from predbn.data import CRITEO_WIDTH as WIDTH
+from predbn.data import Rows
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork
 
-from ..errors import TrainingError
 from .order import epoch_batches
 from .recipe import CriteoRecipe
 

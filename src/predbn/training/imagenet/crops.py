@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from predbn.data import DataError
-from predbn.data.framing import UNREADABLE, Pixels
+from predbn.data import UNREADABLE, DataError, Pixels
 
 __all__ = ["AREA", "RATIO", "Crop", "draw_crop", "read_crop"]
 

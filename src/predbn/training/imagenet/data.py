@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from predbn.data import DataError, Images, from_folder, wnids
-from predbn.data.decoded import Report
-from predbn.data.listing import Listing, class_folders, list_pictures
-from predbn.models.preprocessing import Preprocessing
-from predbn.training.errors import TrainingError
+from predbn.common import TrainingError
+from predbn.data import DataError, Images, Listing, class_folders, from_folder, list_pictures, wnids
+from predbn.data import DecodingProgress as Report
+from predbn.models import Preprocessing
 
 from .crops import read_crop
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from predbn.models.preprocessing import IMAGENET, Preprocessing
-from predbn.training.errors import TrainingError
+from predbn.common import TrainingError
+from predbn.models import IMAGENET_PREPROCESSING as IMAGENET
+from predbn.models import Preprocessing
 
 __all__ = ["DROPS", "ImageNetRecipe"]
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 
 import predbn
-from predbn.evaluation.provenance import commit
-from predbn.models.weights import load_into, read, write
-from predbn.shifts.files import write_bytes
-from predbn.training import checkpoint
-from predbn.training.errors import TrainingError
-from predbn.training.log import Log
+from predbn.common import TrainingError, commit, write_bytes
+from predbn.models import load_into
+from predbn.models import read_weights as read
+from predbn.models import write_weights as write
 
+from .. import checkpoint
+from ..log import Log
 from .data import TrainingData
 from .processes import Processes
 from .recipe import ImageNetRecipe

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from predbn.data import Images
-from predbn.models.preprocessing import Normalise
-from predbn.models.resnet import resnet50
+from predbn.models import Normalise, resnet50
 
 from .processes import Processes
 from .recipe import ImageNetRecipe

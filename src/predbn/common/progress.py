@@ -1,0 +1,56 @@
+"""The progress bar of all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Progress", "ProgressWithNote", "progress_bar"]
+
+Progress = Callable[[int, int], object]
+"""Called with how much is done and how much there is."""
+
+
+class ProgressWithNote(Protocol):
+    """Called with how much is done, how much there is (None if that is not known), and what was done last."""
+
+    def __call__(self, done: float, total: float | None, note: str = "", /) -> object: ...
+
+
+@contextmanager
+def progress_bar(console: Console, what: str, *, unit: str = "") -> Iterator[ProgressWithNote]:
+    """A bar with counts, the time gone, the time left and a note; it disappears when the block ends.
+
+    It appears at the first call, so that work which turns out to be done already shows nothing.
+    """
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.fields[what]}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.description}[/dim]"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=console.quiet) as bar:
+        task = bar.add_task("", total=None, visible=False, what=escape(what), counts="")
+
+        def report(done: float, total: float | None, note: str = "", /) -> None:
+            counts = f"{int(done):,}" if total is None else f"{int(done):,}/{int(total):,}"
+            bar.update(
+                task,
+                completed=done,
+                total=total,
+                description=escape(note),
+                counts=f"{counts} {unit}".rstrip(),
+                visible=True,
+            )
+
+        yield report

@@ -1,0 +1,7 @@
+"""Fixtures that the commands share with the folders whose work they do."""
+
+from ..data.conftest import cache, small
+from ..shifts.conftest import cifar, large
+from ..training.conftest import data, images, sets, small_network
+
+__all__ = ["cache", "cifar", "data", "images", "large", "sets", "small", "small_network"]

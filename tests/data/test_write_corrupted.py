@@ -1,0 +1,158 @@
+"""Written data sets are complete, the same however they were made, and survive being killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from predbn.data import write_corrupted as writing
+from predbn.data.write_corrupted import write_cifar10c, write_imagenetc
+from predbn.shifts import ShiftError, corrupt
+
+Images = npt.NDArray[np.uint8]
+TWO = ["fog", "shot_noise"]
+
+
+def folder(tmp_path: Path, large: Images) -> Path:
+    source = tmp_path / "clean"
+    for wnid, image, name in (
+        ("n01", large[0], "b.JPEG"),
+        ("n01", large[1], "a.jpeg"),
+        ("n02", large[2], "c.png"),
+    ):
+        (source / wnid).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(source / wnid / name)
+    return source
+
+
+def test_cifar10c_layout(tmp_path: Path, cifar: Images) -> None:
+    labels = np.arange(30) % 10
+    heard: list[tuple[int, int]] = []
+    write_cifar10c(cifar[:30], labels, tmp_path / "c", TWO, seed=4, report=lambda *x: heard.append(x))
+    fog = np.load(tmp_path / "c" / "fog.npy")
+    assert fog.shape == (150, 32, 32, 3)
+    assert fog.dtype == np.uint8
+    for severity in range(1, 6):
+        wanted = corrupt(cifar[:30], "fog", severity, seed=4, index=range(30))
+        assert np.array_equal(fog[(severity - 1) * 30 : severity * 30], wanted)
+    assert np.array_equal(np.load(tmp_path / "c" / "labels.npy"), np.tile(labels, 5))
+    assert heard == [(done, 10) for done in range(11)]
+    assert {p.name for p in (tmp_path / "c").iterdir()} == {
+        "fog.npy",
+        "shot_noise.npy",
+        "labels.npy",
+        "corrupt.json",
+    }
+
+
+def test_cifar10c_from_files_on_two_processes(tmp_path: Path, cifar: Images) -> None:
+    np.save(tmp_path / "images.npy", cifar[:20])
+    np.save(tmp_path / "labels.npy", np.zeros(20, np.int64))
+    write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "two", TWO, seed=0, processes=2)
+    write_cifar10c(cifar[:20], np.zeros(20, np.int64), tmp_path / "one", TWO, seed=0)
+    for name in TWO:
+        assert np.array_equal(np.load(tmp_path / "two" / f"{name}.npy"), np.load(tmp_path / "one" / f"{name}.npy"))
+
+
+def test_goes_on_where_it_was(tmp_path: Path, cifar: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels, out = np.zeros(10, np.int64), tmp_path / "c"
+    real, calls = writing._fill, []
+
+    def killed(path: str, name: str, *rest: object) -> str:
+        calls.append(name)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return real(path, name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(writing, "_fill", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_cifar10c(cifar[:10], labels, out, TWO, seed=0)
+    assert (out / "fog.npy").exists()
+    assert not (out / "shot_noise.npy").exists()
+    before = (out / "fog.npy").stat().st_mtime_ns
+    monkeypatch.setattr(writing, "_fill", real)
+    write_cifar10c(cifar[:10], labels, out, TWO, seed=0)
+    assert (out / "fog.npy").stat().st_mtime_ns == before
+    assert not list(out.glob("*.part"))
+    wanted = corrupt(cifar[:10], "shot_noise", 5, seed=0, index=range(10))
+    assert np.array_equal(np.load(out / "shot_noise.npy")[40:], wanted)
+
+
+def test_imagenetc_layout(tmp_path: Path, large: Images) -> None:
+    source, out = folder(tmp_path, large), tmp_path / "c"
+    write_imagenetc(source, out, ["contrast"], seed=0)
+    files = sorted(str(p.relative_to(out)) for p in out.rglob("*.JPEG"))
+    stems = ["n01/a", "n01/b", "n02/c"]
+    assert files == [f"contrast/{s}/{stem}.JPEG" for s in range(1, 6) for stem in stems]
+    with Image.open(out / "contrast" / "5" / "n02" / "c.JPEG") as picture:
+        assert picture.size == (224, 224)
+        assert picture.format == "JPEG"
+        done = np.asarray(picture).astype(int)
+    wanted = corrupt(large[2:3], "contrast", 5, seed=0, index=[2])[0]
+    assert np.abs(done - wanted).mean() < 3
+
+
+def test_imagenetc_makes_only_what_is_missing(tmp_path: Path, large: Images) -> None:
+    source, out = folder(tmp_path, large), tmp_path / "c"
+    write_imagenetc(source, out, ["gaussian_noise"], seed=0)
+    lost, kept = (out / "gaussian_noise" / "3" / "n01" / f"{stem}.JPEG" for stem in "ab")
+    content, before = lost.read_bytes(), kept.stat().st_mtime_ns
+    lost.unlink()
+    write_imagenetc(source, out, ["gaussian_noise"], seed=0)
+    assert lost.read_bytes() == content
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_pictures_are_scaled_and_cropped(tmp_path: Path) -> None:
+    source = tmp_path / "clean" / "n01"
+    source.mkdir(parents=True)
+    Image.new("L", (600, 300), 90).save(source / "wide.png")
+    write_imagenetc(tmp_path / "clean", tmp_path / "c", ["contrast"], seed=0)
+    with Image.open(tmp_path / "c" / "contrast" / "1" / "n01" / "wide.JPEG") as picture:
+        assert picture.size == (224, 224)
+        assert np.abs(np.asarray(picture).astype(int) - 90).max() <= 1
+
+
+def test_bad_input_writes_nothing(tmp_path: Path, cifar: Images, large: Images) -> None:
+    out, labels = tmp_path / "c", np.zeros(4, np.int64)
+    source = folder(tmp_path, large)
+    (tmp_path / "text.npy").write_text("not an array")
+    (tmp_path / "empty").mkdir()
+    bad = [
+        (lambda: write_cifar10c(cifar[:4] / 255, labels, out, TWO, seed=0), "must be uint8"),
+        (lambda: write_cifar10c(cifar[:4], labels[:3], out, TWO, seed=0), "4 images, but the labels"),
+        (lambda: write_cifar10c(cifar[:4], labels, out, ["frog"], seed=0), "did you mean 'fog'"),
+        (
+            lambda: write_cifar10c(cifar[:4], labels, out, TWO, seed=0, constants="x"),
+            "auto, cifar or imagenet",
+        ),
+        (lambda: write_cifar10c(cifar[:4], labels, out, TWO, seed=0, processes=0), "at least 1"),
+        (lambda: write_cifar10c(tmp_path / "text.npy", labels, out, TWO, seed=0), "cannot be read"),
+        (lambda: write_cifar10c(tmp_path / "none.npy", labels, out, TWO, seed=0), "cannot be read"),
+        (lambda: write_imagenetc(tmp_path / "none", out, TWO, seed=0), "not a directory"),
+        (lambda: write_imagenetc(tmp_path / "empty", out, TWO, seed=0), "no pictures"),
+        (lambda: write_imagenetc(source, out, ["fogg"], seed=0), "did you mean 'fog'"),
+    ]
+    for call, message in bad:
+        with pytest.raises(ShiftError, match=message):
+            call()
+        assert not out.exists()
+
+
+def test_does_not_mix_with_other_files(tmp_path: Path, cifar: Images) -> None:
+    labels, out = np.zeros(4, np.int64), tmp_path / "c"
+    write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
+    with pytest.raises(ShiftError, match="begun from other images, seed or constants"):
+        write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=1)
+    with pytest.raises(ShiftError, match="begun from other images, seed or constants"):
+        write_cifar10c(cifar[4:8], labels, out, ["contrast"], seed=0)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    with pytest.raises(ShiftError, match="not empty"):
+        write_cifar10c(cifar[:4], labels, tmp_path / "full", ["contrast"], seed=0)
+    with pytest.raises(ShiftError, match="is a file"):
+        write_cifar10c(cifar[:4], labels, tmp_path / "full" / "thesis.tex", ["contrast"], seed=0)
