@@ -1,7 +1,7 @@
-"""PyPI's torchvision beside a CPU torch.
+"""Make PyPI's torchvision, a CUDA build, importable with a CPU build of torch.
 
-It is a CUDA build: its import, and so timm's, stops at two operators that a CPU torch does not have.
-Declaring their schemas is enough, as nothing here calls them.
+Its import, and therefore timm's, fails because a CPU torch lacks two operators. Declaring their schemas is enough,
+since nothing here calls them.
 """
 
 from __future__ import annotations

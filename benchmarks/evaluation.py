@@ -1,23 +1,23 @@
 """Speed of an evaluation.
 
-On a CPU: what an evaluation costs beside its forward passes. Three ways of the same work take turns in one run, and the
-fastest round of each counts: the bare forward passes on corrupted images that are there already; the whole evaluation
-(metrics, bookkeeping, files) on the same images; and the whole evaluation that corrupts them itself. One network under
-two strategies, for the fewer forward passes there are, the more everything else weighs. Beside the clock stands the CPU
-time, which other work on the machine disturbs less.
+On a CPU: the overhead of an evaluation over its forward passes. Three variants alternate in one run, and the fastest
+round of each counts: the bare forward passes on images that are already corrupted; the whole evaluation (metrics,
+bookkeeping, files) on the same images; and the whole evaluation including the corruption. It uses one network and two
+strategies: the fewer forward passes there are, the more the overhead shows. CPU time is reported beside wall time,
+because other work on the machine disturbs it less.
 
 On a GPU: all 95 splits of CIFAR-10-C, 10,000 images each, corrupted on the fly, under train and batch, for ten networks
-and their ensemble, in prediction batches of 500; by the clock, everything counted but the imports and the data set.
+and their ensemble, in prediction batches of 500; wall time of everything except the imports and opening the data set.
 
 At 224 pixels, with --pixels 224: one split of ImageNet's size from a decoded cache, clean and under contrast, with
-ResNet-50 under train and batch in batches of 100, against the bare forward passes of the same two on batches that lie
-on the device already. Pixels and weights are random, which the time does not depend on.
+ResNet-50 under train and batch in batches of 100, compared with the bare forward passes of the same two on batches
+that are already on the device. Pixels and weights are random; the time does not depend on them.
 
     python benchmarks/evaluation.py                    # writes results/evaluation-cpu.json
     python benchmarks/evaluation.py --device cuda      # writes results/evaluation-cuda.json; see `predbn data cifar10`
     python benchmarks/evaluation.py --pixels 224 --device cuda          # writes results/evaluation-224-cuda.json
     python benchmarks/evaluation.py --pixels 224 --images 8 --batch 4   # a trial on a CPU
-    python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the documents
+    python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the README from results/
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMES = shifts.names("all")
 
 
 class Cached:
-    """Splits that were corrupted before."""
+    """Splits that are already corrupted."""
 
     def __init__(self, clean: Images, severity: int, only: tuple[str, ...]) -> None:
         source = Corrupted(clean)
@@ -69,14 +69,14 @@ class Cached:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock, and of all cores together."""
+    """Wall time, and CPU time of all cores together, in seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
 def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -> dict[str, Any]:
-    """The overhead over the bare forward passes, with corruptions cached and without."""
+    """The overhead over the bare forward passes, with cached corruptions and without."""
     clean = sample("test").take(images)
     plan = Plan(models="zoo:resnet20-cifar10/batch/0", shifts=only, severities=severity, orders="official")  # type: ignore[arg-type]
     cached = Cached(clean, severity, only)
@@ -105,7 +105,7 @@ def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -
             found = timed(way)
             if turn:
                 best[name] = min(best[name][0], found[0]), min(best[name][1], found[1])
-                print(f"{name:15s} {found[0]:7.2f} s, {found[1]:7.2f} s of all cores", flush=True)
+                print(f"{name:15s} {found[0]:7.2f} s, {found[1]:7.2f} s CPU time", flush=True)
     result: dict[str, Any] = {"images": images, "splits": len(only), "threads": torch.get_num_threads()}
     for name, (wall, cpu) in best.items():
         base = best["forward passes"]
@@ -134,7 +134,9 @@ def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
     seconds = time.perf_counter() - marks[0]
     accuracy = results.filter(metric="accuracy", method="ensemble").frame.groupby("strategy")["value"].mean()
     first, last = marks[2] - marks[0], (marks[-1] - marks[2]) / (len(marks) - 3)
-    print(f"{seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s a split; {accuracy.to_dict()}")
+    print(
+        f"{seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s per split; {accuracy.to_dict()}"
+    )
     return {
         "members": members,
         "precision": precision,
@@ -148,7 +150,7 @@ def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
 
 
 def at_224(device: str, images: int, batch: int, rounds: int, precision: str) -> dict[str, Any]:
-    """Images a second of a whole evaluation, and of its forward passes alone; the fastest round of each counts."""
+    """Images per second of a whole evaluation and of its forward passes alone; the fastest round of each counts."""
     if device == "cpu":
         precision = "fp32"
     plan = Plan(
@@ -203,7 +205,7 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
 
 
 def _cache(path: Path, images: int) -> Images:
-    """Random pictures in a mapped file, as the decoded cache holds them."""
+    """Random images in a memory-mapped file, as in the decoded cache."""
     random = np.random.default_rng(0)
     pixels = np.lib.format.open_memmap(path, "w+", np.uint8, (images, 3, 224, 224))
     for start in range(0, images, 100):
@@ -220,7 +222,7 @@ def _wait(device: str) -> None:
 
 
 def markdown() -> str:
-    """What is in results/, in sentences."""
+    """The results in sentences."""
     said = []
     path = ROOT / "results" / "evaluation-cpu.json"
     if path.exists():
@@ -228,8 +230,8 @@ def markdown() -> str:
         shares = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
         cached, fresh = (f"{share:.1f} %" if share > 0 else f"nothing measurable ({share:.1f} %)" for share in shares)
         said.append(
-            f"On {cpu['threads']} CPU cores everything beside the forward passes of one network under two strategies "
-            f"adds {cached} to their time with the corruptions cached, and {fresh} where they are made on the fly."
+            f"On {cpu['threads']} CPU cores, an evaluation of one network under two strategies adds {cached} to the time "
+            f"of its forward passes if the corruptions are cached, and {fresh} if they are made on the fly."
         )
     path = ROOT / "results" / "evaluation-cuda.json"
     if path.exists():
@@ -246,8 +248,8 @@ def markdown() -> str:
         said.append(
             f"At 224 pixels, ResNet-50 under train and batch evaluates a split of {gpu['images']:,} images from the "
             f"decoded cache at {clean:.0f} % of the speed of its bare forward passes "
-            f"({gpu['forward passes']['forward_passes_per_second']:,.0f} a second on one {gpu['card']['gpu']} in "
-            f"{gpu['precision']}), and at {contrast:.0f} % where it is corrupted on the fly."
+            f"({gpu['forward passes']['forward_passes_per_second']:,.0f} per second on one {gpu['card']['gpu']} in "
+            f"{gpu['precision']}), and at {contrast:.0f} % if it is corrupted on the fly."
         )
     return " ".join(said)
 
@@ -255,14 +257,14 @@ def markdown() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--pixels", type=int, default=32, choices=[32, 224], help="pictures of CIFAR-10 or ImageNet")
+    parser.add_argument("--pixels", type=int, default=32, choices=[32, 224], help="image size: CIFAR-10 or ImageNet")
     parser.add_argument(
-        "--images", type=int, help="images a split, on a CPU or at 224 pixels: 500 unless given, or 5,000"
+        "--images", type=int, help="images per split on a CPU (default 500) or at 224 pixels (default 5,000)"
     )
     parser.add_argument("--batch", type=int, default=100, help="images in a prediction batch, at 224 pixels")
-    parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more comes before them")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more warms up")
     parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
-    parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded; the cache unless given")
+    parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded (default: the cache)")
     parser.add_argument("--precision", default="fp16", help="on a GPU")
     parser.add_argument("--members", type=int, default=10, help="networks of the ensemble, on a GPU")
     parser.add_argument("--out", type=Path)

@@ -4,12 +4,11 @@
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager and compiled
     python benchmarks/inference.py --markdown     # measures nothing: the table of the README from results/
 
-Every round runs every variant once, in a new random order; the figure is the median over the rounds of
-(variant / plain in the same round), so that a machine that is busy for a while disturbs all alike; with
-one thread it is CPU time that is measured, with more, or on a GPU, time on the clock. Two rows are not
-ours: `train mode` sets the batch norm layers to `.train()`, `naive` is torch.var_mean and
-F.batch_norm as one would write it. Prints a table and writes results/inference-<device>.json, case by case
-with how each was measured; one that was not measured again stays as it was.
+Every round runs every variant once, in a new random order; the reported figure is the median over the rounds of
+(variant / plain in the same round), so that other load on the machine disturbs all variants alike. With one thread CPU
+time is measured, otherwise wall time. Two rows are for comparison: `train mode` sets the batch norm layers to
+`.train()`, `naive` is torch.var_mean and F.batch_norm. Prints a table and writes results/inference-<device>.json with a
+card for each case; cases that are not measured again are kept.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -
 
 @torch.inference_mode()
 def peak_memory(models: dict[str, nn.Module], x: Tensor) -> dict[str, float]:
-    """Peak GPU memory of a forward pass above what was held before it, in MiB."""
+    """Peak GPU memory of a forward pass beyond what was allocated before it, in MiB."""
     peaks = {}
     for name, model in models.items():
         torch.cuda.synchronize()
@@ -205,9 +204,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--eager", action="store_true", help="on a GPU, leave out the compiled models")
+    parser.add_argument("--eager", action="store_true", help="on a GPU, skip the compiled models")
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--markdown", action="store_true", help="print the table of what is in results/")
+    parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     options = parser.parse_args()
     if options.markdown:
         print(markdown())
@@ -231,7 +230,7 @@ def main() -> None:
             show(case, rows, {k: v[index] for k, v in targets.items() if index < len(v)})
             found["cards"][case], found["cases"][case] = card, rows
             out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\nwritten to {out}")
+    print(f"\nWrote {out}")
 
 
 if __name__ == "__main__":
