@@ -230,8 +230,8 @@ def markdown() -> str:
         shares = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
         cached, fresh = (f"{share:.1f} %" if share > 0 else f"nothing measurable ({share:.1f} %)" for share in shares)
         said.append(
-            f"On {cpu['threads']} CPU cores, an evaluation of one network under two strategies adds {cached} to the time "
-            f"of its forward passes if the corruptions are cached, and {fresh} if they are made on the fly."
+            f"On {cpu['threads']} CPU cores, an evaluation of one network under two strategies adds {cached} to the "
+            f"time of its forward passes if the corruptions are cached, and {fresh} if they are made on the fly."
         )
     path = ROOT / "results" / "evaluation-cuda.json"
     if path.exists():
