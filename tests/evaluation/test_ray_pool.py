@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -42,16 +43,17 @@ def _time_limit():
 
 
 @pytest.fixture(scope="module")
-def shared_cluster():
-    """Two nodes for all tests of this file. By default Ray gives workers the lowest priority, and then they hardly run
-    next to other tests."""
+def head():
+    """The head node of the cluster that the tests of this file share.
+
+    By default Ray gives workers a low priority (a niceness of 15): next to other busy processes they hardly run.
+    """
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    head = {**SMALL_NODE, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    options = {**SMALL_NODE, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+    cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
-        cluster.add_node(**SMALL_NODE)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:
@@ -60,8 +62,12 @@ def shared_cluster():
 
 
 @pytest.fixture
-def cluster(shared_cluster, _time_limit):
-    return shared_cluster
+def cluster(head, _time_limit):
+    """Two nodes. Starting nodes and workers is what takes time here: the test that loses a node comes last, and the
+    one that needs no worker of its own first, so that the next one takes over its process."""
+    if not head.worker_nodes:
+        head.add_node(**SMALL_NODE)
+    return head
 
 
 def tables(folder: Path) -> dict[str, bytes]:
@@ -74,6 +80,27 @@ def validation() -> Images:
     with torch.no_grad():
         predicted = MODELS["t/0"](images.images).argmax(1)
     return replace(images, labels=torch.where(torch.arange(100) % 3 == 0, images.labels, predicted))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory map in /proc")
+def test_data_stays_in_the_object_store_and_models_are_fetched_from_it_when_needed(cluster):
+    ray = importlib.import_module("ray")
+    job = Job(Plan(list(MODELS), shifts=("clean",)), data=DATA, models=MODELS)
+
+    def inspect(payload):
+        address = payload.data.images.data_ptr()
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        spans = {tuple(int(end, 16) for end in span.split("-")): rest for span, *rest in maps}
+        (mapping,) = [" ".join(rest) for (low, high), rest in spans.items() if low <= address < high]
+        kinds = [type(reference).__name__ for reference in payload.models.values()]
+        return mapping, kinds, payload.data.sums, payload.open("cpu").shelf.original("t/1").state_dict()
+
+    mapping, kinds, sums, state = ray.get(ray.remote(inspect).options(num_cpus=1).remote(stow(job)))
+    assert "plasma" in mapping
+    assert kinds == ["ObjectRef"] * 2
+    assert sums == DATA.sums
+    for name, tensor in MODELS["t/1"].state_dict().items():
+        assert torch.equal(state[name], tensor)
 
 
 def test_values_are_those_of_one_process(cluster, tmp_path):
@@ -99,63 +126,7 @@ def test_values_are_those_of_one_process(cluster, tmp_path):
     assert calls == [(done, calls[-1][1]) for done in range(calls[-1][1] + 1)]
     assert results.card["hardware"]["engine"] == "ray"
     assert "cpu" in results.card["hardware"]
-    import ray
-
-    assert ray.is_initialized()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory map in /proc")
-def test_data_stays_in_the_object_store_and_models_are_fetched_from_it_when_needed(cluster):
-    import ray
-
-    job = Job(Plan(list(MODELS), shifts=("clean",)), data=DATA, models=MODELS)
-
-    def inspect(payload):
-        address = payload.data.images.data_ptr()
-        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-        spans = {tuple(int(end, 16) for end in span.split("-")): rest for span, *rest in maps}
-        (mapping,) = [" ".join(rest) for (low, high), rest in spans.items() if low <= address < high]
-        kinds = [type(reference).__name__ for reference in payload.models.values()]
-        return mapping, kinds, payload.data.sums, payload.open("cpu").shelf.original("t/1").state_dict()
-
-    mapping, kinds, sums, state = ray.get(ray.remote(inspect).options(num_cpus=1).remote(stow(job)))
-    assert "plasma" in mapping
-    assert kinds == ["ObjectRef"] * 2
-    assert sums == DATA.sums
-    for name, tensor in MODELS["t/1"].state_dict().items():
-        assert torch.equal(state[name], tensor)
-
-
-def test_a_lost_node_and_a_lost_worker_do_not_change_the_results(cluster, tmp_path):
-    plan = Plan("blocked", shifts=("clean", "contrast", "fog", "brightness"), batch_sizes=(40,))
-    evaluate(plan, tmp_path / "one", data=DATA, models={"blocked": tiny.classifier()})
-    arrivals = tmp_path / "arrivals"
-    arrivals.mkdir()
-    opened = tmp_path / "opened"
-    head, other = cluster.head_node.node_id, next(iter(cluster.worker_nodes))
-    calls = []
-
-    def kill(done: int, total: int, _: str) -> None:
-        calls.append((done, total))
-        if done == 1:
-            cluster.remove_node(other, allow_graceful=False)
-        if done == 3:
-            (process,) = [path.name.partition("-")[2] for path in arrivals.glob(f"{head}-*")]
-            opened.touch()
-            os.kill(int(process), signal.SIGKILL)
-
-    three_units = 3 * 3  # of three batches each; every strategy has its own copy of the barrier
-    try:
-        with RayEngine(cluster.address) as engine:
-            models = {"blocked": behind(Barrier(arrivals, nodes=2, limit=three_units, opened=opened))}
-            evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models, progress=kill)
-    finally:
-        if not cluster.worker_nodes:
-            cluster.add_node(**SMALL_NODE)
-    assert tables(tmp_path / "ray") == tables(tmp_path / "one")
-    assert calls == [(done, 16) for done in range(17)]
-    assert len(list(arrivals.iterdir())) >= 3
-    assert len(list(arrivals.glob(f"{head}-*"))) == 2
+    assert importlib.import_module("ray").is_initialized()
 
 
 def test_a_unit_that_kills_its_workers_is_named(cluster, tmp_path):
@@ -192,6 +163,34 @@ def test_a_model_that_cannot_be_pickled_is_named(cluster, tmp_path):
     model.lock = threading.Lock()
     with RayEngine(cluster.address) as engine, pytest.raises(EvaluationError, match="t/0 cannot be sent"):
         evaluate(Plan("t/0", shifts=("clean",)), tmp_path, engine=engine, data=DATA, models={"t/0": model})
+
+
+def test_a_lost_node_and_a_lost_worker_do_not_change_the_results(cluster, tmp_path):
+    plan = Plan("blocked", shifts=("clean", "contrast", "fog", "brightness"), batch_sizes=(40,))
+    evaluate(plan, tmp_path / "one", data=DATA, models={"blocked": tiny.classifier()})
+    arrivals = tmp_path / "arrivals"
+    arrivals.mkdir()
+    opened = tmp_path / "opened"
+    head, other = cluster.head_node.node_id, next(iter(cluster.worker_nodes))
+    calls = []
+
+    def kill(done: int, total: int, _: str) -> None:
+        calls.append((done, total))
+        if done == 1:
+            cluster.remove_node(other, allow_graceful=False)
+        if done == 3:
+            (process,) = [path.name.partition("-")[2] for path in arrivals.glob(f"{head}-*")]
+            opened.touch()
+            os.kill(int(process), signal.SIGKILL)
+
+    three_units = 3 * 3  # of three batches each; every strategy has its own copy of the barrier
+    with RayEngine(cluster.address) as engine:
+        models = {"blocked": behind(Barrier(arrivals, nodes=2, limit=three_units, opened=opened))}
+        evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models, progress=kill)
+    assert tables(tmp_path / "ray") == tables(tmp_path / "one")
+    assert calls == [(done, 16) for done in range(17)]
+    assert len(list(arrivals.iterdir())) >= 3
+    assert len(list(arrivals.glob(f"{head}-*"))) == 2
 
 
 def test_workers_with_other_versions_are_refused():
