@@ -18,7 +18,8 @@ from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
 from predbn.evaluation.ray_payload import stow
-from predbn.evaluation.ray_pool import WorkerResources, check_versions
+from predbn.evaluation.ray_pool import WorkerResources
+from predbn.evaluation.ray_worker import check_versions
 
 from . import tiny
 from .ray_models import Barrier, KillsWorker, behind

@@ -1,11 +1,11 @@
-"""The worker processes of a run on a Ray cluster, and the queue of units that they work through.
+"""The worker processes of a run on a Ray cluster, and the queue of units that they compute.
 
-Every worker is a Ray actor that keeps the data and the models from unit to unit. Placement, transport and noticing
-that a process or a node has died are Ray's. What happens then is decided here, because Ray's own restarts and retries
-(`max_restarts`, `max_task_retries`) do not do it: a restarted actor waits until there is room for it while other
-workers could take its unit, no number of actors fits nodes of different sizes and nodes that join later, and Ray
-counts losses per actor, not per unit. So an actor is never restarted: its unit goes back to the front of the queue,
-and a new actor is started on any node with a free slot.
+Every worker is a Ray actor that keeps the data and the models from unit to unit. Ray places it, moves its data, and
+notices when its process or its node dies. What happens then is decided here, because Ray's own restarts and retries
+(`max_restarts`, `max_task_retries`) fit less well: a restarted actor may wait for a free node while its unit waits
+with it and other workers are idle; Ray counts restarts per actor, and we want to name the unit that kills its workers;
+and it adds no actors when nodes join. So an actor is not restarted: its units go back to the front of the queue, and a
+new actor starts wherever a node has a free slot.
 """
 
 from __future__ import annotations
@@ -17,16 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
+from predbn.common import EvaluationError
 
-from predbn.common import EvaluationError, hardware_of, versions
-
-from .engines import check_device
-from .ray_payload import Cargo
+from .ray_worker import RayWorker, WorkerInfo, check_versions
 from .units import Unit, UnitResult
-from .worker import Worker
 
 _POLL_SECONDS = 1.0
 """How long to wait for a result before looking again for nodes that have joined."""
@@ -71,47 +67,22 @@ class WorkerResources:
         return [{"num_cpus": cpus, "num_gpus": 0}] * (node_cpus // cpus)
 
 
-class WorkerInfo(NamedTuple):
-    """What a worker reports about itself when it is ready."""
-
-    hardware: dict[str, Any]
-    versions: dict[str, str]
-
-
-class RayWorker:
-    """The actor: one process that computes units.
-
-    The payload is opened by a call and not by the constructor, because Ray returns the exception of a call, but only
-    the text of an exception of the constructor.
-    """
-
-    def __init__(self, device: str, cpus: int) -> None:
-        torch.set_num_threads(max(1, cpus))
-        self._device = device
-        self._worker: Worker | None = None
-
-    def open(self, payload: Cargo) -> WorkerInfo:
-        """Get ready for units."""
-        check_device(self._device)
-        self._worker = payload.open(self._device)
-        return WorkerInfo(hardware_of(self._device), versions())
-
-    def run(self, unit: Unit) -> UnitResult:
-        """Compute a unit."""
-        assert self._worker is not None
-        return self._worker.do(unit)
-
-
 @dataclass(eq=False)
 class _Worker:
-    """An actor as the pool sees it: `call` is the pending call, and `unit` what it computes (None while it opens)."""
+    """An actor as the pool sees it, with its pending calls in the order in which it runs them.
+
+    A call computes a unit, except the first one, which opens the payload; then the worker is ready.
+    """
 
     node_id: str
     address: str
     actor: Any
-    call: Any
-    unit: Unit | None = None
+    calls: dict[Any, Unit | None]
     is_ready: bool = False
+
+    @property
+    def units(self) -> list[Unit]:
+        return [unit for unit in self.calls.values() if unit is not None]
 
 
 class _WorkerLost(Exception):
@@ -121,7 +92,8 @@ class _WorkerLost(Exception):
 class WorkerPool:
     """Workers that all hold the same payload, a reference into Ray's object store.
 
-    A unit may be lost `retries` times with its worker, and so often may workers in a row fail to start on a node.
+    The run gives up on a unit that was lost with its worker more than `retries` times, and starts no workers on a node
+    where more than `retries` starts in a row have failed.
     """
 
     def __init__(self, payload: Any, resources: WorkerResources, retries: int) -> None:
@@ -141,21 +113,20 @@ class WorkerPool:
         """Compute the units and yield every result once, in the order in which they finish."""
         queue, losses = deque(units), Counter[Unit]()
         try:
-            while queue or any(worker.unit is not None for worker in self._workers):
+            while queue or any(worker.units for worker in self._workers):
                 self._start_workers(len(queue))
                 self._assign(queue)
-                worker = self._wait()
+                worker, call = self._wait()
                 if worker is None:
                     continue
                 try:
-                    result = self._result(worker)
+                    result = self._result(worker, call)
                 except _WorkerLost as loss:
                     self._last_loss = str(loss)
                     self._kill(worker)
                     self._requeue(worker, queue, losses)
                     continue
                 if result is not None:
-                    self._assign(queue)  # before the caller writes the result, so that no worker waits for that
                     yield result
         except BaseException:
             self.close()
@@ -175,7 +146,7 @@ class WorkerPool:
                 node_slots = enumerate(self._resources.slots(node["Resources"]))
                 slots += [(number, node, options) for number, options in node_slots if number >= running]
         slots.sort(key=itemgetter(0))  # every node gets its first worker before any gets its second
-        idle = sum(worker.unit is None for worker in self._workers)
+        idle = sum(not worker.units for worker in self._workers)
         for _, node, options in slots[: max(0, queued - idle)]:
             self._workers.append(self._start(node, options))
         if not self._workers:
@@ -190,34 +161,41 @@ class WorkerPool:
         on_node = scheduling.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         actor_class = self._ray.remote(RayWorker).options(scheduling_strategy=on_node, max_restarts=0, **options)
         actor = actor_class.remote(self._resources.device, int(options["num_cpus"]))
-        return _Worker(node["NodeID"], node["NodeManagerAddress"], actor, actor.open.remote(self._payload))
+        return _Worker(node["NodeID"], node["NodeManagerAddress"], actor, {actor.open.remote(self._payload): None})
 
     def _assign(self, queue: deque[Unit]) -> None:
-        """Give every idle worker a unit. One that is still starting gets none: its node may be busy for hours."""
-        for worker in self._workers:
-            if queue and worker.is_ready and worker.unit is None:
-                worker.unit = queue.popleft()
-                worker.call = worker.actor.run.remote(worker.unit)
+        """Give every worker that is ready a unit, and a second one, so that it need not wait while a result is written.
 
-    def _wait(self) -> _Worker | None:
-        """A worker whose call has ended; None if there is none within a second, to look for new nodes again."""
-        by_call = {worker.call: worker for worker in self._workers if worker.call is not None}
+        A worker that is still starting gets none: its node may be busy for hours.
+        """
+        ready = [worker for worker in self._workers if worker.is_ready]
+        for depth in (1, 2):
+            if depth == 2 and len(queue) < len(ready):
+                break  # towards the end a second unit would wait here while another worker has nothing to do
+            for worker in ready:
+                if queue and len(worker.calls) < depth:
+                    unit = queue.popleft()
+                    worker.calls[worker.actor.run.remote(unit)] = unit
+
+    def _wait(self) -> tuple[_Worker, Any] | tuple[None, None]:
+        """A call that has ended, and its worker; none after a second, to look for new nodes again."""
+        by_call = {call: worker for worker in self._workers for call in worker.calls}
         ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_POLL_SECONDS)
         if ended:
-            return by_call[ended[0]]
+            return by_call[ended[0]], ended[0]
         if not self._hardware and time.monotonic() > self._warn_at:
             logging.getLogger(__name__).warning("waiting for a node of the cluster with %s free", self._resources)
             self._warn_at = float("inf")
-        return None
+        return None, None
 
-    def _result(self, worker: _Worker) -> UnitResult | None:
-        """The result of the call that has ended; None if the worker has only become ready.
+    def _result(self, worker: _Worker, call: Any) -> UnitResult | None:
+        """The result of a call that has ended; None if the worker has only become ready.
 
-        Only the call that the pool waits for is ever read, so a unit that was requeued cannot give two results.
+        The calls of a lost worker are never read again, so a unit that was requeued cannot give two results.
         """
         errors = self._ray.exceptions
         try:
-            answer: WorkerInfo | UnitResult = self._ray.get(worker.call)
+            answer: WorkerInfo | UnitResult = self._ray.get(call)
         except errors.RayTaskError as error:
             if isinstance(error.cause, ValueError):  # what one process would raise too, such as a PredbnError
                 raise error.cause from None
@@ -231,7 +209,7 @@ class WorkerPool:
             ) from None
         except errors.RayError as error:
             raise _WorkerLost(_reason(worker, error)) from None
-        worker.call = worker.unit = None
+        del worker.calls[call]
         if isinstance(answer, UnitResult):
             return answer
         check_versions(worker.address, answer.versions)
@@ -240,36 +218,24 @@ class WorkerPool:
         return None
 
     def _requeue(self, worker: _Worker, queue: deque[Unit], losses: Counter[Unit]) -> None:
-        """Put the unit of a lost worker back to the front of the queue, unless it was lost too often."""
+        """Put the units of a lost worker back to the front of the queue, and count the loss for the one it computed."""
         if not worker.is_ready:
             self._failed_starts[worker.node_id] += 1
             return
         self._failed_starts[worker.node_id] = 0
-        assert worker.unit is not None
-        queue.appendleft(worker.unit)
-        losses[worker.unit] += 1
-        if losses[worker.unit] > self._retries:
+        queue.extendleft(reversed(worker.units))
+        computed = worker.units[0]
+        losses[computed] += 1
+        if losses[computed] > self._retries:
             raise EvaluationError(
-                f"{worker.unit.label} was lost {losses[worker.unit]} times with its worker (last on "
-                f"{self._last_loss}): check whether that node runs out of memory, and run the same command again; "
-                "finished units are kept."
+                f"{computed.label} was lost {losses[computed]} times with its worker (last on {self._last_loss}): "
+                "check whether that node runs out of memory, and run the same command again; finished units are kept."
             )
 
     def _kill(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         if self._ray.is_initialized():
             self._ray.kill(worker.actor)
-
-
-def check_versions(address: str, worker_versions: Mapping[str, str]) -> None:
-    """Refuse a worker that may compute other values. Builds of one version for CPU and for CUDA count as the same."""
-    for package, version in versions().items():
-        worker_version = worker_versions.get(package, "none")
-        if version.partition("+")[0] != worker_version.partition("+")[0]:
-            raise EvaluationError(
-                f"{address} has {package} {worker_version}, but this machine has {version}: install the same versions "
-                "on every node, so that all of them compute the same values."
-            )
 
 
 def _reason(worker: _Worker, error: Exception) -> str:
