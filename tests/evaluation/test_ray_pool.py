@@ -17,6 +17,7 @@ from predbn.common import versions
 from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
+from predbn.evaluation.ray_engine import check_reachable
 from predbn.evaluation.ray_payload import stow
 from predbn.evaluation.ray_pool import WorkerResources
 from predbn.evaluation.ray_worker import check_versions
@@ -157,6 +158,10 @@ def test_a_cluster_without_room_for_a_worker_is_refused(cluster, tmp_path, optio
         pytest.raises(EvaluationError, match=f"no node with {needed}"),
     ):
         evaluate(plan, tmp_path, engine=engine, data=DATA, models=MODELS)
+
+
+def test_a_cluster_is_reachable_at_its_address(cluster):
+    check_reachable(cluster.address)
 
 
 def test_a_model_that_cannot_be_pickled_is_named(cluster, tmp_path):
