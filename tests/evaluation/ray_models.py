@@ -1,4 +1,4 @@
-"""Networks for a cluster that is made to fail."""
+"""Networks for clusters that are slow or fail on purpose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSE = "PREDBN_TESTS_PAUSE"
 
 
 class Slow(nn.Module):
-    """Takes as many seconds as the environment says."""
+    """Sleeps as many seconds as the environment variable says."""
 
     def forward(self, x: Tensor) -> Tensor:
         time.sleep(float(os.environ.get(PAUSE, "0")))
@@ -24,56 +24,56 @@ class Slow(nn.Module):
 
 
 def slow() -> Classifier:
-    """What `tests.evaluation.ray_models:slow` names."""
+    """The model `tests.evaluation.ray_models:slow`."""
     return behind(Slow())
 
 
-class Gate(nn.Module):
-    """Lets nothing through until processes on so many nodes stand before it; each leaves its node and process id.
+class Barrier(nn.Module):
+    """Blocks until processes on `nodes` nodes have arrived; every process leaves a file with its node and process id.
 
-    A process that came before there was the file `opened` gets through `most` times and then waits for its end.
+    A process that arrived before the file `opened` existed passes `limit` times and then blocks until it is killed.
     """
 
-    def __init__(self, folder: Path, nodes: int, most: int, opened: Path) -> None:
+    def __init__(self, arrivals: Path, nodes: int, limit: int, opened: Path) -> None:
         super().__init__()
-        self.folder, self.nodes, self.most, self.opened = folder, nodes, most, opened
+        self.arrivals, self.nodes, self.limit, self.opened = arrivals, nodes, limit, opened
         self.left: int | None = None
 
-    def shut(self) -> bool:
-        nodes = {name.partition("-")[0] for name in os.listdir(self.folder)}
+    def is_blocked(self) -> bool:
+        nodes = {name.partition("-")[0] for name in os.listdir(self.arrivals)}
         return len(nodes) < self.nodes or self.left == 0
 
     def forward(self, x: Tensor) -> Tensor:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        (self.folder / f"{node}-{os.getpid()}").touch()
+        (self.arrivals / f"{node}-{os.getpid()}").touch()
         if self.left is None:
-            self.left = -1 if self.opened.exists() else self.most
-        give_up = time.monotonic() + 100
-        while self.shut():
-            if time.monotonic() > give_up:
-                raise TimeoutError("the gate did not open")
+            self.left = -1 if self.opened.exists() else self.limit
+        deadline = time.monotonic() + 100
+        while self.is_blocked():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the barrier did not open")
             time.sleep(0.02)
         self.left -= 1
         return x
 
 
-class Fatal(nn.Module):
-    """Takes the process with it, unless it is the one that has to survive."""
+class KillsWorker(nn.Module):
+    """Ends every process that runs it, except the one that made it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.spared = os.getpid()
+        self.made_by = os.getpid()
 
     def forward(self, x: Tensor) -> Tensor:
-        if os.getpid() != self.spared:
+        if os.getpid() != self.made_by:
             os._exit(1)
         return x
 
 
-def behind(door: nn.Module, seed: int = 0) -> Classifier:
-    """The tiny classifier with something before its first layer."""
-    made = tiny.classifier(seed)
-    made.normalise = nn.Sequential(door, made.normalise)
-    return made
+def behind(first: nn.Module, seed: int = 0) -> Classifier:
+    """The tiny classifier with a module in front of its first layer."""
+    classifier = tiny.classifier(seed)
+    classifier.normalise = nn.Sequential(first, classifier.normalise)
+    return classifier

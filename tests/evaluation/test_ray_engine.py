@@ -1,4 +1,4 @@
-"""Connecting to Ray: what is told when it cannot be done, and a whole run from the command line."""
+"""Connecting to Ray: the errors when it fails, and a whole run from the command line."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ RUN = ("evaluate", "--model", "zoo:resnet20-cifar10/batch/0", "--images", "100",
 
 
 def unused_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
         return port
 
 
 def failure(monkeypatch, capsys, *arguments: str) -> str:
-    """What `predbn evaluate --engine ray` prints when it fails, which is one sentence and exit code 1."""
+    """The error of `predbn evaluate --engine ray`, which must be one line, with exit code 1."""
     monkeypatch.setattr(sys, "argv", ["predbn", *RUN, "--engine", "ray", *arguments])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 1
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    return told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    return message
 
 
-def test_without_ray_one_is_told_how_to_get_it(monkeypatch, capsys, tmp_path):
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "error: Ray is not installed: run `pip install predbn[ray]`" in failure(
         monkeypatch, capsys, "--out", str(tmp_path / "run")
@@ -55,49 +55,55 @@ def test_the_package_does_not_need_ray():
 def test_an_address_where_nobody_listens(monkeypatch, capsys):
     pytest.importorskip("ray")
     address = f"127.0.0.1:{unused_port()}"
-    told = failure(monkeypatch, capsys, "--address", address)
-    assert f"no Ray cluster answers at {address} (Connection refused): start one with `ray start --head`" in told
+    message = failure(monkeypatch, capsys, "--address", address)
+    assert f"no Ray cluster answers at {address} (Connection refused): start one with `ray start --head`" in message
 
 
-@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_an_address_where_something_else_listens(greeting):
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
+def test_an_address_where_something_else_listens(reply, monkeypatch):
+    """A server that closes the connection, one that speaks HTTP, and one that never answers."""
     pytest.importorskip("ray")
+    monkeypatch.setattr("predbn.evaluation.ray_engine._CONNECT_SECONDS", 0.5 if reply is None else 5)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
 
-        def answer() -> None:
-            line, _ = server.accept()
-            line.recv(1024)
-            line.sendall(greeting)
-            line.close()
+        def serve() -> None:
+            while True:
+                connection, _ = server.accept()
+                connection.recv(1024)
+                if reply is not None:
+                    connection.sendall(reply)
+                    connection.close()
 
-        threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(EvaluationError, match="something else does"):
+        threading.Thread(target=serve, daemon=True).start()
+        start = time.monotonic()
+        with pytest.raises(EvaluationError, match=r"^no Ray cluster answers at .* \(something else does\): start one"):
             RayEngine(f"127.0.0.1:{server.getsockname()[1]}")
+        assert time.monotonic() - start < 4
 
 
-@pytest.mark.parametrize("address", ["somewhere", "ray://head:10001", "head:", ":6379", ""])
-def test_what_is_no_address(address, monkeypatch):
+@pytest.mark.parametrize("address", ["somewhere", "ray://head:10001", "head:", ":6379", "head:70000", ""])
+def test_malformed_addresses_are_refused(address):
     pytest.importorskip("ray")
-    with pytest.raises(EvaluationError, match="is no address of a Ray cluster: write auto, local or host:port"):
+    with pytest.raises(EvaluationError, match="is not the address of a Ray cluster: write auto, local or host:port"):
         RayEngine(address)
 
 
 def test_auto_follows_the_environment(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "nowhere")
-    with pytest.raises(EvaluationError, match="'nowhere' is no address"):
+    with pytest.raises(EvaluationError, match="'nowhere' is not the address"):
         RayEngine()
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "tpu"])
-def test_which_gpu_is_for_ray_to_choose(device):
-    with pytest.raises(EvaluationError, match="none of cpu, cuda and auto"):
+def test_a_certain_gpu_cannot_be_chosen(device):
+    with pytest.raises(EvaluationError, match="not one of cpu, cuda and auto"):
         RayEngine(device=device)
 
 
-def test_a_local_cluster_can_be_interrupted_goes_with_the_command_and_is_continued(tmp_path):
+def test_a_run_on_a_local_cluster_can_be_interrupted_and_continued(tmp_path):
     pytest.importorskip("ray")
     out = tmp_path / "run"
     options = ["--model", "tests.evaluation.ray_models:slow", "--images", "60", "--batch-size", "60", "--shift", "fog"]
@@ -108,25 +114,25 @@ def test_a_local_cluster_can_be_interrupted_goes_with_the_command_and_is_continu
         env={**os.environ, "PYTHONPATH": paths, PAUSE: "0.5"},
         start_new_session=True,
     )
-    give_up = time.monotonic() + 150
+    deadline = time.monotonic() + 150
     try:
         while not list(out.glob("parts/*.parquet")):
             assert process.poll() is None
-            assert time.monotonic() < give_up
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=60) != 0
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    assert _gone(process.pid)
+    assert _has_ended(process.pid)
     plan, first = read_plan(out / "plan.toml"), len(Results.load(out).frame)
     whole = evaluate(plan, tmp_path / "whole").frame
     assert evaluate(plan, out).frame.equals(whole)
     assert 0 < first < len(whole)
 
 
-def _gone(group: int) -> bool:
+def _has_ended(group: int) -> bool:
     """Whether every process of the group ends soon."""
     for _ in range(300):
         try:

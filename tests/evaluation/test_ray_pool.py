@@ -1,10 +1,12 @@
-"""A real Ray cluster of two nodes on this machine, whose workers and nodes are lost while it computes."""
+"""Workers on a real Ray cluster of two nodes on this machine; some workers and nodes are killed while they compute."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,57 +17,92 @@ from predbn.common import versions
 from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
-from predbn.evaluation.ray_nodes import Node
+from predbn.evaluation.ray_engine import check_reachable
 from predbn.evaluation.ray_payload import stow
-from predbn.evaluation.ray_pool import _check_versions
-from predbn.evaluation.ray_worker import Greeting
+from predbn.evaluation.ray_pool import WorkerResources
+from predbn.evaluation.ray_worker import check_versions
 
 from . import tiny
-from .ray_models import Fatal, Gate, behind
-
-ray = pytest.importorskip("ray")
+from .ray_models import Barrier, KillsWorker, behind
 
 DATA = sample("test").take(120)
 MODELS = {f"t/{k}": tiny.classifier(k) for k in range(2)}
-SMALL = {"object_store_memory": 100 << 20, "num_cpus": 1}
+SMALL_NODE = {"object_store_memory": 100 << 20, "num_cpus": 1}
 
 
-@pytest.fixture(autouse=True)
-def _never_hangs():
+@pytest.fixture
+def _time_limit():
+    """A lost worker that is not noticed must fail the test and not hang it."""
+
     def stop(*_: object) -> None:
         raise TimeoutError("the test took too long")
 
-    before = signal.signal(signal.SIGALRM, stop)
+    previous = signal.signal(signal.SIGALRM, stop)
     signal.alarm(180)
     yield
     signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGALRM, previous)
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def head():
+    """The head node of the cluster that the tests of this file share.
+
+    By default Ray gives workers a low priority (a niceness of 15): next to other busy processes they hardly run.
+    """
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    options = {**SMALL_NODE, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
+    cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
-        made.add_node(**SMALL)
-        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-        yield made
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
     finally:
         ray.shutdown()
-        made.shutdown()
+        cluster.shutdown()
 
 
-def tables(folder):
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.parquet"))}
+@pytest.fixture
+def cluster(head, _time_limit):
+    """Two nodes. Starting nodes and workers is what takes time here: the test that loses a node comes last, and the
+    one that needs no worker of its own first, so that the next one takes over its process."""
+    if not head.worker_nodes:
+        head.add_node(**SMALL_NODE)
+    return head
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
 
 
 def validation() -> Images:
-    """Images of which the network of t/0 is right about two in three, so that there is a best temperature."""
+    """Images of which t/0 classifies about two in three correctly, so that there is a best temperature."""
     images = sample("validation").take(100)
     with torch.no_grad():
         predicted = MODELS["t/0"](images.images).argmax(1)
     return replace(images, labels=torch.where(torch.arange(100) % 3 == 0, images.labels, predicted))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory map in /proc")
+def test_data_stays_in_the_object_store_and_models_are_fetched_from_it_when_needed(cluster):
+    ray = importlib.import_module("ray")
+    job = Job(Plan(list(MODELS), shifts=("clean",)), data=DATA, models=MODELS)
+
+    def inspect(payload):
+        address = payload.data.images.data_ptr()
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        spans = {tuple(int(end, 16) for end in span.split("-")): rest for span, *rest in maps}
+        (mapping,) = [" ".join(rest) for (low, high), rest in spans.items() if low <= address < high]
+        kinds = [type(reference).__name__ for reference in payload.models.values()]
+        return mapping, kinds, payload.data.sums, payload.open("cpu").shelf.original("t/1").state_dict()
+
+    mapping, kinds, sums, state = ray.get(ray.remote(inspect).options(num_cpus=1).remote(stow(job)))
+    assert "plasma" in mapping
+    assert kinds == ["ObjectRef"] * 2
+    assert sums == DATA.sums
+    for name, tensor in MODELS["t/1"].state_dict().items():
+        assert torch.equal(state[name], tensor)
 
 
 def test_values_are_those_of_one_process(cluster, tmp_path):
@@ -79,109 +116,123 @@ def test_values_are_those_of_one_process(cluster, tmp_path):
         orders=("dirichlet:0.5",),
         seeds=(0, 1),
     )
-    given = {"data": DATA, "validation": validation(), "models": MODELS}
-    evaluate(plan, tmp_path / "one", **given)
-    told = []
+    inputs = {"data": DATA, "validation": validation(), "models": MODELS}
+    evaluate(plan, tmp_path / "one", **inputs)
+    calls = []
     with RayEngine(cluster.address) as engine:
         assert engine.device == "cpu"
         results = evaluate(
-            plan, tmp_path / "ray", engine=engine, **given, progress=lambda done, total, _: told.append((done, total))
+            plan, tmp_path / "ray", engine=engine, **inputs, progress=lambda done, total, _: calls.append((done, total))
         )
     assert tables(tmp_path / "ray") == tables(tmp_path / "one")
-    assert told == [(done, told[-1][1]) for done in range(told[-1][1] + 1)]
+    assert calls == [(done, calls[-1][1]) for done in range(calls[-1][1] + 1)]
     assert results.card["hardware"]["engine"] == "ray"
     assert "cpu" in results.card["hardware"]
-    assert ray.is_initialized()
+    assert importlib.import_module("ray").is_initialized()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at where memory lies in /proc")
-def test_data_lies_in_the_object_store_and_models_come_from_it_when_they_are_needed(cluster):
-    job = Job(Plan(list(MODELS), shifts=("clean",)), data=DATA, models=MODELS)
-
-    def look(cargo):
-        first = cargo.data.images.data_ptr()
-        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-        spans = {tuple(int(end, 16) for end in span.split("-")): rest for span, *rest in maps}
-        (place,) = [" ".join(rest) for (low, high), rest in spans.items() if low <= first < high]
-        kinds = [type(reference).__name__ for reference in cargo.models.values()]
-        return place, kinds, cargo.data.sums, cargo.open("cpu").shelf.original("t/1").state_dict()
-
-    place, kinds, sums, state = ray.get(ray.remote(look).options(num_cpus=1).remote(stow(job)))
-    assert "plasma" in place
-    assert kinds == ["ObjectRef"] * 2
-    assert sums == DATA.sums
-    for name, tensor in MODELS["t/1"].state_dict().items():
-        assert torch.equal(state[name], tensor)
-
-
-def test_a_node_and_a_worker_that_are_lost_leave_no_trace(cluster, tmp_path):
-    plan = Plan("gated", shifts=("clean", "contrast", "fog", "brightness"), batch_sizes=(40,))
-    evaluate(plan, tmp_path / "one", data=DATA, models={"gated": tiny.classifier()})
-    seen = tmp_path / "seen"
-    seen.mkdir()
-    opened = tmp_path / "opened"
-    head, other = cluster.head_node.node_id, next(iter(cluster.worker_nodes))
-    told = []
-
-    def strike(done: int, total: int, _: str) -> None:
-        told.append((done, total))
-        if done == 1:
-            cluster.remove_node(other, allow_graceful=False)
-        if done == 3:
-            (process,) = [path.name.partition("-")[2] for path in seen.glob(f"{head}-*")]
-            opened.touch()
-            os.kill(int(process), signal.SIGKILL)
-
-    three_units = 3 * 3  # of three batches each; every strategy has a copy of the gate
-    try:
-        with RayEngine(cluster.address) as engine:
-            models = {"gated": behind(Gate(seen, nodes=2, most=three_units, opened=opened))}
-            evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models, progress=strike)
-    finally:
-        if not cluster.worker_nodes:
-            cluster.add_node(**SMALL)
-    assert tables(tmp_path / "ray") == tables(tmp_path / "one")
-    assert told == [(done, 16) for done in range(17)]
-    assert len(list(seen.iterdir())) >= 3
-    assert len(list(seen.glob(f"{head}-*"))) == 2
-
-
-def test_a_unit_that_takes_its_workers_with_it_is_named(cluster, tmp_path):
+def test_a_unit_that_kills_its_workers_is_named(cluster, tmp_path):
     plan = Plan("fatal", shifts=("contrast",), severities=(4,), batch_sizes=(40,))
     with RayEngine(cluster.address, retries=1) as engine, pytest.raises(EvaluationError) as raised:
-        evaluate(plan, tmp_path, engine=engine, data=DATA, models={"fatal": behind(Fatal())})
+        evaluate(plan, tmp_path, engine=engine, data=DATA, models={"fatal": behind(KillsWorker())})
     assert "contrast at severity 4 was lost 2 times with its worker" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_what_a_unit_cannot_compute_is_told_as_in_one_process(cluster, tmp_path):
+def test_the_error_of_a_unit_is_the_same_as_in_one_process(cluster, tmp_path):
     plan, models = Plan("broken", shifts=("clean",), batch_sizes=(40,)), {"broken": tiny.broken()}
-    with pytest.raises(EvaluationError) as here:
+    with pytest.raises(EvaluationError) as in_process:
         evaluate(plan, tmp_path / "one", data=DATA, models=models)
-    with RayEngine(cluster.address) as engine, pytest.raises(EvaluationError) as there:
+    with RayEngine(cluster.address) as engine, pytest.raises(EvaluationError) as in_worker:
         evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models)
-    assert str(there.value) == str(here.value)
+    assert str(in_worker.value) == str(in_process.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "needed"), [({"device": "cuda"}, "1 GPU"), ({"cpus_per_worker": 64, "device": "cpu"}, "64 CPU")]
+    ("options", "needed"), [({"device": "cuda"}, "1 GPU"), ({"cpus_per_worker": 64, "device": "cpu"}, "64 CPU")]
 )
-def test_a_cluster_without_room_for_a_worker_is_refused(cluster, tmp_path, given, needed):
+def test_a_cluster_without_room_for_a_worker_is_refused(cluster, tmp_path, options, needed):
     plan = Plan("t/0", shifts=("clean",))
-    with RayEngine(cluster.address, **given) as engine, pytest.raises(EvaluationError, match=f"no node with {needed}"):
+    with (
+        RayEngine(cluster.address, **options) as engine,
+        pytest.raises(EvaluationError, match=f"no node with {needed}"),
+    ):
         evaluate(plan, tmp_path, engine=engine, data=DATA, models=MODELS)
 
 
-def test_a_model_that_cannot_travel_is_named(cluster, tmp_path):
+def test_a_cluster_is_reachable_at_its_address(cluster):
+    check_reachable(cluster.address)
+
+
+def test_a_model_that_cannot_be_pickled_is_named(cluster, tmp_path):
     model = tiny.classifier()
-    model.lock = __import__("threading").Lock()
+    model.lock = threading.Lock()
     with RayEngine(cluster.address) as engine, pytest.raises(EvaluationError, match="t/0 cannot be sent"):
         evaluate(Plan("t/0", shifts=("clean",)), tmp_path, engine=engine, data=DATA, models={"t/0": model})
 
 
+def test_a_lost_node_and_a_lost_worker_do_not_change_the_results(cluster, tmp_path):
+    plan = Plan("blocked", shifts=("clean", "contrast", "fog", "brightness"), batch_sizes=(40,))
+    evaluate(plan, tmp_path / "one", data=DATA, models={"blocked": tiny.classifier()})
+    arrivals = tmp_path / "arrivals"
+    arrivals.mkdir()
+    opened = tmp_path / "opened"
+    head, other = cluster.head_node.node_id, next(iter(cluster.worker_nodes))
+    calls = []
+
+    def kill(done: int, total: int, _: str) -> None:
+        calls.append((done, total))
+        if done == 1:
+            cluster.remove_node(other, allow_graceful=False)
+        if done == 3:
+            (process,) = [path.name.partition("-")[2] for path in arrivals.glob(f"{head}-*")]
+            opened.touch()
+            os.kill(int(process), signal.SIGKILL)
+
+    three_units = 3 * 3  # of three batches each; every strategy has its own copy of the barrier
+    with RayEngine(cluster.address) as engine:
+        models = {"blocked": behind(Barrier(arrivals, nodes=2, limit=three_units, opened=opened))}
+        evaluate(plan, tmp_path / "ray", engine=engine, data=DATA, models=models, progress=kill)
+    assert tables(tmp_path / "ray") == tables(tmp_path / "one")
+    assert calls == [(done, 16) for done in range(17)]
+    assert len(list(arrivals.iterdir())) >= 3
+    assert len(list(arrivals.glob(f"{head}-*"))) == 2
+
+
 def test_workers_with_other_versions_are_refused():
-    node, here = Node("a", "10.0.0.7", {}), versions()
-    build = here["torch"].partition("+")[0] + "+cu126"
-    _check_versions(node, Greeting({}, {**here, "torch": build}))
+    cuda_build = versions()["torch"].partition("+")[0] + "+cu126"
+    check_versions("10.0.0.7", {**versions(), "torch": cuda_build})
     with pytest.raises(EvaluationError, match=r"10\.0\.0\.7 has numpy 1\.0, but this machine has"):
-        _check_versions(node, Greeting({}, {**here, "numpy": "1.0"}))
+        check_versions("10.0.0.7", {**versions(), "numpy": "1.0"})
+
+
+@pytest.mark.parametrize(
+    ("resources", "node", "count", "cpus", "gpus"),
+    [
+        (WorkerResources("cpu"), {"CPU": 8.0}, 1, 8, 0),
+        (WorkerResources("cpu"), {"CPU": 8.0, "GPU": 2.0}, 1, 8, 0),
+        (WorkerResources("cpu", cpus=3), {"CPU": 8.0}, 2, 3, 0),
+        (WorkerResources("cpu", cpus=9), {"CPU": 8.0}, 0, None, None),
+        (WorkerResources("cpu"), {"memory": 1e9}, 0, None, None),
+        (WorkerResources("cuda"), {"CPU": 16.0, "GPU": 4.0}, 4, 4, 1),
+        (WorkerResources("cuda"), {"CPU": 16.0}, 0, None, None),
+        (WorkerResources("cuda"), {"GPU": 1.0}, 1, 0, 1),
+        (WorkerResources("cuda", gpus=0.5), {"CPU": 3.0, "GPU": 1.0}, 2, 1, 0.5),
+        (WorkerResources("cuda", cpus=8), {"CPU": 16.0, "GPU": 4.0}, 2, 8, 1),
+        (WorkerResources("cuda", gpus=2), {"CPU": 16.0, "GPU": 5.0}, 2, 8, 2),
+    ],
+)
+def test_a_node_gets_as_many_workers_as_it_has_room_for(resources, node, count, cpus, gpus):
+    assert resources.slots(node) == [{"num_cpus": cpus, "num_gpus": gpus}] * count
+
+
+@pytest.mark.parametrize("wrong", [{"cpus": 0}, {"gpus": 0}, {"gpus": 1.5}, {"gpus": -1}])
+def test_impossible_resources_are_refused(wrong):
+    with pytest.raises(EvaluationError, match=r"_per_worker is"):
+        WorkerResources("cuda", **wrong)
+
+
+def test_resources_are_printed_as_what_a_node_must_have():
+    resources = [WorkerResources("cpu"), WorkerResources("cpu", 4), WorkerResources("cuda")]
+    resources.append(WorkerResources("cuda", cpus=2, gpus=0.5))
+    assert list(map(str, resources)) == ["1 CPU", "4 CPU", "1 GPU", "0.5 GPU and 2 CPU"]

@@ -1,7 +1,7 @@
-"""The engine for more than one machine: the plan's units on a Ray cluster.
+"""The engine for several machines: the units of a plan on a Ray cluster.
 
-Ray, because starting processes on many machines, a store of objects that each of them fetches once, and knowing when
-one is gone are what it does. This is the one place that connects to it, and nothing else here needs it installed.
+Ray starts processes on other machines, ships every object to a node once, and notices when a process or a node dies.
+This module connects to the cluster; `ray_pool` runs the workers. Ray is imported only when an engine is made.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ from typing import Any
 from predbn.common import EvaluationError
 
 from .job import Job
-from .ray_nodes import Share
 from .ray_payload import stow
-from .ray_pool import Crew
+from .ray_pool import WorkerPool, WorkerResources
 from .units import Unit, UnitResult
 
-__all__ = ["RayEngine"]
-
 _ADDRESS = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>\d{1,5})")
-_ANSWERS_WITHIN = 5.0
-_LOCAL = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-"""For a cluster of our own: it tells nobody about itself, and its workers have the priority that this process has."""
+_CONNECT_SECONDS = 5.0
+_LOCAL_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""For a cluster that is started here: no usage statistics are sent, and workers have the priority of this process."""
+_ADVICE = "start one with `ray start --head`, give another --address, or use --address local for this machine alone."
 
 
 class RayEngine:
-    """Units on the nodes of a Ray cluster, in any number; values are those of `InProcess` on the same device.
+    """Computes units on the nodes of a Ray cluster; values are those of `InProcess` on the same device.
 
     address          "auto" (the cluster that this machine is a node of, or $RAY_ADDRESS), "host:port", or "local"
-                     for a cluster of this machine alone that is started here and stopped with the engine. A process
-                     that is connected to Ray already stays connected as it is.
-    device           "cpu", "cuda", or "auto": cuda where a node has GPUs
-    cpus_per_worker  cores for a worker; a whole node unless given, or with GPUs an equal part of one
-    gpus_per_worker  GPUs for a worker, on the device cuda; 0.5 makes two workers share one
-    retries          how often a unit may be lost with its worker before the run gives up
+                     to start a cluster on this machine alone and to stop it with the engine. If this process is
+                     already connected to a cluster, that connection is used and kept.
+    device           "cpu", "cuda", or "auto" (cuda if a node has GPUs)
+    cpus_per_worker  cores of a worker; by default a whole node, or with GPUs an equal share of one
+    gpus_per_worker  GPUs of a worker, for the device cuda; with 0.5, two workers share one
+    retries          how many times a unit may be lost with its worker before the run gives up
 
-    Every node needs predbn, in the version of this machine, and whatever models of your own are made of: install them
-    there, or connect with a `runtime_env` of your choice first. Images and models travel; the published CIFAR-10-C
-    and ImageNet-C are read by every node at the same path. Use it in a `with` block, or call `close`.
+    Every node needs the same version of predbn as this machine, and the code of your own models: install them there,
+    or call `ray.init` with a suitable `runtime_env` first. Images and models are sent to the nodes; the published
+    CIFAR-10-C and ImageNet-C are not, and every node reads them from the same path. Use the engine in a `with` block,
+    or call `close`.
     """
 
     def __init__(
@@ -54,37 +53,37 @@ class RayEngine:
         retries: int = 3,
     ) -> None:
         if device not in ("cpu", "cuda", "auto"):
-            raise EvaluationError(f"device {device!r} is none of cpu, cuda and auto: Ray chooses which GPU.")
-        Share("cpu", cpus_per_worker, gpus_per_worker)
-        self._ray = _installed()
-        self._is_mine = _connect(self._ray, address)
-        self.device = device
+            raise EvaluationError(f"device {device!r} is not one of cpu, cuda and auto: Ray chooses which GPU.")
+        WorkerResources("cpu", cpus_per_worker, gpus_per_worker)  # refuses wrong values before it connects
+        self._ray = _import_ray()
+        self._disconnect_on_close = _connect(self._ray, address)
         if device == "auto":
-            self.device = "cuda" if self._ray.cluster_resources().get("GPU") else "cpu"
-        self._share, self._retries = Share(self.device, cpus_per_worker, gpus_per_worker), retries
+            device = "cuda" if self._ray.cluster_resources().get("GPU") else "cpu"
+        self.device = device
+        self._resources, self._retries = WorkerResources(device, cpus_per_worker, gpus_per_worker), retries
         self._job: Job | None = None
-        self._crew: Crew | None = None
+        self._pool: WorkerPool | None = None
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
-        """The results as they come. Workers stay for further units of the same job."""
+        """Yield results as they finish. The workers are kept for further units of the same job."""
         if not units:
             return iter(())
-        if self._crew is None or self._job is not job:
-            self._dismiss()
-            self._job, self._crew = job, Crew(stow(job), self._share, self._retries)
-        return self._crew.do(units)
+        if self._pool is None or self._job is not job:
+            self._close_pool()
+            self._job, self._pool = job, WorkerPool(stow(job), self._resources, self._retries)
+        return self._pool.run(units)
 
     def hardware(self) -> dict[str, Any]:
-        """The kinds of machines that the workers were on."""
-        kinds = self._crew.hardware() if self._crew is not None else []
+        """The kinds of machines that the workers have run on, for the run card."""
+        kinds = self._pool.hardware() if self._pool is not None else []
         return {"engine": "ray", **(kinds[0] if len(kinds) == 1 else {"kinds": kinds})}
 
     def close(self) -> None:
-        """Let the workers go, and leave the cluster if the engine had joined it."""
-        self._dismiss()
-        if self._is_mine:
+        """Stop the workers, and disconnect from the cluster if this engine connected to it."""
+        self._close_pool()
+        if self._disconnect_on_close:
             self._ray.shutdown()
-            self._is_mine = False
+            self._disconnect_on_close = False
 
     def __enter__(self) -> RayEngine:
         return self
@@ -92,13 +91,13 @@ class RayEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _dismiss(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
-        self._job = self._crew = None
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+        self._job = self._pool = None
 
 
-def _installed() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
@@ -109,51 +108,50 @@ def _installed() -> Any:
 
 
 def _connect(ray: Any, address: str) -> bool:
-    """Join the cluster; False if this process was in one."""
+    """Connect this process to the cluster; False if it is connected already."""
     if ray.is_initialized():
         return False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
-        for name, value in _LOCAL.items():
+        for name, value in _LOCAL_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        quiet["include_dashboard"] = False
+        options["include_dashboard"] = False
     else:
-        _knock(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
+        check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise EvaluationError(f"{_nobody(address)} ({reason}): {_ADVICE}") from None
+        raise _no_cluster(address, str(error).strip().splitlines()[0].rstrip(".")) from None
     return True
 
 
-def _knock(address: str) -> None:
-    """Refuse an address where no such server listens: Ray itself takes minutes to find out."""
+def check_reachable(address: str) -> None:
+    """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes."""
     if address in ("auto", "local"):
         return
-    parts = _ADDRESS.fullmatch(address)
-    if parts is None:
-        raise EvaluationError(f"{address!r} is no address of a Ray cluster: write auto, local or host:port.")
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise EvaluationError(f"{address!r} is not the address of a Ray cluster: write auto, local or host:port.")
     try:
-        with socket.create_connection((parts["host"].strip("[]"), int(parts["port"])), _ANSWERS_WITHIN) as line:
-            reason = "something else does" if not _speaks_http2(line) else ""
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-    if reason:
-        raise EvaluationError(f"{_nobody(address)} ({reason}): {_ADVICE}")
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise _no_cluster(address, error.strerror or str(error)) from None
+    if os.environ.get("RAY_USE_TLS", "0") == "0" and not _is_healthy(address):
+        raise _no_cluster(address, "something else does")
 
 
-def _speaks_http2(line: socket.socket) -> bool:
-    """Whether the other side greets as gRPC does: to the preface of HTTP/2 and empty settings, with its settings."""
-    if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return True
-    settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-    line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
-    return line.recv(len(settings))[3:4] == settings[3:4]
+def _is_healthy(address: str) -> bool:
+    """Whether a Ray head node answers the standard health check of gRPC; one that wants a token answers too."""
+    import grpc
+
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=_CONNECT_SECONDS)
+        except grpc.RpcError as error:
+            return error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+    return True
 
 
-def _nobody(address: str) -> str:
-    return "no Ray cluster was found" if address == "auto" else f"no Ray cluster answers at {address}"
-
-
-_ADVICE = "start one with `ray start --head`, give another --address, or use --address local for this machine alone."
+def _no_cluster(address: str, reason: str) -> EvaluationError:
+    where = "was found" if address == "auto" else f"answers at {address}"
+    return EvaluationError(f"no Ray cluster {where} ({reason}): {_ADVICE}")

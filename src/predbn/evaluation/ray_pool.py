@@ -1,9 +1,11 @@
-"""The workers of a run on a Ray cluster: they come and go, its units do not.
+"""The worker processes of a run on a Ray cluster, and the queue of units that they compute.
 
-A worker gets units once it has answered, at most two at a time, so that it need not wait while a result is written.
-When it is lost (killed, out of memory, gone with its node), its units go back to the front of the queue and another
-one is started where there is room, on nodes that have joined since too. A result is taken from the very call that is
-waited for, so that what a lost worker may still have sent is never seen, and every unit gives one result.
+Every worker is a Ray actor that keeps the data and the models from unit to unit. Ray places it, moves its data, and
+notices when its process or its node dies. What happens then is decided here, because Ray's own restarts and retries
+(`max_restarts`, `max_task_retries`) fit less well: a restarted actor may wait for a free node while its unit waits
+with it and other workers are idle; Ray counts restarts per actor, and we want to name the unit that kills its workers;
+and it adds no actors when nodes join. So an actor is not restarted: its units go back to the front of the queue, and a
+new actor starts wherever a node has a free slot.
 """
 
 from __future__ import annotations
@@ -11,70 +13,118 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from itertools import chain, zip_longest
+from operator import itemgetter
 from typing import Any
 
-from predbn.common import EvaluationError, versions
+from predbn.common import EvaluationError
 
-from .ray_nodes import Node, Share
-from .ray_worker import Greeting, RayWorker
+from .ray_worker import RayWorker, WorkerInfo, check_versions
 from .units import Unit, UnitResult
 
-__all__ = ["Crew"]
+_POLL_SECONDS = 1.0
+"""How long to wait for a result before looking again for nodes that have joined."""
 
-_TICK = 1.0
-_PATIENCE = 15.0
+_WARN_SECONDS = 15.0
+"""How long to wait for the first worker before telling the user that the cluster is busy."""
+
+
+@dataclass(frozen=True)
+class WorkerResources:
+    """The part of a node that one worker gets.
+
+    On the CPU this is the whole node by default: a unit then uses all cores, as it does in one process, and the node
+    holds every model once. With GPUs it is `gpus` GPUs and an equal share of the node's cores.
+    """
+
+    device: str
+    cpus: int | None = None
+    gpus: float = 1
+
+    def __post_init__(self) -> None:
+        if self.cpus is not None and self.cpus < 1:
+            raise EvaluationError(f"cpus_per_worker is {self.cpus}, but a worker needs at least 1.")
+        if not (0 < self.gpus <= 1 or (self.gpus > 1 and self.gpus == int(self.gpus))):
+            raise EvaluationError(f"gpus_per_worker is {self.gpus}, but it must be a fraction of 1 or a whole number.")
+
+    def __str__(self) -> str:
+        """What a node must have to run a worker."""
+        gpus = f"{self.gpus:g} GPU" if self.device == "cuda" else ""
+        cpus = f"{self.cpus or 1} CPU" if self.cpus or not gpus else ""
+        return " and ".join(filter(None, (gpus, cpus)))
+
+    def slots(self, node_resources: Mapping[str, float]) -> list[dict[str, float]]:
+        """Ray's actor options for every worker that a node with these resources has room for."""
+        node_cpus = int(node_resources.get("CPU", 0))
+        if self.device == "cuda":
+            count = int(node_resources.get("GPU", 0) / self.gpus)
+            if self.cpus is not None:
+                count = min(count, node_cpus // self.cpus)
+            return [{"num_cpus": self.cpus or node_cpus // count, "num_gpus": self.gpus}] * count if count else []
+        cpus = self.cpus or max(1, node_cpus)
+        return [{"num_cpus": cpus, "num_gpus": 0}] * (node_cpus // cpus)
 
 
 @dataclass(eq=False)
-class _Hand:
-    """A worker: its actor, and the calls it has not answered, the first of which it is busy with."""
+class _Worker:
+    """An actor as the pool sees it, with its pending calls in the order in which it runs them.
 
-    node: Node
+    A call computes a unit, except the first one, which opens the payload; then the worker is ready.
+    """
+
+    node_id: str
+    address: str
     actor: Any
-    calls: dict[Any, Unit | None] = field(default_factory=dict)
+    calls: dict[Any, Unit | None]
     is_ready: bool = False
 
+    @property
+    def units(self) -> list[Unit]:
+        return [unit for unit in self.calls.values() if unit is not None]
 
-class _Lost(Exception):
-    """A worker is gone; why."""
+
+class _WorkerLost(Exception):
+    """A worker died; the message says where and why."""
 
 
-class Crew:
-    """Workers that all hold the same cargo. A unit, or a start on a node, may be lost `retries` times."""
+class WorkerPool:
+    """Workers that all hold the same payload, a reference into Ray's object store.
 
-    def __init__(self, cargo: Any, share: Share, retries: int) -> None:
+    The run gives up on a unit that was lost with its worker more than `retries` times, and starts no workers on a node
+    where more than `retries` starts in a row have failed.
+    """
+
+    def __init__(self, payload: Any, resources: WorkerResources, retries: int) -> None:
         self._ray: Any = import_module("ray")
-        self._cargo, self._share, self._retries = cargo, share, retries
-        self._hands: list[_Hand] = []
-        self._met: list[Greeting] = []
+        self._payload, self._resources, self._retries = payload, resources, retries
+        self._workers: list[_Worker] = []
+        self._hardware: dict[str, dict[str, Any]] = {}
         self._failed_starts: Counter[str] = Counter()
         self._last_loss = ""
-        self._patient_until = time.monotonic() + _PATIENCE
+        self._warn_at = time.monotonic() + _WARN_SECONDS
 
     def hardware(self) -> list[dict[str, Any]]:
-        """The kinds of machines that have taken part, each once."""
-        kinds = {str(greeting.hardware): greeting.hardware for greeting in self._met}
-        return [kinds[kind] for kind in sorted(kinds)]
+        """The kinds of machines that workers have run on, without duplicates."""
+        return [hardware for _, hardware in sorted(self._hardware.items())]
 
-    def do(self, units: Sequence[Unit]) -> Iterator[UnitResult]:
-        """The results of the units as they come."""
-        waiting, losses = deque(units), Counter[Unit]()
+    def run(self, units: Sequence[Unit]) -> Iterator[UnitResult]:
+        """Compute the units and yield every result once, in the order in which they finish."""
+        queue, losses = deque(units), Counter[Unit]()
         try:
-            while waiting or any(hand.calls for hand in self._hands if hand.is_ready):
-                self._hire(len(waiting))
-                self._hand_out(waiting)
-                hand, call = self._answered()
-                if hand is None:
+            while queue or any(worker.units for worker in self._workers):
+                self._start_workers(len(queue))
+                self._assign(queue)
+                worker, call = self._wait()
+                if worker is None:
                     continue
                 try:
-                    result = self._result(hand, call)
-                except _Lost as loss:
+                    result = self._result(worker, call)
+                except _WorkerLost as loss:
                     self._last_loss = str(loss)
-                    self._part_with(hand, waiting, losses)
+                    self._kill(worker)
+                    self._requeue(worker, queue, losses)
                     continue
                 if result is not None:
                     yield result
@@ -83,118 +133,112 @@ class Crew:
             raise
 
     def close(self) -> None:
-        """Let all workers go, whatever they are doing."""
-        for hand in self._hands:
-            self._dismiss(hand)
-        self._hands = []
+        """Kill all workers, whatever they are doing."""
+        for worker in list(self._workers):
+            self._kill(worker)
 
-    def _hire(self, waiting: int) -> None:
-        """Start workers where there is room for them, spread over the nodes, no more than there are units."""
-        room = []
-        for node in Node.alive(self._ray):
-            if self._failed_starts[node.id] <= self._retries:
-                there = sum(hand.node.id == node.id for hand in self._hands)
-                room.append([(node, options) for options in self._share.options(node.resources)[there:]])
-        places = [place for place in chain(*zip_longest(*room)) if place is not None]
-        unemployed = sum(not (hand.is_ready and hand.calls) for hand in self._hands)
-        for node, options in places[: max(0, waiting - unemployed)]:
-            self._hands.append(self._start(node, options))
-        if not self._hands:
+    def _start_workers(self, queued: int) -> None:
+        """Start workers in the free slots of all nodes that are alive now, but no more than there are units for."""
+        slots = []
+        for node in self._ray.nodes():
+            if node["Alive"] and self._failed_starts[node["NodeID"]] <= self._retries:
+                running = sum(worker.node_id == node["NodeID"] for worker in self._workers)
+                node_slots = enumerate(self._resources.slots(node["Resources"]))
+                slots += [(number, node, options) for number, options in node_slots if number >= running]
+        slots.sort(key=itemgetter(0))  # every node gets its first worker before any gets its second
+        idle = sum(not worker.units for worker in self._workers)
+        for _, node, options in slots[: max(0, queued - idle)]:
+            self._workers.append(self._start(node, options))
+        if not self._workers:
             lost = f" any more (the last worker was lost: {self._last_loss})" if self._last_loss else ""
             raise EvaluationError(
-                f"the Ray cluster has no node with {self._share} for a worker{lost}: add one, or ask for less with "
-                "--cpus-per-worker or --gpus-per-worker, and run the same command again; what is finished is kept."
+                f"the Ray cluster has no node with {self._resources} for a worker{lost}: add one, or ask for less with "
+                "--cpus-per-worker or --gpus-per-worker, and run the same command again; finished units are kept."
             )
 
-    def _start(self, node: Node, options: dict[str, float]) -> _Hand:
-        strategies: Any = import_module("ray.util.scheduling_strategies")
-        here = strategies.NodeAffinitySchedulingStrategy(node.id, soft=False)
-        kind = self._ray.remote(RayWorker).options(scheduling_strategy=here, max_restarts=0, **options)
-        actor = kind.remote(self._share.device, int(options["num_cpus"]))
-        return _Hand(node, actor, {actor.open.remote(self._cargo): None})
+    def _start(self, node: Mapping[str, Any], options: dict[str, float]) -> _Worker:
+        scheduling: Any = import_module("ray.util.scheduling_strategies")
+        on_node = scheduling.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        actor_class = self._ray.remote(RayWorker).options(scheduling_strategy=on_node, max_restarts=0, **options)
+        actor = actor_class.remote(self._resources.device, int(options["num_cpus"]))
+        return _Worker(node["NodeID"], node["NodeManagerAddress"], actor, {actor.open.remote(self._payload): None})
 
-    def _hand_out(self, waiting: deque[Unit]) -> None:
-        """Give every ready worker a unit, and a second one while there are enough for all."""
-        ready = [hand for hand in self._hands if hand.is_ready]
+    def _assign(self, queue: deque[Unit]) -> None:
+        """Give every worker that is ready a unit, and a second one, so that it need not wait while a result is written.
+
+        A worker that is still starting gets none: its node may be busy for hours.
+        """
+        ready = [worker for worker in self._workers if worker.is_ready]
         for depth in (1, 2):
-            if depth == 2 and len(waiting) < len(ready):
-                break
-            for hand in ready:
-                if waiting and len(hand.calls) < depth:
-                    unit = waiting.popleft()
-                    hand.calls[hand.actor.do.remote(unit)] = unit
+            if depth == 2 and len(queue) < len(ready):
+                break  # towards the end a second unit would wait here while another worker has nothing to do
+            for worker in ready:
+                if queue and len(worker.calls) < depth:
+                    unit = queue.popleft()
+                    worker.calls[worker.actor.run.remote(unit)] = unit
 
-    def _answered(self) -> tuple[_Hand, Any] | tuple[None, None]:
-        """A call that has come to an end, but none rather than overlook a node that comes or goes."""
-        owner = {call: hand for hand in self._hands for call in hand.calls}
-        calls, _ = self._ray.wait(list(owner), num_returns=1, timeout=_TICK)
-        if calls:
-            return owner[calls[0]], calls[0]
-        if not self._met and time.monotonic() > self._patient_until:
-            logging.getLogger(__name__).warning("waiting for a node of the cluster with %s free", self._share)
-            self._patient_until = float("inf")
+    def _wait(self) -> tuple[_Worker, Any] | tuple[None, None]:
+        """A call that has ended, and its worker; none after a second, to look for new nodes again."""
+        by_call = {call: worker for worker in self._workers for call in worker.calls}
+        ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_POLL_SECONDS)
+        if ended:
+            return by_call[ended[0]], ended[0]
+        if not self._hardware and time.monotonic() > self._warn_at:
+            logging.getLogger(__name__).warning("waiting for a node of the cluster with %s free", self._resources)
+            self._warn_at = float("inf")
         return None, None
 
-    def _result(self, hand: _Hand, call: Any) -> UnitResult | None:
-        """What a call came to: None for the first one of a worker. What the unit raised is raised here."""
+    def _result(self, worker: _Worker, call: Any) -> UnitResult | None:
+        """The result of a call that has ended; None if the worker has only become ready.
+
+        The calls of a lost worker are never read again, so a unit that was requeued cannot give two results.
+        """
         errors = self._ray.exceptions
         try:
-            answer: Greeting | UnitResult = self._ray.get(call)
+            answer: WorkerInfo | UnitResult = self._ray.get(call)
         except errors.RayTaskError as error:
-            if isinstance(error.cause, ValueError):
+            if isinstance(error.cause, ValueError):  # what one process would raise too, such as a PredbnError
                 raise error.cause from None
             if isinstance(error.cause, errors.RayError):
-                raise _Lost(_reason(hand, error.cause)) from None
-            if hand.is_ready:
+                raise _WorkerLost(_reason(worker, error.cause)) from None
+            if worker.is_ready:
                 raise
             raise EvaluationError(
-                f"no worker can be started on {_reason(hand, error.cause)}: predbn must be installed on every node, or "
-                "travel in Ray's runtime_env."
+                f"no worker can be started on {_reason(worker, error.cause)}: predbn must be installed on every node, "
+                "or be part of Ray's runtime_env."
             ) from None
         except errors.RayError as error:
-            raise _Lost(_reason(hand, error)) from None
-        del hand.calls[call]
+            raise _WorkerLost(_reason(worker, error)) from None
+        del worker.calls[call]
         if isinstance(answer, UnitResult):
             return answer
-        _check_versions(hand.node, answer)
-        self._met.append(answer)
-        hand.is_ready = True
+        check_versions(worker.address, answer.versions)
+        self._hardware[str(answer.hardware)] = answer.hardware
+        worker.is_ready = True
         return None
 
-    def _part_with(self, hand: _Hand, waiting: deque[Unit], losses: Counter[Unit]) -> None:
-        """Take a lost worker's units back. The loss is put down to the one that it was busy with."""
-        self._hands.remove(hand)
-        self._dismiss(hand)
-        if not hand.is_ready:
-            self._failed_starts[hand.node.id] += 1
+    def _requeue(self, worker: _Worker, queue: deque[Unit], losses: Counter[Unit]) -> None:
+        """Put the units of a lost worker back to the front of the queue, and count the loss for the one it computed."""
+        if not worker.is_ready:
+            self._failed_starts[worker.node_id] += 1
             return
-        self._failed_starts[hand.node.id] = 0
-        units = [unit for unit in hand.calls.values() if unit is not None]
-        waiting.extendleft(reversed(units))
-        losses[units[0]] += 1
-        if losses[units[0]] > self._retries:
+        self._failed_starts[worker.node_id] = 0
+        queue.extendleft(reversed(worker.units))
+        computed = worker.units[0]
+        losses[computed] += 1
+        if losses[computed] > self._retries:
             raise EvaluationError(
-                f"{units[0].label} was lost {losses[units[0]]} times with its worker (last on {self._last_loss}): look "
-                "for a lack of memory there, and run the same command again; what is finished is kept."
+                f"{computed.label} was lost {losses[computed]} times with its worker (last on {self._last_loss}): "
+                "check whether that node runs out of memory, and run the same command again; finished units are kept."
             )
 
-    def _dismiss(self, hand: _Hand) -> None:
+    def _kill(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
         if self._ray.is_initialized():
-            self._ray.kill(hand.actor)
+            self._ray.kill(worker.actor)
 
 
-def _reason(hand: _Hand, error: Exception) -> str:
-    """Where it was, and the first line of what Ray says."""
+def _reason(worker: _Worker, error: Exception) -> str:
+    """Where it happened, and the first line of what Ray says."""
     text = str(error).strip() or type(error).__name__
-    return f"{hand.node.address} ({text.splitlines()[0].rstrip('.')})"
-
-
-def _check_versions(node: Node, greeting: Greeting) -> None:
-    """Refuse a worker that might come to other values. Builds of one version for CPU and GPU count as the same."""
-    for name, here in versions().items():
-        there = greeting.versions.get(name, "none")
-        if here.partition("+")[0] != there.partition("+")[0]:
-            raise EvaluationError(
-                f"{node.address} has {name} {there}, but this machine has {here}: the same values need the same "
-                "versions on every node."
-            )
+    return f"{worker.address} ({text.splitlines()[0].rstrip('.')})"

@@ -1,43 +1,57 @@
-"""One worker of a Ray cluster: a process that holds the data and the models of a plan, and does its units."""
+"""What runs in a worker process of a Ray cluster, and what that process reports about itself."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from predbn.common import hardware_of, versions
+from predbn.common import EvaluationError, hardware_of, versions
 
 from .engines import check_device
 from .ray_payload import Cargo
 from .units import Unit, UnitResult
 from .worker import Worker
 
-__all__ = ["Greeting", "RayWorker"]
 
-
-class Greeting(NamedTuple):
-    """What a worker says of itself when it is ready."""
+class WorkerInfo(NamedTuple):
+    """What a worker reports about itself when it is ready."""
 
     hardware: dict[str, Any]
     versions: dict[str, str]
 
 
 class RayWorker:
-    """An actor. It opens its cargo in a call of its own, so that what goes wrong there comes back as an error."""
+    """The actor: one process that computes units.
+
+    The payload is opened by a call and not by the constructor, because Ray returns the exception of a call, but only
+    the text of an exception of the constructor.
+    """
 
     def __init__(self, device: str, cpus: int) -> None:
         torch.set_num_threads(max(1, cpus))
         self._device = device
         self._worker: Worker | None = None
 
-    def open(self, cargo: Cargo) -> Greeting:
+    def open(self, payload: Cargo) -> WorkerInfo:
         """Get ready for units."""
         check_device(self._device)
-        self._worker = cargo.open(self._device)
-        return Greeting(hardware_of(self._device), versions())
+        self._worker = payload.open(self._device)
+        return WorkerInfo(hardware_of(self._device), versions())
 
-    def do(self, unit: Unit) -> UnitResult:
-        """The result of a unit."""
+    def run(self, unit: Unit) -> UnitResult:
+        """Compute a unit."""
         assert self._worker is not None
         return self._worker.do(unit)
+
+
+def check_versions(address: str, worker_versions: Mapping[str, str]) -> None:
+    """Refuse a worker that may compute other values. Builds of one version for CPU and for CUDA count as the same."""
+    for package, version in versions().items():
+        worker_version = worker_versions.get(package, "none")
+        if version.partition("+")[0] != worker_version.partition("+")[0]:
+            raise EvaluationError(
+                f"{address} has {package} {worker_version}, but this machine has {version}: install the same versions "
+                "on every node, so that all of them compute the same values."
+            )
