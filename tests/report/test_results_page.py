@@ -12,10 +12,11 @@ import pytest
 import vl_convert
 
 from predbn import report
-from predbn.report.theme import DARK as DARK_THEME
+from predbn.report.results_page import find_in_card, results_figures
+from predbn.report.style import DARK as DARK_THEME
 
 from . import browser
-from .conftest import make_results
+from .conftest import make_results, values_of
 
 needs_browser = pytest.mark.skipif(
     browser.find_chromium() is None, reason="no chromium, chromium-browser or google-chrome on this machine"
@@ -179,7 +180,7 @@ def test_what_differs_besides_method_and_strategy_is_a_choice(tmp_path, frame):
 
 def test_it_says_what_it_rests_on(page):
     text = page.read_text()
-    for fact in ("10,000 images a split", "19 corruptions × 5 severities", "batch size 500", "resnet20-cifar10"):
+    for fact in ("10,000 images per split", "19 corruptions × 5 severities", "batch size 500", "resnet20-cifar10"):
         assert fact in text
     assert "squared distance between the predicted distribution and the one-hot label" in text
 
@@ -195,3 +196,43 @@ def test_without_reliability_there_is_no_such_figure(tmp_path, frame):
     text = report.write(tmp_path / "deep" / "r.html", few, {}, title="Mine").read_text()
     assert "<h2>Reliability</h2>" not in text
     assert "<title>Mine</title>" in text
+
+
+def test_a_key_of_the_card_is_found_at_any_depth():
+    assert find_in_card({"a": {"b": {"images": 7}}}, "images") == 7
+    assert find_in_card({"a": 1}, "images") is None
+
+
+def test_the_figures_of_a_report(frame, rel):
+    found = {figure.name: figure for figure in results_figures(frame, rel)}
+    assert list(found) == ["accuracy", "brier", "ece", "gain", "reliability"]
+    assert set(found["gain"].variants) == {
+        (metric, f"{method}: batch over train", "")
+        for metric in ("accuracy", "Brier score", "ECE")
+        for method in ("vanilla", "temperature", "ensemble")
+    }
+
+
+def test_methods_become_a_choice_if_there_are_too_many_series_to_tell_apart(frame):
+    few = frame[frame["metric"] == "ece"]
+    batch = few[few["strategy"] == "batch"]
+    many = pd.concat([few, *(batch.assign(strategy=name) for name in ("ema", "prior"))])
+    assert list(results_figures(many)[0].variants) == [
+        ("", method) for method in ("vanilla", "temperature", "ensemble")
+    ]
+
+
+def test_without_a_baseline_there_is_no_gain(frame):
+    assert [figure.name for figure in results_figures(frame[frame["strategy"] == "batch"])] == [
+        "accuracy",
+        "brier",
+        "ece",
+    ]
+
+
+def test_one_kind_of_shift_spreads_over_seeds(frame):
+    fog = frame[(frame["corruption"] == "fog") & (frame["metric"] == "accuracy")]
+    repeated = pd.concat([fog.assign(seed=seed, value=fog["value"] + seed / 100) for seed in range(5)])
+    (variant,) = results_figures(repeated)[0].variants.values()
+    spec = variant.chart.to_dict()
+    assert len(values_of(spec, spec["layer"][-1])) == 6 * 5 * 5
