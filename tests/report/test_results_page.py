@@ -137,25 +137,45 @@ def test_dark_on_a_phone(page):
     assert seen["colours"] == [f"rgb({red}, {green}, {blue})", DARK_THEME.muted]
 
 
-@needs_browser
-def test_names_are_shown_and_never_run(tmp_path):
-    evil = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-    frame, rel = (part.assign(method=evil, model=evil) for part in make_results())
-    keep = ["corruption", "severity", "strategy", "metric"]
-    frame = frame.drop_duplicates(keep)
-    frame.loc[frame["corruption"] == "fog", "corruption"] = evil
+EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
+
+
+@pytest.fixture(scope="module")
+def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report in which every name is an attempt to run a script."""
+    frame, rel = (part.assign(method=EVIL, model=EVIL) for part in make_results())
+    frame = frame.drop_duplicates(["corruption", "severity", "strategy", "metric"])
+    frame.loc[frame["corruption"] == "fog", "corruption"] = EVIL
     rel = rel.drop_duplicates(["corruption", "severity", "strategy", "bin"])
-    page = report.write(tmp_path / "r.html", frame, {evil: {evil: [evil]}}, reliability=rel, title=evil)
-    seen = browser.ask(page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };")
+    path = tmp_path_factory.mktemp("evil") / "report.html"
+    return report.write(path, frame, {EVIL: {EVIL: [EVIL]}}, reliability=rel, title=EVIL)
+
+
+def test_names_are_escaped_wherever_they_are_shown(evil_page):
+    text = evil_page.read_text()
+    html, data = text.split('<script type="application/json" id="data">')
+    data = data.split("</script>")[0]
+    assert html.count("&lt;script&gt;window.ran = 1") > 100
+    assert EVIL in json.dumps(json.loads(data), ensure_ascii=False)
+    assert "<" not in data
+    assert "<img" not in html
+    assert "<script>window.ran" not in text
+
+
+@needs_browser
+def test_names_are_shown_and_never_run(evil_page):
+    seen = browser.ask(
+        evil_page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };"
+    )
     assert seen["ran"] == 0
     assert seen["complaints"] == []
-    assert evil in seen["body"]
-    assert seen["title"] == evil
+    assert EVIL in seen["body"]
+    assert seen["title"] == EVIL
 
 
 @needs_browser
-def test_a_photograph_can_be_taken(page, tmp_path):
-    browser.photograph(page, tmp_path / "page.png", height=600)
+def test_a_screenshot_can_be_taken(page, tmp_path):
+    browser.take_screenshot(page, tmp_path / "page.png", height=600)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 

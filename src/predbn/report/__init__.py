@@ -4,9 +4,6 @@ Charts are Altair's, because one specification gives the interactive page and th
 which needs neither a browser nor the network). Results come as tidy pandas frames, see `frames`.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 from predbn.common import ReportError
 
 from . import figures
@@ -73,16 +70,9 @@ __all__ = [
     "write_file",
 ]
 
-
-def Places(
-    column: str, title: str, order: Sequence[Any] | None = None, label: str | None = None, shared: bool = True
-) -> XAxis:  # until its users are changed
-    """The old name of `XAxis`, whose arguments `label_expr` and `grouped` were called `label` and `shared`."""
-    return XAxis(column, title, order, label, shared)
-
-
 Look = SeriesStyle  # until its users are changed
 Panel = Figure  # until its users are changed
+Places = XAxis  # until its users are changed
 SEVERITY_COLOURS = SEVERITY_STYLES  # until its users are changed
 Variant = FigureVariant  # until its users are changed
 check_frame = check_results  # until its users are changed

@@ -117,17 +117,17 @@ _METRICS = (
         "distance of activations",
         "lower",
         False,
-        "How far a value of a batch norm layer's channel has to go, on average, to lie as on the training data, in "
-        "standard deviations.",
+        "How far the channels of the batch norm layers are from their distribution on the training data, in standard "
+        "deviations (1-Wasserstein distance).",
     ),
-    MetricInfo("outside", "activations outside the training range", "lower", True, "The share of such values."),
+    MetricInfo("outside", "activations outside the training range", "lower", True, "The share of values outside it."),
     MetricInfo(
         "spectrum_gap",
         "gap of the embeddings' spectrum",
         "lower",
         False,
-        "Mean absolute difference of the logarithms of the largest eigenvalues of the covariance from the training "
-        "data's.",
+        "How far the largest eigenvalues of the covariance are from those of the training data: the mean absolute "
+        "difference of their logarithms.",
     ),
     MetricInfo("logit_gap", "gap of the logits' spectrum", "lower", False, "The same for the logits."),
     MetricInfo("logit_size", "size of the logits", None, False, "The root mean square of the logits."),

@@ -30,21 +30,16 @@ def render(template: str, title: str, figures: Sequence[Figure], **context: Any)
     """A page from a template; the values of `context` are text unless they are `Markup`."""
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     script = _asset("page.js")
-    page = (
-        _environment()
-        .get_template(template)
-        .render(
-            policy=f"{POLICY} {_hash(library)} {_hash(script)}",
-            title=title,
-            style=Markup(_css()),
-            figures=figures,
-            data={"figures": [_variants(figure) for figure in figures], "configs": _chart_configs()},
-            library=Markup(library),
-            script=Markup(script),
-            **context,
-        )
-    )
-    return page.encode()
+    context |= {
+        "policy": f"{POLICY} {_hash(library)} {_hash(script)}",
+        "title": title,
+        "style": Markup(_css()),
+        "figures": figures,
+        "data": {"figures": [_variants(figure) for figure in figures], "configs": _chart_configs()},
+        "library": Markup(library),
+        "script": Markup(script),
+    }
+    return _environment().get_template(template).render(context).encode()
 
 
 def render_page(template: str, title: str, figures: Sequence[Figure], **html: str) -> bytes:

@@ -50,7 +50,7 @@ def test_another_x_axis_than_severities():
         for size in ("1", "10", "all")
         for n in range(4)
     ]
-    x_axis = XAxis("batch_size", "images in a batch", ("1", "10", "all"), grouped=False)
+    x_axis = XAxis("batch_size", "images in a batch", ("1", "10", "all"), shared=False)
     spec = box_chart(pd.DataFrame(rows), "brier", [SeriesStyle("a", "#111111", False)], x_axis=x_axis).to_dict()
     drawn = values_of(spec, spec["layer"][0])
     assert [(row["batch_size"], row["low"], row["high"]) for row in drawn] == [

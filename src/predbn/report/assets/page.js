@@ -41,7 +41,8 @@
     }
 
     chosen() {
-      return this.variants.find(({ choice }) => this.selects.every((select) => choice[select.dataset.index] === select.value));
+      const isChosen = ({ choice }) => this.selects.every((select) => choice[select.dataset.index] === select.value);
+      return this.variants.find(isChosen);
     }
 
     /* Draw one after the other, so that the last choice is the one that stays. */

@@ -29,14 +29,14 @@ class XAxis:
     title        of the axis
     order        of the column's values
     label_expr   a Vega expression for the labels
-    grouped      whether each position has the boxes of several series side by side
+    shared       whether the series share each position, with their boxes side by side
     """
 
     column: str
     title: str
     order: Sequence[Any] | None = None
     label_expr: str | None = None
-    grouped: bool = True
+    shared: bool = True
 
 
 SEVERITY_AXIS = XAxis("severity", "severity of the shift", label_expr="datum.value == 0 ? 'clean' : datum.value")
@@ -81,10 +81,10 @@ def box_chart(
         title=x_axis.title,
         sort=alt.Undefined if x_axis.order is None else list(x_axis.order),
         axis=alt.Axis(labelAngle=0, labelExpr=x_axis.label_expr or alt.Undefined, grid=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.22 if x_axis.grouped else 0.5, paddingOuter=0.1 if x_axis.grouped else 0.3),
+        scale=alt.Scale(paddingInner=0.22 if x_axis.shared else 0.5, paddingOuter=0.1 if x_axis.shared else 0.3),
     )
     offset: Any = alt.Undefined
-    if x_axis.grouped:
+    if x_axis.shared:
         domain = [style.series for style in styles]
         offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
 
