@@ -38,7 +38,7 @@ def test_it_is_drawn_quietly_and_can_be_used(page: Path, diagnosis: Diagnosis) -
     assert seen["complaints"] == []
     assert seen["fetched"] == []
     assert seen["overflow"] <= 0
-    titles = ["How far each layer moved", "What the channels give", "Spectra", "Confidence"]
+    titles = ["How far each layer moved", "Distributions of single channels", "Spectra", "Confidence"]
     assert [figure["title"] for figure in seen["figures"]] == titles
     assert seen["figures"][0]["symbols"] == 15
     assert seen["figures"][0]["legend"] == ["reference · batch", "shifted · train", "shifted · batch"]

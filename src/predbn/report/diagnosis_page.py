@@ -20,7 +20,7 @@ TITLE = "Diagnosis of a shift"
 MAX_LAYERS = 6
 
 _DEPTH_CAPTION = (
-    "From the first layer to the last: how far the values of a channel went, on average over the channels "
+    "From the first layer to the last: how far the values of a channel moved, on average over the channels "
     "(1-Wasserstein distance). A layer counts as shifted beyond its grey bar: three times what chance would give, "
     "and at least a tenth of a standard deviation."
 )
@@ -33,8 +33,8 @@ _SPECTRA_CAPTION = (
     "shape, wherever they lie."
 )
 _CONFIDENCE_CAPTION = (
-    "The probability that the model gives its own prediction. A model that is as sure of shifted data as of "
-    "the reference is seldom right to be."
+    "The probability that the model gives its own prediction. A model that is as confident on shifted data as on the "
+    "reference is usually over-confident."
 )
 
 
@@ -75,7 +75,7 @@ def _figures(diagnosis: Diagnosis) -> list[Figure]:
     }
     figures = [
         Figure("depth", "How far each layer moved", _DEPTH_CAPTION, (), {(): depth_variant}),
-        Figure("channels", "What the channels give", _CHANNELS_CAPTION, ("layer",), by_layer),
+        Figure("channels", "Distributions of single channels", _CHANNELS_CAPTION, ("layer",), by_layer),
     ]
     if diagnosis.reference.logits is not None:
         spectra_variant = FigureVariant(spectra(diagnosis), styles)
