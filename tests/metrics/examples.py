@@ -1,10 +1,12 @@
-"""Predictions for the tests: ordinary ones, and those that metrics get wrong."""
+"""Predictions for the tests: ordinary ones, and those that are easy to get wrong."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from predbn.metrics import Scores
 
 
 def logits_and_labels(n: int = 257, classes: int = 10, seed: int = 0, scale: float = 3.0) -> tuple[Tensor, Tensor]:
@@ -59,3 +61,8 @@ def reference_ece(confidences: np.ndarray, right: np.ndarray, edges: list[float]
 def confidences_and_right(p: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
     wide = p.double().numpy()
     return wide.max(1), wide.argmax(1) == y.numpy()
+
+
+def sums(scores: Scores) -> dict[str, list[int]]:
+    """The integer sums of an accumulator."""
+    return {name: values.tolist() for name, values in scores._sums.items()}

@@ -1,4 +1,4 @@
-"""The area under the ROC curve against scikit-learn and a count of all pairs."""
+"""The exact AUC against scikit-learn and a count of all pairs, the streaming one against the exact one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from predbn.metrics import MetricError, auc
+from predbn.metrics import MetricError, ScoreHistogram, auc
 
 
 @given(st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0, 7.0]), st.booleans()), min_size=2, max_size=30))
@@ -45,3 +45,74 @@ def test_scikit_learn_gives_the_same(dtype):
 def test_says_what_is_wrong(scores, labels, message):
     with pytest.raises(MetricError, match=message):
         auc(scores, torch.tensor(labels))
+
+
+def scores_and_labels(n=3000, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (n,), generator=generator)
+    return (torch.randn(n, generator=generator) + labels).sigmoid(), labels
+
+
+def histogram(scores, labels, *, size=None, **options):
+    found = ScoreHistogram(**options)
+    for batch in zip(scores.split(size or len(labels)), labels.split(size or len(labels)), strict=True):
+        found.update(*batch)
+    return found
+
+
+def largest_error(scores, labels, cells):
+    """Half the share of pairs of one positive and one negative that are in one bin."""
+    bins = (scores.double() * cells).ceil().clamp_min(1)
+    positives, negatives = bins[labels == 1], bins[labels == 0]
+    return (positives[:, None] == negatives).double().mean().item() / 2
+
+
+@given(cells=st.sampled_from([1, 3, 64, 1000, 1 << 16]), seed=st.integers(0, 20))
+def test_a_histogram_is_as_exact_as_it_says(cells, seed):
+    scores, labels = scores_and_labels(500, seed)
+    found = histogram(scores, labels, size=77, cells=cells).auc()
+    assert abs(found - auc(scores, labels).item()) <= largest_error(scores, labels, cells) + 1e-15
+    if cells == 1:
+        assert found == 0.5
+
+
+def test_fine_bins_are_as_good_as_exact():
+    scores, labels = scores_and_labels()
+    assert largest_error(scores, labels, 1 << 16) < 1e-5
+    assert histogram(scores, labels).auc() == pytest.approx(auc(scores, labels).item(), abs=1e-5)
+
+
+def test_bins_closed_on_the_right_hold_scores_on_a_grid_exactly():
+    labels = torch.randint(2, (400,), generator=torch.Generator().manual_seed(0))
+    scores = torch.randint(0, 257, (400,), generator=torch.Generator().manual_seed(1)) / 256
+    scores = scores[scores > 0]
+    labels = labels[: len(scores)]
+    assert histogram(scores, labels, cells=256).auc() == auc(scores, labels).item()
+
+
+def test_batches_in_any_order_give_the_same_bits():
+    scores, labels = scores_and_labels()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(2))
+    assert histogram(scores[order], labels[order], size=70).auc() == histogram(scores, labels).auc()
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "message"),
+    [
+        ([0.5, float("nan")], [0, 1], "1 scores are NaN, below 0 or above 1"),
+        ([0.5, 1.5], [0, 1], "1 scores are NaN, below 0 or above 1"),
+        ([0.5, 0.5], [0, 2], "1 labels are neither 0 nor 1"),
+        ([[0.5]], [0], r"give \[n\]"),
+        ([0.5], [0, 1], "labels have shape"),
+    ],
+)
+def test_a_histogram_says_what_is_wrong(scores, labels, message):
+    with pytest.raises(MetricError, match=message):
+        ScoreHistogram().update(torch.tensor(scores), torch.tensor(labels))
+
+
+def test_one_label_has_no_area():
+    with pytest.raises(MetricError, match="none of label 0"):
+        histogram(torch.tensor([0.1, 0.2]), torch.tensor([1, 1])).auc()
+    with pytest.raises(MetricError, match="nothing was scored"):
+        ScoreHistogram().auc()

@@ -21,6 +21,14 @@ def test_scipy_gives_nearly_the_same():
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
 
 
+def test_the_draws_are_those_of_numpys_generator():
+    """Published intervals were computed with these draws, so they must stay the same, bit for bit."""
+    x = values()
+    means = x[np.random.default_rng(5).integers(len(x), size=(2000, len(x)))].mean(1)
+    found = bootstrap_mean(x, resamples=2000, seed=5)
+    assert [found.low, found.high] == np.quantile(means, [(1 - 0.95) / 2, (1 + 0.95) / 2]).tolist()
+
+
 def test_many_values_give_the_normal_interval():
     x = values(5000)
     half = 1.6449 * x.std() / np.sqrt(len(x))

@@ -1,4 +1,4 @@
-"""The same bits from a GPU as from the CPU, without waiting for it; skipped where there is no GPU."""
+"""The same bits from a GPU as from the CPU, without waiting for it; skipped if there is no GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from predbn.metrics import MetricError, ScoreHistogram, Scores, accuracy, auc, brier, ece, nll
 
-from .examples import cases, predictions
+from .examples import cases, predictions, sums
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
@@ -20,11 +20,11 @@ def test_functions_and_scores(case):
         torch.testing.assert_close(metric(*on_gpu).cpu(), metric(p, y), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(ece(*on_gpu, equal_mass=True).cpu(), ece(p, y, equal_mass=True), rtol=1e-12, atol=1e-12)
     logs = p.double().log().clamp_max(0)
-    here, there = Scores(p.shape[1]), Scores(p.shape[1])
-    here.update(p, y, log_probabilities=logs)
-    there.update(*on_gpu, log_probabilities=logs.cuda())
-    assert there.state() == here.state()
-    assert here.merge(there).state() == there.merge(here).state()
+    cpu_scores, gpu_scores = Scores(p.shape[1]), Scores(p.shape[1])
+    cpu_scores.update(p, y, log_probabilities=logs)
+    gpu_scores.update(*on_gpu, log_probabilities=logs.cuda())
+    assert sums(gpu_scores) == sums(cpu_scores)
+    assert gpu_scores.compute() == cpu_scores.compute()
 
 
 def test_area():
@@ -46,10 +46,10 @@ def test_updates_do_not_wait():
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_wrong_values_are_refused_when_a_result_is_asked_for():
+def test_wrong_values_raise_when_a_result_is_computed():
     p, y = (each.cuda() for each in predictions(500))
     scores = Scores(10)
     scores.update(p, y + 5)
-    for ask in (scores.compute, scores.reliability, scores.merge(Scores(10)).state):
+    for result in (scores.compute, scores.reliability):
         with pytest.raises(MetricError, match="labels are outside 0 to 9"):
-            ask()
+            result()

@@ -37,8 +37,8 @@ def test_alexnet_has_an_mce_of_100():
 
 def test_it_is_the_mean_of_ratios_whatever_the_order():
     errors = {name: 0.01 * (place + 1) for place, name in enumerate(reversed(ALEXNET_ERRORS))}
-    wanted = sum(100 * errors[name] / ALEXNET_ERRORS[name] for name in ALEXNET_ERRORS) / 15
-    assert mce(errors) == pytest.approx(wanted)
+    expected = sum(100 * errors[name] / ALEXNET_ERRORS[name] for name in ALEXNET_ERRORS) / 15
+    assert mce(errors) == pytest.approx(expected)
     assert corruption_errors({"fog": 0.4})["fog"] == pytest.approx(100 * 0.4 / 0.819324)
 
 

@@ -1,8 +1,7 @@
-"""Scores against the pure functions, and against themselves divided in every way."""
+"""Scores against the pure functions, and against themselves with other batches."""
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import random
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from predbn.metrics import MetricError, Scores, accuracy, brier, ece, nll, reliability
 
-from .examples import cases, logits_and_labels, predictions
+from .examples import cases, logits_and_labels, predictions, sums
 
 UNIT = 2.0**-32
 
@@ -32,7 +31,7 @@ def scored(p, y, *, sizes=None, **options):
 def test_the_functions_give_the_same(case, bins):
     p, y = cases()[case]
     found = scored(p, y, sizes=4, bins=bins).compute()
-    wanted = {
+    expected = {
         "accuracy": accuracy(p, y).item(),
         "nll": nll(p, y).item(),
         "brier": brier(p, y).item(),
@@ -40,71 +39,53 @@ def test_the_functions_give_the_same(case, bins):
         "confidence": p.double().amax(1).mean().item(),
     }
     if p.shape[1] > 5:
-        wanted["top5"] = accuracy(p, y, top=5).item()
-    assert found == {name: pytest.approx(value, abs=UNIT) for name, value in wanted.items()}
+        expected["top5"] = accuracy(p, y, top=5).item()
+    assert found == {name: pytest.approx(value, abs=UNIT) for name, value in expected.items()}
 
 
 @pytest.mark.parametrize("case", cases())
 def test_the_reliability_diagram_is_that_of_the_function(case):
     p, y = cases()[case]
-    found, wanted = scored(p, y).reliability(), reliability(p, y)
-    assert torch.equal(found.edges, wanted.edges)
-    assert torch.equal(found.count, wanted.count)
-    torch.testing.assert_close(found.confidence, wanted.confidence, rtol=0, atol=UNIT, equal_nan=True)
-    torch.testing.assert_close(found.accuracy, wanted.accuracy, equal_nan=True)
+    found, expected = scored(p, y).reliability(), reliability(p, y)
+    assert torch.equal(found.edges, expected.edges)
+    assert torch.equal(found.count, expected.count)
+    torch.testing.assert_close(found.confidence, expected.confidence, rtol=0, atol=UNIT, equal_nan=True)
+    torch.testing.assert_close(found.accuracy, expected.accuracy, equal_nan=True)
 
 
-@given(seed=st.integers(0, 1000), shards=st.integers(1, 9), dtype=st.sampled_from([torch.float64, torch.float32]))
-def test_shards_add_up_bit_for_bit(seed, shards, dtype):
+@given(seed=st.integers(0, 1000), batches=st.integers(1, 9), dtype=st.sampled_from([torch.float64, torch.float32]))
+def test_any_batches_in_any_order_add_up_bit_for_bit(seed, batches, dtype):
     p, y = predictions(n=120, classes=17, seed=seed)
-    p, chance = p.to(dtype), random.Random(seed)
-    order = torch.tensor(chance.sample(range(120), 120))
-    cuts = [0, *sorted(chance.choices(range(121), k=shards - 1)), 120]
-    parts = [scored(p[order[a:b]], y[order[a:b]], sizes=chance.randint(1, 50)) for a, b in pairwise(cuts)]
-    while len(parts) > 1:
-        first, second = parts.pop(chance.randrange(len(parts))), parts.pop(chance.randrange(len(parts)))
-        parts.append(first.merge(second))
-    whole = scored(p, y)
-    assert parts[0].state() == whole.state()
-    assert parts[0].compute() == whole.compute()
+    p, random_numbers = p.to(dtype), random.Random(seed)
+    order = torch.tensor(random_numbers.sample(range(120), 120))
+    cuts = [0, *sorted(random_numbers.choices(range(121), k=batches - 1)), 120]
+    scores = Scores(17)
+    for start, end in pairwise(cuts):
+        scores.update(p[order[start:end]], y[order[start:end]])
+    assert sums(scores) == sums(scored(p, y))
+    assert scores.compute() == scored(p, y).compute()
+    assert scores.reliability().rows() == scored(p, y).reliability().rows()
 
 
 def test_layout_in_memory_does_not_matter():
     p, y = predictions(n=50, classes=1000)
-    assert scored(p.t().contiguous().t(), y).state() == scored(p, y).state()
+    assert sums(scored(p.t().contiguous().t(), y)) == sums(scored(p, y))
 
 
-def test_merging_leaves_both_as_they_were():
-    a, b = scored(*predictions(seed=1)), scored(*predictions(seed=2))
-    before = a.state(), b.state()
-    assert a.merge(b).count == a.count + b.count
-    assert (a.state(), b.state()) == before
-
-
-@pytest.mark.parametrize("way", [lambda s: json.loads(json.dumps(s)), lambda s: pickle.loads(pickle.dumps(s))])
-def test_a_state_is_plain_and_makes_the_same_scores(way):
+def test_scores_can_be_pickled():
     scores = scored(*predictions(), bins=7, top=3)
-    again = Scores.from_state(way(scores.state()))
+    again = pickle.loads(pickle.dumps(scores))
     assert again.compute() == scores.compute()
-    assert again.merge(scores).compute()["accuracy"] == scores.compute()["accuracy"]
-    assert pickle.loads(pickle.dumps(scores)).state() == scores.state()
-
-
-@pytest.mark.parametrize(
-    "state", [{}, {"classes": 3, "count": 1}, {**Scores(3).state(), "bins": 4}, {**Scores(3).state(), "colour": 1}]
-)
-def test_refuses_what_is_no_state(state):
-    with pytest.raises(MetricError, match="no state of Scores"):
-        Scores.from_state(state)
+    assert repr(again) == repr(scores) == "Scores(classes=10, bins=7, top=3) of 257 examples"
 
 
 def test_log_probabilities_keep_the_nll_finite_and_large_ones_do_not_overflow():
     logits, labels = logits_and_labels(n=64, scale=1e7)
     scores = Scores(10)
     scores.update(logits.softmax(1), labels, log_probabilities=logits.log_softmax(1))
-    wanted = nll(logits, labels, from_logits=True).item()
-    assert wanted > 1e6
-    assert scores.compute()["nll"] == pytest.approx(wanted, rel=1e-14)
+    expected = nll(logits, labels, from_logits=True).item()
+    assert expected > 1e6
+    assert scores.compute()["nll"] == pytest.approx(expected, rel=1e-14)
 
 
 def test_one_impossible_label_makes_the_mean_infinite_and_nothing_else():
@@ -124,16 +105,16 @@ def test_one_impossible_label_makes_the_mean_infinite_and_nothing_else():
         ([[0.5, 0.25, 0.25]], [0], "predictions have 3 classes where 2 are expected"),
     ],
 )
-def test_a_wrong_batch_is_refused_whole(p, y, message):
+def test_nothing_of_a_wrong_batch_is_added(p, y, message):
     scores = Scores(2)
     scores.update(torch.tensor([[0.5, 0.5]]), torch.tensor([0]))
-    before = scores.state()
+    before = sums(scores)
     with pytest.raises(MetricError, match=message):
         scores.update(torch.tensor(p), torch.tensor(y))
-    assert scores.state() == before
+    assert sums(scores) == before
 
 
-def test_wrong_log_probabilities_are_refused():
+def test_wrong_log_probabilities_raise():
     scores, p, y = Scores(2), torch.tensor([[0.5, 0.5]]), torch.tensor([0])
     with pytest.raises(MetricError, match="log-probabilities of labels are NaN or above 0"):
         scores.update(p, y, log_probabilities=torch.tensor([[3.0, -1.0]]))
@@ -141,31 +122,30 @@ def test_wrong_log_probabilities_are_refused():
         scores.update(p, y, log_probabilities=torch.zeros(1))
 
 
-def test_says_what_cannot_be_done():
+def test_what_cannot_be_done_raises():
     with pytest.raises(MetricError, match="nothing was scored yet"):
         Scores(3).compute()
-    with pytest.raises(MetricError, match="cannot be merged"):
-        Scores(3).merge(Scores(3, bins=5))
     with pytest.raises(MetricError, match="classes=0"):
         Scores(0)
+    with pytest.raises(MetricError, match="diagram_bins=0"):
+        Scores(3, diagram_bins=0)
     full = scored(*predictions())
     full.count = 1 << 29
     with pytest.raises(MetricError, match="more than the 536870912"):
-        full.merge(scored(*predictions()))
+        full.update(*predictions())
 
 
 def test_an_empty_batch_adds_nothing():
     scores = scored(*predictions())
-    before = scores.state()
+    before = sums(scores)
     scores.update(torch.zeros(0, 10), torch.zeros(0, dtype=torch.long))
-    assert scores.state() == before
+    assert sums(scores) == before
 
 
-def test_the_diagram_may_have_bins_of_its_own():
+def test_the_diagram_may_have_its_own_bins():
     p, y = logits_and_labels(200, 7)
     p = p.softmax(1)
     scores = scored(p, y, sizes=33, bins=30, diagram_bins=100)
     assert scores.compute() == scored(p, y, bins=30).compute()
     assert scores.reliability().rows() == scored(p, y, bins=100).reliability().rows()
-    assert Scores.from_state(scores.state()).reliability().rows() == scores.reliability().rows()
-    assert scored(p, y, bins=30, diagram_bins=30).state() == scored(p, y, bins=30).state()
+    assert sums(scored(p, y, bins=30, diagram_bins=30)) == sums(scored(p, y, bins=30))

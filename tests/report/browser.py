@@ -1,6 +1,6 @@
-"""A page as a browser sees it: opened in headless Chromium, asked what it found, photographed.
+"""A page in a real browser: open it in headless Chromium, ask it questions in JavaScript, take a screenshot.
 
-`python tests/report/browser.py report.html report.png` takes the picture that the README shows.
+`python tests/report/browser.py report.html report.png` takes the screenshot in the README.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ addEventListener("message", (event) => { document.getElementById("answer").textC
 
 
 def find_chromium() -> str | None:
-    """The browser's path, or None."""
+    """The path of the browser, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -74,7 +74,7 @@ def _chromium(*arguments: str) -> str:
 
 
 def _framed(page: Path, width: int, height: int) -> str:
-    """The address of a page that holds the given one in a frame: a window cannot be as narrow as a phone."""
+    """The address of a page that shows another one in a frame: a window cannot be as narrow as a phone."""
     frame = page.with_name(f"framed-{page.name}")
     frame.write_text(FRAME % (page.name, width, height))
     return frame.resolve().as_uri()
@@ -87,7 +87,7 @@ def _hash(script: str) -> str:
 def ask(page: Path, questions: str, *, width: int = 1000, flags: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the body of a JavaScript function returns in a copy of the page, once its charts are drawn.
 
-    The page's own content security policy stays; only the two scripts that listen and ask are let in besides.
+    The page's own content security policy stays; only the two scripts that listen and ask are allowed in addition.
     """
     asking = ASK.replace("QUESTIONS", questions)
     text = page.read_text().replace("script-src ", f"script-src {_hash(LISTEN)} {_hash(asking)} ", 1)
@@ -97,14 +97,16 @@ def ask(page: Path, questions: str, *, width: int = 1000, flags: tuple[str, ...]
     copy = page.with_name(f"asked-{page.name}")
     copy.write_text(text)
     dom = _chromium(*flags, f"--window-size={width},1200", "--dump-dom", _framed(copy, width, 1200))
-    found = re.search(r'<pre id="answer" hidden="">(.+?)</pre>', dom, re.DOTALL)
-    assert found, "the page did not answer"
-    answer: dict[str, Any] = json.loads(html.unescape(found[1]))
+    match = re.search(r'<pre id="answer" hidden="">(.+?)</pre>', dom, re.DOTALL)
+    assert match, "the page did not answer"
+    answer: dict[str, Any] = json.loads(html.unescape(match[1]))
     return answer
 
 
-def photograph(page: Path, picture: Path, *, width: int = 900, height: int = 1100, flags: tuple[str, ...] = ()) -> None:
-    """A PNG of the top of the page, by way of a copy in a folder that goes again."""
+def take_screenshot(
+    page: Path, picture: Path, *, width: int = 900, height: int = 1100, flags: tuple[str, ...] = ()
+) -> None:
+    """Save the top of the page as a PNG."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copy(page, folder))
         address = _framed(copy, width, height)
@@ -112,11 +114,12 @@ def photograph(page: Path, picture: Path, *, width: int = 900, height: int = 110
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Photograph a report.")
+    parser = argparse.ArgumentParser(description="Take a screenshot of a report.")
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--width", type=int, default=900)
     parser.add_argument("--height", type=int, default=1100)
     parser.add_argument("--dark", action="store_true")
-    given = parser.parse_args()
-    photograph(given.page, given.picture, width=given.width, height=given.height, flags=(DARK,) if given.dark else ())
+    args = parser.parse_args()
+    flags = (DARK,) if args.dark else ()
+    take_screenshot(args.page, args.picture, width=args.width, height=args.height, flags=flags)

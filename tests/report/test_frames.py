@@ -1,4 +1,4 @@
-"""Tidy frames: what is refused, what is told apart, in which order."""
+"""Tidy frames: which are wrong, how rows are grouped and ordered, and gains against a plain loop."""
 
 from __future__ import annotations
 
@@ -7,65 +7,94 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.common.errors import ReportError
+from predbn.common import ReportError
 from predbn.report import frames
+from predbn.report.frames import gain_over_baseline
 from predbn.shifts import names
 
 
 def test_missing_columns_are_named(frame):
     with pytest.raises(ReportError, match="no column severity, value: it needs model, method"):
-        frames.checked(frame.drop(columns=["value", "severity"]))
+        frames.check_results(frame.drop(columns=["value", "severity"]))
 
 
-def test_no_rows_and_rows_twice_are_refused(frame):
+def test_no_rows_and_repeated_rows_raise(frame):
     with pytest.raises(ReportError, match="no rows"):
-        frames.checked(frame[:0])
+        frames.check_results(frame[:0])
     with pytest.raises(ReportError, match=r"has 2 rows twice, the first being .*'method': 'vanilla'"):
-        frames.checked(pd.concat([frame, frame[:2]]))
+        frames.check_results(pd.concat([frame, frame[:2]]))
 
 
 def test_an_unknown_metric_is_answered_with_those_there_are(frame):
     with pytest.raises(ReportError, match="no metric 'mse': they have accuracy, brier, ece"):
-        frames.of_metric(frame, "mse")
+        frames.rows_of_metric(frame, "mse")
 
 
 def test_columns_may_be_categories(frame):
     columns = ["model", "method", "strategy", "corruption", "order", "metric"]
-    same = frames.with_series(frames.checked(frame.astype(dict.fromkeys(columns, "category"))))
-    pd.testing.assert_series_equal(same["series"], frames.with_series(frames.checked(frame))["series"])
+    same = frames.add_series(frames.check_results(frame.astype(dict.fromkeys(columns, "category"))))
+    pd.testing.assert_series_equal(same["series"], frames.add_series(frames.check_results(frame))["series"])
 
 
 def test_trainings_of_one_network_are_one_setting_and_are_averaged(frame):
     again = frame.assign(model="zoo:resnet20-cifar10/batch/1", value=frame["value"] + 0.5)
-    both = frames.checked(pd.concat([frame, again]))
-    assert list(frames.settings(both)) == [""]
-    mean = frames.averaged(frames.of_metric(both, "accuracy"))
-    single = frames.averaged(frames.of_metric(frames.checked(frame), "accuracy"))
+    both = frames.check_results(pd.concat([frame, again]))
+    assert list(frames.split_by_setting(both)) == [""]
+    mean = frames.mean_values(frames.rows_of_metric(both, "accuracy"))
+    single = frames.mean_values(frames.rows_of_metric(frames.check_results(frame), "accuracy"))
     assert mean["value"].to_numpy() == pytest.approx(single["value"].to_numpy() + 0.25)
 
 
 def test_what_differs_within_a_series_makes_settings_and_longer_names(frame):
-    both = frames.checked(pd.concat([frame, frame.assign(batch_size=10, order="sorted")]))
-    assert list(frames.settings(both)) == ["batch size 10, order sorted", "batch size 500, order shuffled"]
-    assert "vanilla · train · batch size 10, order sorted" in set(frames.with_series(both)["series"])
+    both = frames.check_results(pd.concat([frame, frame.assign(batch_size=10, order="sorted")]))
+    assert list(frames.split_by_setting(both)) == ["batch size 10, order sorted", "batch size 500, order shuffled"]
+    assert "vanilla · train · batch size 10, order sorted" in set(frames.add_series(both)["series"])
 
 
-def test_a_model_of_its_own_for_a_method_is_no_setting(frame):
+def test_if_a_method_has_its_own_model_that_is_not_a_setting(frame):
     frame.loc[frame["method"] == "ensemble", "model"] = "zoo:resnet20-cifar10/batch/*"
-    assert list(frames.settings(frames.checked(frame))) == [""]
+    assert list(frames.split_by_setting(frames.check_results(frame))) == [""]
 
 
 def test_series_are_in_the_order_of_methods_and_strategies(frame):
-    shuffled = frames.checked(frame.sample(frac=1, random_state=0))
-    assert list(frames.series_of(shuffled)["series"]) == [
+    shuffled = frames.check_results(frame.sample(frac=1, random_state=0))
+    assert list(frames.list_series(shuffled)["series"]) == [
         f"{method} · {strategy}" for method in ("vanilla", "temperature", "ensemble") for strategy in ("train", "batch")
     ]
 
 
 @given(st.permutations(names("all")))
 def test_families_keep_the_published_order_whatever_comes_first(shuffled):
-    found = frames.families(["clean", "my_shift", *shuffled])
+    found = frames.group_by_family(["clean", "my_shift", *shuffled])
     assert list(found) == ["noise", "blur", "weather", "digital", "other"]
     assert found["noise"] == ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"]
     assert found["other"] == ["my_shift"]
     assert sum(map(len, found.values())) == 20
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("accuracy", 1), ("ece", -1)])
+def test_gains_are_signed_differences_split_by_split(frame, metric, sign):
+    found = gain_over_baseline(frame, metric, method="ensemble")
+    assert len(found) == 96
+    rows = frame[(frame["metric"] == metric) & (frame["method"] == "ensemble")]
+    value = {(row.strategy, row.corruption, row.severity): row.value for row in rows.itertuples()}
+    for row in found.itertuples():
+        before, after = (value[strategy, row.corruption, row.severity] for strategy in ("train", "batch"))
+        assert (row.before, row.after) == pytest.approx((before, after))
+        assert row.gain == pytest.approx(sign * (after - before))
+
+
+def test_only_models_that_have_both_are_compared(frame):
+    lone = frame[frame["strategy"] == "batch"].assign(model="other", value=0.0)
+    pd.testing.assert_frame_equal(
+        gain_over_baseline(pd.concat([frame, lone]), "accuracy"), gain_over_baseline(frame, "accuracy")
+    )
+
+
+def test_what_cannot_be_compared_is_said(frame):
+    with pytest.raises(
+        ReportError, match="both strategies 'train' and 'ema' for method 'vanilla': they have batch, train"
+    ):
+        gain_over_baseline(frame, "accuracy", strategy="ema")
+    with pytest.raises(ReportError, match="not known which way 'confidence' is better"):
+        gain_over_baseline(frame.assign(metric="confidence"), "confidence")

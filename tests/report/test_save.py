@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Charts as files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from PIL import Image
 
 from predbn import report
 from predbn.report import figures
-from predbn.report.save import specification
-from predbn.report.theme import DARK
+from predbn.report.save import vega_lite_spec
+from predbn.report.style import DARK
 
 HEADS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF", ".json": b"{", ".html": b"<!DOCTYPE html>"}
 
@@ -31,21 +31,21 @@ def test_every_kind_of_file(chart, tmp_path, suffix):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_slim_svg_is_the_same_picture(chart, tmp_path):
-    full = vl_convert.vegalite_to_svg(specification(chart))
-    slim = report.save(chart, tmp_path / "figure.svg").read_text()
-    assert len(slim) < 0.7 * len(full)
+def test_a_compressed_svg_is_the_same_picture(chart, tmp_path):
+    full = vl_convert.vegalite_to_svg(vega_lite_spec(chart))
+    compressed = report.save(chart, tmp_path / "figure.svg").read_text()
+    assert len(compressed) < 0.7 * len(full)
     was, now = (
         np.asarray(Image.open(io.BytesIO(vl_convert.svg_to_png(each))).convert("RGB"), dtype=float)
-        for each in (full, slim)
+        for each in (full, compressed)
     )
     assert now.shape == was.shape
     assert np.abs(now - was).mean() < 0.2
-    text = [re.findall(r">([^<>]+)<", each) for each in (full, slim)]
+    text = [re.findall(r">([^<>]+)<", each) for each in (full, compressed)]
     assert text[0] == text[1]
 
 
-def test_a_wrong_suffix_is_one_sentence_and_no_file(chart, tmp_path):
+def test_a_wrong_suffix_raises_and_leaves_no_file(chart, tmp_path):
     with pytest.raises(
         report.ReportError, match=r"cannot be saved as 'figure.gif': end the name with .png, .svg, .pdf"
     ):

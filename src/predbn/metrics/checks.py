@@ -1,8 +1,8 @@
-"""What predictions and labels must be, said once for the functions and the accumulators.
+"""What predictions and labels must be: the checks of the functions and of the accumulators.
 
-Shapes and dtypes are known on the host and are checked at once. Values are not: on a GPU to look at them
-is to wait for them. So `faults` only counts what is wrong, on the device, and `refuse` turns counts into
-one sentence: at once for the functions, when a result is asked for by an accumulator on a GPU.
+Shapes and dtypes are known on the host and are checked at once. To look at values on a GPU means to wait for them, so
+`probability_faults` and `score_faults` only count what is wrong, on the device, and `raise_first` turns the counts
+into an error: at once in the functions; in an accumulator on a GPU, when a result is computed.
 """
 
 from __future__ import annotations
@@ -17,39 +17,11 @@ from predbn.common import MetricError
 ROW_SUM_TOLERANCE = 1e-2
 """How far from 1 a row of probabilities may sum: bfloat16 rounds each by at most 1 part in 256."""
 
-
-def check_shapes(predictions: Tensor, labels: Tensor, classes: int | None = None) -> None:
-    """Refuse what is not [n, classes] floating point with [n] integer labels."""
-    if not predictions.is_floating_point():
-        raise MetricError(f"predictions are {_plain(predictions.dtype)}; give floating point")
-    if predictions.dim() != 2 or predictions.shape[1] == 0:
-        hint = "; for the one column of a binary model see predbn.metrics.binary" if predictions.dim() == 1 else ""
-        raise MetricError(f"predictions have shape {tuple(predictions.shape)}; give [examples, classes]{hint}")
-    if classes is not None and predictions.shape[1] != classes:
-        raise MetricError(f"predictions have {predictions.shape[1]} classes where {classes} are expected")
-    check_labels(labels, predictions)
-
-
-def check_labels(labels: Tensor, predictions: Tensor) -> None:
-    """Refuse labels that are not [n] integers beside n predictions."""
-    examples = len(predictions)
-    if labels.is_floating_point() or labels.is_complex():
-        raise MetricError(f"labels are {_plain(labels.dtype)}; give integers")
-    if labels.shape != (examples,):
-        raise MetricError(f"labels have shape {tuple(labels.shape)}; give one for each of the {examples} examples")
-    if labels.device != predictions.device:
-        raise MetricError(f"labels are on {labels.device} and predictions on {predictions.device}; bring them together")
-
-
-def probability_faults(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Counts, on the device: values that are no probability, rows that do not sum to 1, labels out of range."""
-    rows = probabilities.sum(1, dtype=torch.float64)
-    counts = (
-        _outside(probabilities, 0, 1).sum(),
-        ((rows - 1).abs() > ROW_SUM_TOLERANCE).sum(),
-        _outside(labels, 0, probabilities.shape[1] - 1).sum(),
-    )
-    return torch.stack(counts)
+SCORE_MESSAGES = (
+    "{} scores are NaN, below 0 or above 1; give probabilities",
+    "{} labels are neither 0 nor 1; a binary score needs binary labels",
+)
+"""What each count of `score_faults` means."""
 
 
 def probability_messages(classes: int) -> tuple[str, ...]:
@@ -61,48 +33,83 @@ def probability_messages(classes: int) -> tuple[str, ...]:
     )
 
 
-def score_faults(scores: Tensor, labels: Tensor) -> Tensor:
-    """Counts, on the device: scores that are no probability, labels that are neither 0 nor 1."""
-    return torch.stack((_outside(scores, 0, 1).sum(), _outside(labels, 0, 1).sum()))
-
-
-SCORE_MESSAGES = (
-    "{} scores are NaN, below 0 or above 1; give probabilities",
-    "{} labels are neither 0 nor 1; a binary score needs binary labels",
-)
-
-
-def refuse(counts: Sequence[int], messages: Sequence[str]) -> None:
-    """Raise for the first count that is not 0."""
-    for count, message in zip(counts, messages, strict=True):
-        if count:
-            raise MetricError(message.format(count))
-
-
 def prepare(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Checked probabilities in float64 and labels in int64: what every function of this room begins with."""
+    """Checked probabilities in float64 and labels in int64: the first step of every function."""
     check_shapes(probabilities, labels)
     check_not_empty(labels)
-    refuse(probability_faults(probabilities, labels).tolist(), probability_messages(probabilities.shape[1]))
+    raise_first(probability_faults(probabilities, labels).tolist(), probability_messages(probabilities.shape[1]))
     return probabilities.double(), labels.long()
 
 
+def check_shapes(predictions: Tensor, labels: Tensor, classes: int | None = None) -> None:
+    """Check that predictions are [n, classes] floating point and labels are [n] integers."""
+    if not predictions.is_floating_point():
+        raise MetricError(f"predictions are {_dtype_name(predictions)}; give floating point")
+    if predictions.dim() != 2 or predictions.shape[1] == 0:
+        hint = "; for the one column of a binary model see predbn.metrics.binary" if predictions.dim() == 1 else ""
+        raise MetricError(f"predictions have shape {tuple(predictions.shape)}; give [examples, classes]{hint}")
+    if classes is not None and predictions.shape[1] != classes:
+        raise MetricError(f"predictions have {predictions.shape[1]} classes where {classes} are expected")
+    check_labels(labels, predictions)
+
+
+def check_scores(scores: Tensor, labels: Tensor) -> None:
+    """Check that binary scores are [n] floating point and labels are [n] integers."""
+    if scores.dim() != 1 or not scores.is_floating_point():
+        raise MetricError(f"scores have shape {tuple(scores.shape)} and {scores.dtype}; give [n] floating point")
+    check_labels(labels, scores)
+
+
+def check_labels(labels: Tensor, predictions: Tensor) -> None:
+    """Check that labels are [n] integers on the device of the n predictions."""
+    examples = len(predictions)
+    if labels.is_floating_point() or labels.is_complex():
+        raise MetricError(f"labels are {_dtype_name(labels)}; give integers")
+    if labels.shape != (examples,):
+        raise MetricError(f"labels have shape {tuple(labels.shape)}; give one for each of the {examples} examples")
+    if labels.device != predictions.device:
+        raise MetricError(f"labels are on {labels.device} and predictions on {predictions.device}; bring them together")
+
+
 def check_not_empty(labels: Tensor) -> None:
-    """Refuse to average over nothing."""
+    """Check that there is something to average over."""
     if len(labels) == 0:
         raise MetricError("there is no example to score; give at least one")
 
 
 def check_positive(name: str, value: int) -> None:
-    """Refuse a number of bins, classes or the like that is not 1 or more."""
+    """Check that a number of bins, classes or the like is at least 1."""
     if value < 1:
         raise MetricError(f"{name}={value}; give 1 or more")
 
 
+def probability_faults(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Counts, on the device: values that are not probabilities, rows that do not sum to 1, labels out of range."""
+    row_sums = probabilities.sum(1, dtype=torch.float64)
+    counts = (
+        _outside(probabilities, 0, 1).sum(),
+        ((row_sums - 1).abs() > ROW_SUM_TOLERANCE).sum(),
+        _outside(labels, 0, probabilities.shape[1] - 1).sum(),
+    )
+    return torch.stack(counts)
+
+
+def score_faults(scores: Tensor, labels: Tensor) -> Tensor:
+    """Counts, on the device: scores that are not probabilities, labels that are neither 0 nor 1."""
+    return torch.stack((_outside(scores, 0, 1).sum(), _outside(labels, 0, 1).sum()))
+
+
+def raise_first(counts: Sequence[int], messages: Sequence[str]) -> None:
+    """Raise an error for the first count that is not 0."""
+    for count, message in zip(counts, messages, strict=True):
+        if count:
+            raise MetricError(message.format(count))
+
+
 def _outside(values: Tensor, low: int, high: int) -> Tensor:
-    """Whether a value is not between two bounds; NaN is not between any."""
+    """Whether each value is not between two bounds; NaN never is."""
     return ~((values >= low) & (values <= high))
 
 
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from predbn.common import MetricError
+from predbn.common import MetricError, did_you_mean
 
 ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
     {
@@ -27,22 +26,24 @@ ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
         "jpeg_compression": 0.606500,
     }
 )
-"""AlexNet's top-1 error on each corruption of ImageNet-C, mean over the five severities, as published with
-the benchmark (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness). Kept by name: as a bare
-list they are easily paired with corruptions in another order."""
+"""AlexNet's top-1 error on each corruption of ImageNet-C, averaged over the five severities, as published with the
+benchmark (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness). By name, because a bare list is easily
+paired with corruptions in another order."""
 
 
 def corruption_errors(errors: Mapping[str, float | Sequence[float]]) -> dict[str, float]:
-    """CE_c = Σ_s E_{s,c} / Σ_s E^AlexNet_{s,c} in per cent, for each given corruption of ImageNet-C.
+    """CE_c = Σ_s E_{s,c} / Σ_s E^AlexNet_{s,c} in per cent, for each corruption of ImageNet-C in `errors`.
 
-    Errors are shares between 0 and 1: the mean over the severities, or one for each of the five.
+    Errors are shares between 0 and 1: the mean over the severities, or a list of one for each of the five.
     """
-    return {name: 100 * _mean(name, given) / _alexnet(name) for name, given in errors.items()}
+    return {name: 100 * _mean_error(name, error) / _alexnet_error(name) for name, error in errors.items()}
 
 
 def mce(errors: Mapping[str, float | Sequence[float]]) -> float:
-    """The mean of `corruption_errors` over the 15 corruptions of ImageNet-C, all of which must be given.
-    AlexNet itself has 100. Other data sets have no such normaliser; report their mean error."""
+    """The mean of `corruption_errors` over the 15 corruptions of ImageNet-C, all of which must be in `errors`.
+
+    AlexNet itself has 100. There is no such normaliser for other data sets; report their mean error.
+    """
     relative = corruption_errors(errors)
     missing = [name for name in ALEXNET_ERRORS if name not in relative]
     if missing:
@@ -50,23 +51,23 @@ def mce(errors: Mapping[str, float | Sequence[float]]) -> float:
     return sum(relative.values()) / len(relative)
 
 
-def _alexnet(name: str) -> float:
+def _alexnet_error(name: str) -> float:
     if name not in ALEXNET_ERRORS:
-        near = difflib.get_close_matches(name, ALEXNET_ERRORS, n=1, cutoff=0.85)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        # Corruptions have similar names (gaussian_blur is not gaussian_noise), so only a near match is a hint.
+        hint = did_you_mean(name, ALEXNET_ERRORS, cutoff=0.85)
         raise MetricError(
             f"AlexNet has no published error on '{name}'{hint}; the mCE is over {', '.join(ALEXNET_ERRORS)}"
         )
     return ALEXNET_ERRORS[name]
 
 
-def _mean(name: str, errors: float | Sequence[float]) -> float:
-    each = [errors] if isinstance(errors, int | float) else list(errors)
-    if len(each) not in (1, 5):
+def _mean_error(name: str, errors: float | Sequence[float]) -> float:
+    by_severity = [errors] if isinstance(errors, int | float) else list(errors)
+    if len(by_severity) not in (1, 5):
         raise MetricError(
-            f"{len(each)} errors are given for '{name}'; give their mean, or one for each of 5 severities"
+            f"{len(by_severity)} errors are given for '{name}'; give their mean, or one for each of 5 severities"
         )
-    wrong = [error for error in each if not 0 <= error <= 1]
+    wrong = [error for error in by_severity if not 0 <= error <= 1]
     if wrong:
         raise MetricError(f"the error {wrong[0]} on '{name}' is not between 0 and 1; give shares, not per cent")
-    return sum(each) / len(each)
+    return sum(by_severity) / len(by_severity)

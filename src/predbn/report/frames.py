@@ -1,9 +1,13 @@
-"""The tidy frames that everything here is drawn from: their columns, their order, what tells their rows apart.
+"""The tidy data frames that everything here is drawn from: their columns, their order, and how their rows are grouped.
 
-`frame` has one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric);
-`reliability` has the same keys without the metric, and one row per bin of confidence. A *series* is what gets a
-colour of its own: a (method, strategy), with whatever else differs within it. Models that differ only in a
-trailing `/number` are repetitions of one network; values are averaged over repetitions and seeds.
+The results frame has one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric). The
+reliability frame has the same keys without the metric, and one row per bin of confidence.
+
+series    what gets its own colour: a (method, strategy), together with whatever else differs within it
+setting   what may differ within a (method, strategy): the network, the batch size, the order of the stream
+network   models that differ only in a trailing `/number` are repetitions of one network
+
+Values are averaged over repetitions and seeds.
 """
 
 from __future__ import annotations
@@ -14,161 +18,183 @@ from collections.abc import Sequence
 import pandas as pd
 
 from predbn.common import ReportError
-from predbn.shifts import get_corruption as get
+from predbn.shifts import get_corruption
 from predbn.shifts import names as corruption_names
 
-__all__ = [
-    "BASELINE",
-    "CLEAN",
-    "KEYS",
-    "averaged",
-    "checked",
-    "checked_reliability",
-    "families",
-    "main_method",
-    "main_setting",
-    "methods",
-    "of_metric",
-    "readable",
-    "series_of",
-    "settings",
-    "strategies",
-    "with_series",
-]
+from .metric_info import metric_info
+from .strategy_info import strategy_order
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
-BINS = ("bin", "lower", "upper", "count", "confidence", "accuracy")
 CLEAN = "clean"
 BASELINE = "train"
 
+_BIN_COLUMNS = ("bin", "lower", "upper", "count", "confidence", "accuracy")
 _METHODS = ("vanilla", "temperature", "ensemble")
-_STRATEGIES = (BASELINE, "batch", "prior", "ema", "frozen", "population")
-_SETTING = {"network": "", "batch_size": "batch size ", "order": "order "}
+_SETTING_LABELS = {"network": "", "batch_size": "batch size ", "order": "order "}
 
 
-def _checked(frame: pd.DataFrame, called: str, extra: Sequence[str], key: Sequence[str]) -> pd.DataFrame:
-    missing = [column for column in (*KEYS, *extra) if column not in frame.columns]
+def check_results(frame: pd.DataFrame) -> pd.DataFrame:
+    """The results with the column `network` added; raises if columns are missing or rows are repeated."""
+    return _check(frame, "results", ("metric", "value"), ("metric",))
+
+
+def check_reliability(frame: pd.DataFrame) -> pd.DataFrame:
+    """The bins of reliability diagrams with the column `network` added; raises as `check_results` does."""
+    return _check(frame, "reliability", _BIN_COLUMNS, ("bin",))
+
+
+def _check(frame: pd.DataFrame, kind: str, extra_columns: Sequence[str], extra_keys: Sequence[str]) -> pd.DataFrame:
+    columns = (*KEYS, *extra_columns)
+    missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise ReportError(
-            f"The {called} frame has no column {', '.join(missing)}: it needs {', '.join((*KEYS, *extra))}."
-        )
+        raise ReportError(f"The {kind} frame has no column {', '.join(missing)}: it needs {', '.join(columns)}.")
     if frame.empty:
-        raise ReportError(f"The {called} frame has no rows: run the evaluation first.")
-    twice = frame.duplicated([*KEYS, *key])
-    if twice.any():
-        row = frame.loc[twice, [*KEYS, *key]].iloc[0].to_dict()
-        raise ReportError(f"The {called} frame has {twice.sum()} rows twice, the first being {row}: keep one of each.")
-    kinds = {key: int if key in ("severity", "batch_size", "seed") else str for key in KEYS}
-    plain: pd.DataFrame = frame.astype(kinds).reset_index(drop=True)
-    plain["network"] = [re.sub(r"/\d+$", "", model) for model in plain["model"]]
-    return plain
+        raise ReportError(f"The {kind} frame has no rows: run the evaluation first.")
+    repeated = frame.duplicated([*KEYS, *extra_keys])
+    if repeated.any():
+        row = frame.loc[repeated, [*KEYS, *extra_keys]].iloc[0].to_dict()
+        raise ReportError(f"The {kind} frame has {repeated.sum()} rows twice, the first being {row}: keep one of each.")
+    types = {key: int if key in ("severity", "batch_size", "seed") else str for key in KEYS}
+    checked: pd.DataFrame = frame.astype(types).reset_index(drop=True)
+    checked["network"] = [re.sub(r"/\d+$", "", model) for model in checked["model"]]
+    return checked
 
 
-def checked(frame: pd.DataFrame) -> pd.DataFrame:
-    """The results with the column `network` added, or a sentence on what is wrong with them."""
-    return _checked(frame, "results", ("metric", "value"), ("metric",))
-
-
-def checked_reliability(frame: pd.DataFrame) -> pd.DataFrame:
-    """The bins of reliability diagrams with the column `network` added, or a sentence on what is wrong."""
-    return _checked(frame, "reliability", BINS, ("bin",))
-
-
-def of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+def rows_of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The rows of one metric."""
     rows: pd.DataFrame = frame[frame["metric"] == metric]
     if rows.empty:
-        there = ", ".join(sorted(frame["metric"].unique()))
-        raise ReportError(f"The results have no metric {metric!r}: they have {there}.")
+        available = ", ".join(sorted(frame["metric"].unique()))
+        raise ReportError(f"The results have no metric {metric!r}: they have {available}.")
     return rows
 
 
-def _place(known: Sequence[str], name: str) -> tuple[int, str]:
+def _position(order: Sequence[str], name: str) -> tuple[int, str]:
+    """The key to sort names by an order; "prior(N=16)" counts as "prior", and unknown names come last."""
     stem = name.split("(")[0]
-    return (known.index(stem) if stem in known else len(known), name)
+    return (order.index(stem) if stem in order else len(order), name)
 
 
 def methods(frame: pd.DataFrame) -> list[str]:
     """The methods of a frame, the plain one first."""
-    return sorted(frame["method"].unique(), key=lambda name: _place(_METHODS, name))
+    return sorted(frame["method"].unique(), key=lambda name: _position(_METHODS, name))
 
 
 def main_method(frame: pd.DataFrame) -> str:
-    """The method that findings are stated for."""
+    """The method that the headline is about."""
     return methods(frame)[0]
 
 
 def strategies(frame: pd.DataFrame) -> list[str]:
     """The strategies of a frame, the baseline first."""
-    return sorted(frame["strategy"].unique(), key=lambda name: _place(_STRATEGIES, name))
+    order = strategy_order()
+    return sorted(frame["strategy"].unique(), key=lambda name: _position(order, name))
 
 
-def _differing(frame: pd.DataFrame) -> list[str]:
+def _varying(frame: pd.DataFrame) -> list[str]:
     """Which of network, batch size and order take more than one value within a (method, strategy)."""
-    within = frame.groupby(["method", "strategy"])[list(_SETTING)].nunique().max()
-    return [column for column in _SETTING if within[column] > 1]
+    counts = frame.groupby(["method", "strategy"])[list(_SETTING_LABELS)].nunique().max()
+    return [column for column in _SETTING_LABELS if counts[column] > 1]
 
 
-def _label(columns: Sequence[str], values: Sequence[object]) -> str:
-    return ", ".join(f"{_SETTING[column]}{value}" for column, value in zip(columns, values, strict=True))
+def _setting_label(columns: Sequence[str], values: Sequence[object]) -> str:
+    return ", ".join(f"{_SETTING_LABELS[column]}{value}" for column, value in zip(columns, values, strict=True))
 
 
-def settings(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The frame apart by what differs besides method and strategy; one part with an empty name where nothing does."""
-    columns = _differing(frame)
+def split_by_setting(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of each setting, by its label; if there is only one setting, its label is empty."""
+    columns = _varying(frame)
     if not columns:
         return {"": frame}
-    return {_label(columns, values): part for values, part in frame.groupby(columns)}
+    return {_setting_label(columns, values): rows for values, rows in frame.groupby(columns)}
 
 
-def main_setting(parts: dict[str, pd.DataFrame]) -> str:
-    """The setting that findings are stated for: the largest batches, and of these the most rows."""
-    return max(parts, key=lambda name: (int(parts[name]["batch_size"].max()), len(parts[name])))
+def main_setting(by_setting: dict[str, pd.DataFrame]) -> str:
+    """The setting that the headline is about: the one with the largest batches, and among these with the most rows."""
+    return max(by_setting, key=lambda name: (int(by_setting[name]["batch_size"].max()), len(by_setting[name])))
 
 
-def with_series(frame: pd.DataFrame) -> pd.DataFrame:
+def add_series(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with the column `series`: method, strategy, and whatever else differs within them."""
-    columns = _differing(frame)
+    columns = _varying(frame)
     series = frame["method"] + " · " + frame["strategy"]
     if columns:
-        series = series + " · " + frame[columns].apply(lambda row: _label(columns, list(row)), axis=1)
-    named: pd.DataFrame = frame.assign(series=series)
-    return named
+        series = series + " · " + frame[columns].apply(lambda row: _setting_label(columns, list(row)), axis=1)
+    with_series: pd.DataFrame = frame.assign(series=series)
+    return with_series
 
 
-def series_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a series (columns series, method, strategy), in the order in which they are drawn."""
-    unique = with_series(frame)[["series", "method", "strategy", *_SETTING]].drop_duplicates("series")
-    order = sorted(
+def list_series(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per series (columns series, method, strategy), in the order in which they are drawn."""
+    unique = add_series(frame)[["series", "method", "strategy", *_SETTING_LABELS]].drop_duplicates("series")
+    order = strategy_order()
+    rows = sorted(
         unique.to_dict("records"),
         key=lambda row: (
-            _place(_METHODS, row["method"]),
-            _place(_STRATEGIES, row["strategy"]),
-            *(row[column] for column in _SETTING),
+            _position(_METHODS, row["method"]),
+            _position(order, row["strategy"]),
+            *(row[column] for column in _SETTING_LABELS),
         ),
     )
-    series: pd.DataFrame = pd.DataFrame(order)
+    series: pd.DataFrame = pd.DataFrame(rows)
     return series
 
 
-def averaged(frame: pd.DataFrame, over: str = "corruption") -> pd.DataFrame:
-    """The mean value of every (series, severity, `over`): over models and seeds, unless `over` is one of them."""
-    keys = list(dict.fromkeys(["series", "method", "strategy", "corruption", "severity", over]))
-    means: pd.DataFrame = with_series(frame).groupby(keys, sort=False)["value"].mean().reset_index()
+def mean_values(frame: pd.DataFrame, by: str = "corruption") -> pd.DataFrame:
+    """The mean value of each series on each split: over models and seeds, unless `by` is "model" or "seed"."""
+    keys = list(dict.fromkeys(["series", "method", "strategy", "corruption", "severity", by]))
+    means: pd.DataFrame = add_series(frame).groupby(keys, sort=False)["value"].mean().reset_index()
     return means
 
 
-def families(corruptions: Sequence[str]) -> dict[str, list[str]]:
-    """Corruptions by family, families and corruptions in the order of the published benchmark, strangers last."""
-    known: dict[str, list[str]] = {}
-    for name in corruption_names("all"):
-        known.setdefault(get(name).family, []).append(name)
-    found = {family: [name for name in members if name in set(corruptions)] for family, members in known.items()}
-    published = set(corruption_names("all")) | {CLEAN}
-    found["other"] = list(dict.fromkeys(name for name in corruptions if name not in published))
-    return {family: members for family, members in found.items() if members}
+def gain_over_baseline(
+    frame: pd.DataFrame,
+    metric: str,
+    *,
+    strategy: str = "batch",
+    baseline: str = BASELINE,
+    method: str | None = None,
+) -> pd.DataFrame:
+    """How much better a strategy is on each split: the columns corruption, severity, before, after, gain.
+
+    gain = s · (after − before), with s = −1 if lower is better, so that a positive gain is always an improvement.
+    Before and after are means over the models, seeds, orders and batch sizes that have both strategies.
+    """
+    info = metric_info(metric)
+    if info.better is None:
+        raise ReportError(
+            f"It is not known which way {metric!r} is better, so nothing can be called a gain: choose another metric."
+        )
+    rows = rows_of_metric(frame, metric)
+    method = main_method(rows) if method is None else method
+    rows = rows[rows["method"] == method]
+    keys = [key for key in KEYS if key != "strategy"]
+    before, after = (rows.loc[rows["strategy"] == name, [*keys, "value"]] for name in (baseline, strategy))
+    pairs = before.merge(after, on=keys, suffixes=("_before", "_after"))
+    if pairs.empty:
+        available = ", ".join(sorted(rows["strategy"].unique())) or "none at all"
+        raise ReportError(
+            f"The results have no split with both strategies {baseline!r} and {strategy!r} "
+            f"for method {method!r}: they have {available}."
+        )
+    pairs = pairs.rename(columns={"value_before": "before", "value_after": "after"})
+    by_split = pairs.groupby(["corruption", "severity"], as_index=False, sort=False)
+    splits: pd.DataFrame = by_split[["before", "after"]].mean()
+    splits["gain"] = info.sign * (splits["after"] - splits["before"])
+    return splits
 
 
-def readable(name: str) -> str:
-    """A name as a sentence has it."""
+def group_by_family(corruptions: Sequence[str]) -> dict[str, list[str]]:
+    """Corruptions by family, both in the order of the published benchmark; unknown ones come last, as "other"."""
+    published, present = corruption_names("all"), set(corruptions)
+    families: dict[str, list[str]] = {get_corruption(name).family: [] for name in published}
+    for name in published:
+        if name in present:
+            families[get_corruption(name).family].append(name)
+    families["other"] = list(dict.fromkeys(name for name in corruptions if name not in {*published, CLEAN}))
+    return {family: members for family, members in families.items() if members}
+
+
+def display_name(name: str) -> str:
+    """A name as a reader sees it: "gaussian_noise" is "gaussian noise"."""
     return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What was found, in words: what got better, by how much, where, and what got worse."""
+"""The findings in words: what got better, by how much, where, and what got worse."""
 
 from __future__ import annotations
 
@@ -9,180 +9,181 @@ from predbn.common import ReportError
 from .frames import (
     BASELINE,
     CLEAN,
-    averaged,
-    checked,
+    add_series,
+    check_results,
+    display_name,
+    gain_over_baseline,
     main_method,
     main_setting,
-    of_metric,
-    readable,
-    settings,
+    mean_values,
+    rows_of_metric,
+    split_by_setting,
     strategies,
-    with_series,
 )
-from .gains import gains
-from .meanings import Meaning, meaning, ordered
-
-__all__ = ["headline"]
+from .metric_info import MetricInfo, capitalise, metric_info, sort_metrics
 
 
 def headline(frame: pd.DataFrame) -> list[str]:
     """Plain sentences on what the results say, the most important first.
 
-    They compare prediction-time BN (or else the first strategy there is) with train BN for the main method, at the
-    highest severity, over all splits and on clean data. Good and bad are said with the same words.
+    They compare prediction-time BN (or if it is missing, the first other strategy) with train BN for the main method:
+    at the highest severity, over all splits and on clean data. Good and bad results are told in the same words.
     """
-    results = checked(frame)
-    parts = settings(results)
-    main = main_setting(parts)
-    strategy = next((name for name in ("batch", *strategies(parts[main])) if _compared(parts[main], name)), None)
-    metrics = [name for name in ordered(parts[main]["metric"]) if meaning(name).better]
+    by_setting = split_by_setting(check_results(frame))
+    main = main_setting(by_setting)
+    rows = by_setting[main]
+    strategy = next((name for name in ("batch", *strategies(rows)) if _is_compared(rows, name)), None)
+    metrics = [name for name in sort_metrics(rows["metric"]) if metric_info(name).better]
     if strategy is None or not metrics:
-        return _values(parts[main])
-    where = f"With {_phrase(main)}, " if main else ""
-    sentences = _main_part(parts[main], strategy, metrics, where)
-    others = [
-        _severe(gains(part, metrics[0], strategy=strategy), meaning(metrics[0]), "it", f"With {_phrase(name)}, ")
-        for name, part in parts.items()
-        if name != main and _compared(part, strategy) and metrics[0] in set(part["metric"])
-    ]
-    return [*sentences, *filter(None, others)]
-
-
-def _compared(part: pd.DataFrame, strategy: str) -> bool:
-    """Whether the main method has both the baseline and this strategy."""
-    there = set(part.loc[part["method"] == main_method(part), "strategy"])
-    return strategy != BASELINE and {BASELINE, strategy} <= there
-
-
-def _phrase(setting: str) -> str:
-    return setting.replace("batch size ", "batches of ").replace("order ", "the order ")
-
-
-def _main_part(part: pd.DataFrame, strategy: str, metrics: list[str], where: str) -> list[str]:
-    name = "prediction-time BN" if strategy == "batch" else f"the strategy {strategy}"
-    found: dict[str, pd.DataFrame] = {}
-    for metric in metrics:
-        try:
-            found[metric] = gains(part, metric, strategy=strategy)
-        except ReportError:
-            continue
-    lead, first = next(iter(found.items()))
-    sentences = [_severe(first, meaning(lead), name, where), _others_at_top(found), _splits(first, meaning(lead))]
-    sentences += [_on_clean(found), _best(part, lead)]
+        return _without_comparison(rows)
+    sentences = _main_sentences(rows, strategy, metrics, _with_setting(main))
+    info = metric_info(metrics[0])
+    for setting, others in by_setting.items():
+        if setting != main and _is_compared(others, strategy) and info.name in set(others["metric"]):
+            splits = gain_over_baseline(others, info.name, strategy=strategy)
+            sentences.append(_at_highest_severity(splits, info, "it", _with_setting(setting)))
     return [sentence for sentence in sentences if sentence]
 
 
-def _top(splits: pd.DataFrame) -> pd.DataFrame:
-    """The shifted splits of the highest severity; none where nothing is shifted."""
+def _is_compared(rows: pd.DataFrame, strategy: str) -> bool:
+    """Whether the main method has both the baseline and this other strategy."""
+    available = set(rows.loc[rows["method"] == main_method(rows), "strategy"])
+    return strategy != BASELINE and {BASELINE, strategy} <= available
+
+
+def _with_setting(setting: str) -> str:
+    """How a sentence on a setting begins: "With batches of 500, "; empty if there is only one setting."""
+    phrase = setting.replace("batch size ", "batches of ").replace("order ", "the order ")
+    return f"With {phrase}, " if setting else ""
+
+
+def _main_sentences(rows: pd.DataFrame, strategy: str, metrics: list[str], beginning: str) -> list[str]:
+    subject = "prediction-time BN" if strategy == "batch" else f"the strategy {strategy}"
+    gains: dict[str, pd.DataFrame] = {}
+    for metric in metrics:
+        try:
+            gains[metric] = gain_over_baseline(rows, metric, strategy=strategy)
+        except ReportError:  # this metric was not measured with both strategies
+            continue
+    first = next(iter(gains))
+    return [
+        _at_highest_severity(gains[first], metric_info(first), subject, beginning),
+        _other_metrics(gains),
+        _extremes(gains[first], metric_info(first)),
+        _on_clean_data(gains),
+        _best_series(rows, first),
+    ]
+
+
+def _highest_severity(splits: pd.DataFrame) -> pd.DataFrame:
+    """The shifted splits of the highest severity; empty if nothing is shifted."""
     shifted = splits[splits["corruption"] != CLEAN]
-    top: pd.DataFrame = shifted[shifted["severity"] == shifted["severity"].max()]
-    return top
+    highest: pd.DataFrame = shifted[shifted["severity"] == shifted["severity"].max()]
+    return highest
 
 
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
-
-
-def _severe(splits: pd.DataFrame, known: Meaning, name: str, where: str) -> str:
-    """From what to what the metric goes at the highest severity."""
-    top = _top(splits)
+def _at_highest_severity(splits: pd.DataFrame, info: MetricInfo, subject: str, beginning: str) -> str:
+    """From what to what the metric changes at the highest severity."""
+    top = _highest_severity(splits)
     if top.empty:
         return ""
     before, after = top["before"].mean(), top["after"].mean()
-    place = f"{known.label} at severity {top['severity'].iloc[0]}"
+    what = f"{info.label} at severity {top['severity'].iloc[0]}"
     detail = f", on average over {len(top)} corruptions" if len(top) > 1 else ""
-    if known.text(before) == known.text(after):
-        return _capital(f"{where}{name} leaves {place} at {known.text(after)}{detail}.")
+    if info.text(before) == info.text(after):
+        return capitalise(f"{beginning}{subject} leaves {what} at {info.text(after)}{detail}.")
     verb = "raises" if after > before else "lowers"
-    judged = "" if known.name == "accuracy" else " (better)" if top["gain"].mean() > 0 else " (worse)"
-    return _capital(f"{where}{name} {verb} {place} from {known.text(before)} to {known.text(after)}{judged}{detail}.")
+    verdict = "" if info.name == "accuracy" else " (better)" if top["gain"].mean() > 0 else " (worse)"
+    change = f"from {info.text(before)} to {info.text(after)}{verdict}"
+    return capitalise(f"{beginning}{subject} {verb} {what} {change}{detail}.")
 
 
-def _moves(means: dict[str, tuple[float, float]]) -> str:
-    """`a improves from x to y and b from z to w; c worsens from …; d stays at …`."""
+def _changes(means: dict[str, tuple[float, float]]) -> str:
+    """`a improves from x to y and b from z to w; c worsens from …; d stays at …`, from means before and after."""
     groups: dict[str, list[str]] = {"improves": [], "worsens": [], "stays": []}
     for metric, (before, after) in means.items():
-        known = meaning(metric)
-        if known.text(before) == known.text(after):
-            groups["stays"].append(f"{known.label} stays at {known.text(after)}")
+        info = metric_info(metric)
+        if info.text(before) == info.text(after):
+            groups["stays"].append(f"{info.label} stays at {info.text(after)}")
             continue
-        verb = "improves" if known.sign * (after - before) > 0 else "worsens"
-        said = "" if groups[verb] else f" {verb}"
-        groups[verb].append(f"{known.label}{said} from {known.text(before)} to {known.text(after)}")
-    return "; ".join(_listed(group) for group in groups.values() if group)
+        verb = "improves" if info.sign * (after - before) > 0 else "worsens"
+        repeated_verb = "" if groups[verb] else f" {verb}"
+        groups[verb].append(f"{info.label}{repeated_verb} from {info.text(before)} to {info.text(after)}")
+    return "; ".join(_enumerate(group) for group in groups.values() if group)
 
 
-def _listed(phrases: list[str]) -> str:
-    *most, last = phrases
-    return f"{', '.join(most)} and {last}" if most else last
+def _enumerate(phrases: list[str]) -> str:
+    """`a, b and c`."""
+    *others, last = phrases
+    return f"{', '.join(others)} and {last}" if others else last
 
 
-def _others_at_top(found: dict[str, pd.DataFrame]) -> str:
-    tops = {metric: _top(splits) for metric, splits in list(found.items())[1:]}
+def _other_metrics(gains: dict[str, pd.DataFrame]) -> str:
+    tops = {metric: _highest_severity(splits) for metric, splits in list(gains.items())[1:]}
     means = {metric: (top["before"].mean(), top["after"].mean()) for metric, top in tops.items() if len(top)}
-    return f"There, {_moves(means)}." if means else ""
+    return f"There, {_changes(means)}." if means else ""
 
 
-def _on_clean(found: dict[str, pd.DataFrame]) -> str:
-    rows = {metric: splits[splits["corruption"] == CLEAN] for metric, splits in found.items()}
+def _on_clean_data(gains: dict[str, pd.DataFrame]) -> str:
+    rows = {metric: splits[splits["corruption"] == CLEAN] for metric, splits in gains.items()}
     means = {metric: (row["before"].iloc[0], row["after"].iloc[0]) for metric, row in rows.items() if len(row)}
-    return f"On clean data, {_moves(means)}." if means else ""
+    return f"On clean data, {_changes(means)}." if means else ""
 
 
-def _splits(splits: pd.DataFrame, known: Meaning) -> str:
-    """In how many splits it is better, and the two ends."""
+def _extremes(splits: pd.DataFrame, info: MetricInfo) -> str:
+    """In how many splits it is better, the largest gain and the largest loss."""
     shifted = splits[splits["corruption"] != CLEAN].dropna(subset=["gain"]).reset_index(drop=True)
     if len(shifted) < 2:
         return ""
 
-    def end(index: int) -> str:
+    def describe(index: int) -> str:
         row = shifted.loc[index]
-        unit = " points" if known.percent else ""
-        return f"{readable(row['corruption'])} at severity {row['severity']} ({known.change(row['gain'])}{unit})"
+        unit = " points" if info.percent else ""
+        return f"{display_name(row['corruption'])} at severity {row['severity']} ({info.change(row['gain'])}{unit})"
 
     better = int((shifted["gain"] > 0).sum())
-    count = f"It has the better {known.label} in {better} of {len(shifted)} splits"
+    count = f"It has the better {info.label} in {better} of {len(shifted)} splits"
     best, worst = int(shifted["gain"].idxmax()), int(shifted["gain"].idxmin())
     if shifted.loc[worst, "gain"] >= 0:
-        return f"{count}; the largest gain is on {end(best)}, the smallest on {end(worst)}."
+        return f"{count}; the largest gain is on {describe(best)}, the smallest on {describe(worst)}."
     if shifted.loc[best, "gain"] <= 0:
-        return f"{count}; the largest loss is on {end(worst)}."
-    return f"{count}; the largest gain is on {end(best)}, the largest loss on {end(worst)}."
+        return f"{count}; the largest loss is on {describe(worst)}."
+    return f"{count}; the largest gain is on {describe(best)}, the largest loss on {describe(worst)}."
 
 
-def _best(part: pd.DataFrame, metric: str) -> str:
-    """Which series is best at the highest severity, where there are more than the two compared."""
-    known = meaning(metric)
-    means = _means_at_top(of_metric(part, metric))
+def _best_series(rows: pd.DataFrame, metric: str) -> str:
+    """Which series is best at the highest severity, if there are more than the two that are compared."""
+    info = metric_info(metric)
+    means = _series_means(rows_of_metric(rows, metric))
     if len(means) < 3:
         return ""
-    best = max(means, key=lambda series: known.sign * means[series])
-    found = f"{best} has the best {known.label} {_at_top(part)}: {known.text(means[best])}"
-    return f"Of all {len(means)} combinations of method and strategy, {found}."
+    best = max(means, key=lambda series: info.sign * means[series])
+    result = f"{best} has the best {info.label} {_severity_phrase(rows)}: {info.text(means[best])}"
+    return f"Of all {len(means)} combinations of method and strategy, {result}."
 
 
-def _at_top(part: pd.DataFrame) -> str:
-    severity = int(part["severity"].max())
+def _severity_phrase(rows: pd.DataFrame) -> str:
+    severity = int(rows["severity"].max())
     return f"at severity {severity}" if severity else "on clean data"
 
 
-def _means_at_top(rows: pd.DataFrame) -> dict[str, float]:
+def _series_means(rows: pd.DataFrame) -> dict[str, float]:
     """The mean over the corruptions at the highest severity, by series."""
-    values = averaged(rows)
+    values = mean_values(rows)
     top = values[values["severity"] == values["severity"].max()]
     means: dict[str, float] = top.groupby("series", sort=False)["value"].mean().to_dict()
     return means
 
 
-def _values(part: pd.DataFrame) -> list[str]:
-    """Where there is nothing to compare: what was measured."""
+def _without_comparison(rows: pd.DataFrame) -> list[str]:
+    """What was measured, if there is nothing to compare."""
     sentences = []
-    for series, rows in with_series(part).groupby("series", sort=False):
-        texts = []
-        for metric in ordered(rows["metric"]):
-            mean = next(iter(_means_at_top(of_metric(rows, metric)).values()))
-            texts.append(f"{meaning(metric).label} {meaning(metric).text(mean)}")
-        sentences.append(f"{_capital(str(series))} {_at_top(part)}: {', '.join(texts)}.")
+    for series, series_rows in add_series(rows).groupby("series", sort=False):
+        values = []
+        for metric in sort_metrics(series_rows["metric"]):
+            mean = next(iter(_series_means(rows_of_metric(series_rows, metric)).values()))
+            values.append(f"{metric_info(metric).label} {metric_info(metric).text(mean)}")
+        sentences.append(f"{capitalise(str(series))} {_severity_phrase(rows)}: {', '.join(values)}.")
     return [
         *sentences,
         f"Nothing is compared, since the results do not have {BASELINE} together with another strategy.",

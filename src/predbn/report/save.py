@@ -1,4 +1,4 @@
-"""A chart as a file: one specification gives the picture for print and the one for the web."""
+"""Save a chart as a file: the same specification gives the picture for print and the chart for the web."""
 
 from __future__ import annotations
 
@@ -10,71 +10,66 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from predbn.common import ReportError, finish, part_of
+from predbn.common import ReportError, write_bytes
 
-from .theme import LIGHT, Theme
-
-__all__ = ["save", "specification", "store", "suffix_of"]
+from .style import LIGHT, Theme
 
 SUFFIXES = (".png", ".svg", ".pdf", ".json", ".html")
 SCALE = 2.0
 
-Chart = alt.TopLevelMixin
+
+def save(chart: alt.TopLevelMixin, path: str | Path, *, theme: Theme = LIGHT) -> Path:
+    """Write a chart as .png, .svg, .pdf, .json (its Vega-Lite specification) or .html (a page of its own, offline)."""
+    path = Path(path)
+    suffix = check_suffix(path)
+    spec = vega_lite_spec(chart, theme)
+    if suffix == ".png":
+        return write_file(path, vl_convert.vegalite_to_png(spec, scale=SCALE))
+    if suffix == ".pdf":
+        return write_file(path, vl_convert.vegalite_to_pdf(spec))
+    if suffix == ".svg":
+        return write_file(path, _compress_svg(vl_convert.vegalite_to_svg(spec)).encode())
+    if suffix == ".json":
+        return write_file(path, json.dumps(spec, indent=1, ensure_ascii=False).encode())
+    return write_file(path, vl_convert.vegalite_to_html(spec, bundle=True, renderer="svg").encode())
 
 
-def specification(chart: Chart, theme: Theme | None = LIGHT) -> dict[str, Any]:
-    """The Vega-Lite specification of a chart in the colours of a theme; what the chart itself configures wins.
+def vega_lite_spec(chart: alt.TopLevelMixin, theme: Theme | None = LIGHT) -> dict[str, Any]:
+    """The Vega-Lite specification of a chart in the colours of a theme; the chart's own configuration wins.
 
-    Without a theme it has no configuration at all: whoever draws it brings one.
+    Without a theme it has no configuration: a page adds that of the reader's theme.
     """
     with alt.theme.enable("none"):
         spec: dict[str, Any] = chart.to_dict(format="vega-lite", validate=False)
-    own = spec.pop("config", {})
+    own_config = spec.pop("config", {})
     if theme is None:
         return spec
     config = theme.config()
-    for name, value in own.items():
+    for name, value in own_config.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
     return {**spec, "config": config}
 
 
-def store(path: Path, content: bytes) -> Path:
-    """Write a file whole or not at all, making its folder where there is none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part_of(path).write_bytes(content)
-    finish(path)
-    return path
-
-
-def suffix_of(path: Path) -> str:
-    """The suffix of a picture's name, or a sentence on which there are."""
+def check_suffix(path: Path) -> str:
+    """The suffix of a picture's file name in lower case; raises if charts cannot be saved as such a file."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ReportError(f"A figure cannot be saved as {path.name!r}: end the name with {', '.join(SUFFIXES)}.")
     return suffix
 
 
-def save(chart: Chart, path: str | Path, *, theme: Theme = LIGHT) -> Path:
-    """Write a chart as .png, .svg, .pdf, .json (its Vega-Lite specification) or .html (by itself, no network)."""
-    path = Path(path)
-    suffix = suffix_of(path)
-    spec = specification(chart, theme)
-    if suffix == ".png":
-        return store(path, vl_convert.vegalite_to_png(spec, scale=SCALE))
-    if suffix == ".pdf":
-        return store(path, vl_convert.vegalite_to_pdf(spec))
-    if suffix == ".svg":
-        return store(path, _slim(vl_convert.vegalite_to_svg(spec)).encode())
-    if suffix == ".json":
-        return store(path, json.dumps(spec, indent=1, ensure_ascii=False).encode())
-    return store(path, vl_convert.vegalite_to_html(spec, bundle=True, renderer="svg").encode())
+def write_file(path: Path, content: bytes) -> Path:
+    """Write a file atomically, creating its folder if needed, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content)
+    return path
 
 
-def _slim(svg: str) -> str:
-    """Half as large, and the same picture: hundredths of a pixel, and no labels for pointers, which a file has not."""
-    return re.sub(r"<[^>]+>", _slim_tag, svg)
+def _compress_svg(svg: str) -> str:
+    """The same picture in half the size: hundredths of a pixel, and no labels for screen pointers."""
+    return re.sub(r"<[^>]+>", _compress_tag, svg)
 
 
-def _slim_tag(found: re.Match[str]) -> str:
-    tag = re.sub(r' (?:aria-[a-z]+|role|class|pointer-events)="[^"]*"', "", found[0])
+def _compress_tag(match: re.Match[str]) -> str:
+    tag = re.sub(r' (?:aria-[a-z]+|role|class|pointer-events)="[^"]*"', "", match[0])
     return re.sub(r"-?\d+\.\d{3,}(?:e-?\d+)?", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.report import ReportError
-from predbn.report.figures import Places, box_chart, boxes
+from predbn.report.figures import XAxis, box_chart, boxes
 from predbn.report.figures.boxes import five_numbers
-from predbn.report.looks import Look
+from predbn.report.style import SeriesStyle
 
 from ..conftest import values_of
 
@@ -44,14 +44,14 @@ def test_what_cannot_be_drawn_is_said(frame):
         boxes(frame, "top5")
 
 
-def test_other_places_than_severities():
+def test_another_x_axis_than_severities():
     rows = [
         {"series": "a", "batch_size": size, "what": f"c{n}", "value": n / 10}
         for size in ("1", "10", "all")
         for n in range(4)
     ]
-    places = Places("batch_size", "images in a batch", ("1", "10", "all"), shared=False)
-    spec = box_chart(pd.DataFrame(rows), "brier", [Look("a", "#111111", False)], places=places).to_dict()
+    x_axis = XAxis("batch_size", "images in a batch", ("1", "10", "all"), shared=False)
+    spec = box_chart(pd.DataFrame(rows), "brier", [SeriesStyle("a", "#111111", False)], x_axis=x_axis).to_dict()
     drawn = values_of(spec, spec["layer"][0])
     assert [(row["batch_size"], row["low"], row["high"]) for row in drawn] == [
         (size, 0.0, 0.3) for size in ("1", "10", "all")

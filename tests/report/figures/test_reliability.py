@@ -1,4 +1,4 @@
-"""Reliability diagrams: pooled bins against binning all predictions at once."""
+"""Reliability diagrams: pooled bins against binning all predictions together, and shares by confidence."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from predbn.report import ReportError
-from predbn.report.figures import reliability
-from predbn.report.figures.reliability import pooled
-from predbn.report.frames import checked_reliability
+from predbn.report.figures import confidence_bins, reliability
+from predbn.report.figures.reliability import pool_bins
+from predbn.report.frames import check_reliability
+from predbn.report.style import GREY, HUES, SeriesStyle
 
 from ..conftest import values_of
 
@@ -42,7 +43,7 @@ def test_pooling_splits_is_binning_them_together():
         correct = random.uniform(size=count) < confidence
         sets.append((confidence, correct))
         rows += [{**KEYS, "corruption": name, **row} for row in binned(confidence, correct)]
-    found = pooled(checked_reliability(pd.DataFrame(rows)))
+    found = pool_bins(check_reliability(pd.DataFrame(rows)))
     together = pd.DataFrame(binned(*(np.concatenate(part) for part in zip(*sets, strict=True)))).query("count > 0")
     for column in ("bin", "count", "confidence", "accuracy"):
         assert found[column].to_numpy() == pytest.approx(together[column].to_numpy())
@@ -61,3 +62,25 @@ def test_empty_bins_and_missing_columns_are_said(rel):
         reliability(rel.assign(count=0))
     with pytest.raises(ReportError, match="reliability frame has no column bin"):
         reliability(rel.drop(columns="bin"))
+
+
+def test_shares_and_accuracies_are_those_of_the_bins():
+    bins = pd.DataFrame(
+        {
+            "series": ["a", "a", "b"],
+            "bin": [0, 9, 5],
+            "lower": [0.0, 0.9, 0.5],
+            "upper": [0.1, 1.0, 0.6],
+            "count": [30, 10, 7],
+            "right": [3.0, 9.0, 7.0],
+        }
+    )
+    styles = [SeriesStyle("a", GREY, True), SeriesStyle("b", HUES[0], False)]
+    spec = confidence_bins(bins, styles).to_dict()
+    rows = next(iter(spec["datasets"].values())) if "datasets" in spec else spec["vconcat"][0]["data"]["values"]
+    found = {(row["series"], row["bin"]): row for row in rows if "series" in row}
+    assert found["a", 0]["share"] == pytest.approx(0.75)
+    assert found["b", 5]["share"] == 1
+    assert found["a", 9]["accuracy"] == pytest.approx(0.9)
+    assert found["b", 5]["middle"] == pytest.approx(0.55)
+    assert spec["title"]

@@ -3,8 +3,8 @@
   const { figures, configs } = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
-  /* Panels of a faceted chart do not follow their container by themselves: as many columns as are readable and as the
-     chart has, in the proportions that it has. */
+  /* The panels of a faceted chart do not resize with the page by themselves: use at most 2 or 3 columns, and keep the
+     proportions of a panel. */
   function fitted(spec, width) {
     if (!spec.facet) return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
     const columns = Math.min(spec.columns, width < 560 ? 2 : 3);
@@ -13,7 +13,7 @@
     return { ...spec, columns, spec: { ...spec.spec, width: side, height } };
   }
 
-  function key([name, colour, area]) {
+  function legendItem([name, colour, area]) {
     const item = document.createElement("li");
     const swatch = document.createElement("i");
     swatch.style.borderColor = colour;
@@ -41,10 +41,11 @@
     }
 
     chosen() {
-      return this.variants.find(({ choice }) => this.selects.every((one) => choice[one.dataset.place] === one.value));
+      const isChosen = ({ choice }) => this.selects.every((select) => choice[select.dataset.index] === select.value);
+      return this.variants.find(isChosen);
     }
 
-    /* One drawing after the other, so that the last choice is what stays. */
+    /* Draw one after the other, so that the last choice is the one that stays. */
     draw() {
       this.drawn = this.drawn.then(() => this.embed()).catch((error) => {
         this.chart.textContent = `This figure could not be drawn: ${error.message}`;
@@ -56,7 +57,7 @@
       const variant = this.chosen();
       this.view?.finalize();
       this.view = undefined;
-      this.legend.replaceChildren(...(variant?.legend ?? []).map(key));
+      this.legend.replaceChildren(...(variant?.legend ?? []).map(legendItem));
       this.legend.classList.toggle("paired", [4, 6].includes(this.legend.children.length));
       if (!variant) {
         this.chart.textContent = "This combination was not measured.";

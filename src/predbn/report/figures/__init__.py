@@ -1,19 +1,15 @@
-"""One module a figure, each giving an Altair chart from the tidy frames or from a diagnosis."""
+"""Charts: each function returns an Altair chart of the tidy frames or of a diagnosis; one module per family."""
 
-from .boxes import Places, box_chart, boxes
-from .channels import channels
-from .confidence import confidence
-from .confidence_bins import confidence_bins
-from .curves import curves
-from .densities import densities
-from .depth import depth
+from .boxes import XAxis, box_chart, boxes
+from .curves import SEVERITY_STYLES, curves, scatter
+from .diagnosis import confidence, depth, spectra
+from .distributions import channels, densities
 from .heatmap import heatmap
-from .reliability import reliability
-from .scatter import scatter
-from .spectra import spectra
+from .reliability import confidence_bins, reliability
 
 __all__ = [
-    "Places",
+    "SEVERITY_STYLES",
+    "XAxis",
     "box_chart",
     "boxes",
     "channels",

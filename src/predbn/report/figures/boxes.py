@@ -1,4 +1,4 @@
-"""Box plots over severity, as the paper draws them."""
+"""Box plots, by severity as the paper draws them, or by anything else on the x axis."""
 
 from __future__ import annotations
 
@@ -13,101 +13,86 @@ import pandas as pd
 
 from predbn.common import ReportError
 
-from ..frames import averaged, checked, of_metric, readable
-from ..looks import Look, looks
-from ..meanings import Meaning, meaning
-from .parts import SEVERITY_LABEL, inline, series_scale
-
-__all__ = ["SEVERITY", "Places", "box_chart", "boxes", "five_numbers"]
+from ..frames import check_results, display_name, mean_values, rows_of_metric
+from ..metric_info import MetricInfo, metric_info
+from ..style import SeriesStyle, series_styles
+from .encoding import by_series, inline_data, names_of, series_legend
 
 OVER = ("corruption", "model", "seed")
 
 
 @dataclass(frozen=True)
-class Places:
-    """What stands on the x axis: the column, its title, the order of its values, an expression for their labels, and
-    whether a place has boxes of several series, beside each other."""
+class XAxis:
+    """What is on the x axis of box plots.
+
+    column       of the values
+    title        of the axis
+    order        of the column's values
+    label_expr   a Vega expression for the labels
+    shared       whether the series share each position, with their boxes side by side
+    """
 
     column: str
     title: str
     order: Sequence[Any] | None = None
-    label: str | None = None
+    label_expr: str | None = None
     shared: bool = True
 
 
-SEVERITY = Places("severity", "severity of the shift", label=SEVERITY_LABEL)
-
-
-def five_numbers(values: pd.DataFrame, by: str = "severity") -> pd.DataFrame:
-    """Minimum, quartiles and maximum of every (series, place on the x axis): all that a box needs."""
-    finite = values[np.isfinite(values["value"])]
-    grouped = finite.groupby(["series", by], sort=False)["value"]
-    columns = {"low": 0.0, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 1.0}
-    quantiles = {name: grouped.quantile(share) for name, share in columns.items()}
-    numbers: pd.DataFrame = pd.DataFrame(quantiles).reset_index()
-    return numbers
-
-
-def _tip(over: str, places: Places, known: Meaning) -> alt.ExprRef:
-    """What pointing at a dot shows, as an expression: the selection of the nearest dot wraps each datum in another,
-    which tooltip channels of text fields do not see through."""
-    shown = {
-        over: "d.what",
-        readable(places.column): f"d.{places.column}",
-        "series": "d.series",
-        known.label: "format(d.value, '.1%')" if known.percent else "format(d.value, '.3f')",
-    }
-    entries = (f"{json.dumps(name)}: {value.replace('d.', '(datum.datum || datum).')}" for name, value in shown.items())
-    return alt.ExprRef("{" + ", ".join(entries) + "}")
+SEVERITY_AXIS = XAxis("severity", "severity of the shift", label_expr="datum.value == 0 ? 'clean' : datum.value")
 
 
 def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.LayerChart:
-    """For each severity and each series, the distribution of a metric over the corruptions.
+    """For each severity and series, the distribution of a metric over the corruptions.
 
-    A box has the quartiles and the median, its whiskers end at the minimum and the maximum. Every dot is one
-    corruption; pointing at a dot names it, and shows where the same corruption lies everywhere else. `over`
-    may be "model" or "seed" instead, where there is only one kind of shift.
+    A box shows the quartiles and the median; its whiskers end at the minimum and the maximum. Every dot is one
+    corruption; pointing at a dot names it, and highlights the same corruption everywhere else. `over` may be "model"
+    or "seed" instead, if there is only one kind of shift.
     """
     if over not in OVER:
         raise ReportError(f"Boxes cannot be drawn over {over!r}: use {', '.join(OVER)}.")
-    rows = of_metric(checked(frame), metric)
-    values = averaged(rows, over)
-    values = values.assign(what=values[over].map(lambda name: readable(str(name))))
-    return box_chart(values, metric, looks(rows), over=over)
+    rows = rows_of_metric(check_results(frame), metric)
+    values = mean_values(rows, over)
+    values = values.assign(what=values[over].map(lambda name: display_name(str(name))))
+    return box_chart(values, metric, series_styles(rows), over=over)
 
 
 def box_chart(
-    values: pd.DataFrame, metric: str, drawn: Sequence[Look], *, places: Places = SEVERITY, over: str = "corruption"
+    values: pd.DataFrame,
+    metric: str,
+    styles: Sequence[SeriesStyle],
+    *,
+    x_axis: XAxis = SEVERITY_AXIS,
+    over: str = "corruption",
+    places: XAxis | None = None,  # the old name of x_axis, until its users are changed
 ) -> alt.LayerChart:
-    """The boxes of values that are at hand: the columns series, `what` (the name of a dot), value, and the place.
+    """Box plots of values with the columns series, `what` (the name of a dot), value, and the column of the x axis.
 
-    `drawn` has the look of every series, in the order in which they stand beside each other.
+    styles   of every series, in the order in which they are drawn side by side
+    over     what a dot is, for its tooltip
     """
-    known = meaning(metric)
-    values = values[["series", places.column, "what", "value"]]
-    domain = [look.series for look in drawn]
-    colour = series_scale(drawn, "colour")
-    legend = alt.Legend(orient="top", columns=2, symbolType="square")
-    line = alt.Stroke("series:N", scale=colour, title=None, legend=legend)
-    fill = alt.Fill("series:N", scale=series_scale(drawn, "area"), title=None, legend=legend)
-    label = alt.Undefined if places.label is None else places.label
+    x_axis = places or x_axis
+    info = metric_info(metric)
+    values = values[["series", x_axis.column, "what", "value"]]
+    legend = series_legend("square")
+    line, fill = by_series(alt.Stroke, styles, legend), by_series(alt.Fill, styles, legend, "area")
     x = alt.X(
-        f"{places.column}:O",
-        title=places.title,
-        sort=alt.Undefined if places.order is None else list(places.order),
-        axis=alt.Axis(labelAngle=0, labelExpr=label, grid=False, ticks=False),
-        scale=alt.Scale(paddingInner=0.22 if places.shared else 0.5, paddingOuter=0.1 if places.shared else 0.3),
+        f"{x_axis.column}:O",
+        title=x_axis.title,
+        sort=alt.Undefined if x_axis.order is None else list(x_axis.order),
+        axis=alt.Axis(labelAngle=0, labelExpr=x_axis.label_expr or alt.Undefined, grid=False, ticks=False),
+        scale=alt.Scale(paddingInner=0.22 if x_axis.shared else 0.5, paddingOuter=0.1 if x_axis.shared else 0.3),
     )
     offset: Any = alt.Undefined
-    if places.shared:
+    if x_axis.shared:
+        domain = [style.series for style in styles]
         offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
-    scale = alt.Scale(zero=known.better == "lower", nice=True)
 
     def y(field: str) -> alt.Y:
-        axis = alt.Axis(format=known.axis_format, tickCount=6, domain=False, ticks=False)
-        return alt.Y(f"{field}:Q", title=None, axis=axis, scale=scale)
+        axis = alt.Axis(format=info.axis_format, tickCount=6, domain=False, ticks=False)
+        return alt.Y(f"{field}:Q", title=None, axis=axis, scale=alt.Scale(zero=info.better == "lower", nice=True))
 
-    box = alt.Chart(inline(five_numbers(values, places.column))).encode(x=x, xOffset=offset)
+    box = alt.Chart(inline_data(five_numbers(values, x_axis.column))).encode(x=x, xOffset=offset)
     whiskers = [
         box.mark_rule(strokeWidth=1).encode(y=y(start), y2=alt.Y2(f"{end}:Q"), stroke=line)
         for start, end in (("low", "lower"), ("upper", "high"))
@@ -118,8 +103,8 @@ def box_chart(
         name="pointed", on="pointerover", clear="pointerout", nearest=True, fields=["what"], empty=False
     )
     dots = (
-        alt.Chart(inline(values))
-        .mark_point(filled=False, strokeWidth=1.5, tooltip=_tip(over, places, known))
+        alt.Chart(inline_data(values))
+        .mark_point(filled=False, strokeWidth=1.5, tooltip=_tooltip(over, x_axis, info))
         .encode(
             x=x,
             xOffset=offset,
@@ -130,11 +115,35 @@ def box_chart(
         )
         .add_params(pointed)
     )
-    direction = f" ({known.direction})" if known.direction else ""
+    by = display_name(x_axis.column)
     chart: alt.LayerChart = alt.layer(*whiskers, body, median, dots).properties(
         width=640,
         height=300,
-        title=f"{known.label[0].upper()}{known.label[1:]}{direction}",
-        description=f"Box plots of {known.label} by {readable(places.column)}, one box a series: {', '.join(domain)}.",
+        title=info.chart_title,
+        description=f"Box plots of {info.label} by {by}, one box per series: {names_of(styles)}.",
     )
     return chart
+
+
+def five_numbers(values: pd.DataFrame, by: str = "severity") -> pd.DataFrame:
+    """Minimum, quartiles and maximum of every (series, position on the x axis)."""
+    finite = values[np.isfinite(values["value"])]
+    grouped = finite.groupby(["series", by], sort=False)["value"]
+    columns = {"low": 0.0, "lower": 0.25, "median": 0.5, "upper": 0.75, "high": 1.0}
+    numbers: pd.DataFrame = pd.DataFrame({name: grouped.quantile(q) for name, q in columns.items()}).reset_index()
+    return numbers
+
+
+def _tooltip(over: str, x_axis: XAxis, info: MetricInfo) -> alt.ExprRef:
+    """The tooltip of a dot, as an expression: the selection of the nearest dot wraps each datum in another datum,
+    which the usual tooltip channel does not look into."""
+    fields = {
+        over: "d.what",
+        display_name(x_axis.column): f"d.{x_axis.column}",
+        "series": "d.series",
+        info.label: "format(d.value, '.1%')" if info.percent else "format(d.value, '.3f')",
+    }
+    entries = (
+        f"{json.dumps(name)}: {value.replace('d.', '(datum.datum || datum).')}" for name, value in fields.items()
+    )
+    return alt.ExprRef("{" + ", ".join(entries) + "}")

@@ -1,4 +1,4 @@
-"""Curves: a metric as something grows, with the range over repetitions as a band."""
+"""A metric over a number: as curves of several series, or as a scatter plot of splits."""
 
 from __future__ import annotations
 
@@ -7,34 +7,23 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from ..looks import Look
-from ..meanings import meaning
-from .parts import inline, series_scale
+from ..metric_info import metric_info
+from ..style import GREY, SeriesStyle
+from .encoding import by_series, inline_data, names_of, series_legend
 
-__all__ = ["curves", "ranges"]
+SEVERITY_STYLES = tuple(
+    SeriesStyle(f"severity {severity}" if severity else "clean", colour, False)
+    for severity, colour in enumerate((GREY, "#9ecae1", "#6baed6", "#3f8fc6", "#1c6bb0", "#08407a"))
+)
+"""The styles of the severities: clean is grey, and stronger shifts have stronger colours."""
 
-_MOST_NAMED = 10
-
-
-def ranges(values: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Mean, minimum and maximum of the column `value` for every (series, by)."""
-    grouped = values.groupby(["series", by], sort=False)["value"]
-    table: pd.DataFrame = grouped.agg(["mean", "min", "max"]).reset_index()
-    return table
-
-
-def _axis(measured: pd.Series, log: bool) -> alt.Axis:
-    """Few whole numbers, such as sizes of batches, are all named, and nothing else."""
-    found = sorted(measured.unique())
-    if log and len(found) <= _MOST_NAMED and all(float(each).is_integer() for each in found):
-        return alt.Axis(grid=False, values=[int(each) for each in found], format=",d")
-    return alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8)
+_MAX_TICKS = 10
 
 
 def curves(
     values: pd.DataFrame,
     metric: str,
-    drawn: Sequence[Look],
+    styles: Sequence[SeriesStyle],
     *,
     by: str,
     title: str,
@@ -44,51 +33,111 @@ def curves(
 ) -> alt.LayerChart:
     """A line through the means of each series, and a band from the lowest to the highest value.
 
-    values     the columns series, `by` (a number) and value, a row a repetition
-    title      of the x axis
-    log        whether x is on a logarithmic scale, `log_value` whether y is
-    mark       a value of x to mark by a vertical line, such as the default
+    values      the columns series, `by` (a number) and value; one row per repetition
+    title       of the x axis
+    log         whether the x axis is logarithmic
+    log_value   whether the y axis is logarithmic
+    mark        a value of x to mark with a vertical line, such as the default
     """
-    known = meaning(metric)
-    legend = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolStrokeWidth=2, symbolOpacity=1)
-    colour = alt.Color("series:N", title=None, scale=series_scale(drawn, "colour"), legend=legend)
-    dash = alt.StrokeDash("series:N", title=None, scale=series_scale(drawn, "dash"), legend=legend)
+    info = metric_info(metric)
+    legend = series_legend("stroke", symbolStrokeWidth=2, symbolOpacity=1)
+    colour, dash = by_series(alt.Color, styles, legend), by_series(alt.StrokeDash, styles, legend, "dash")
     x = alt.X(
         f"{by}:Q",
         title=title,
         scale=alt.Scale(type="log", nice=False) if log else alt.Scale(nice=False, zero=False),
-        axis=_axis(values[by], log),
+        axis=_x_axis(values[by], log),
     )
-    scale = alt.Scale(type="log") if log_value else alt.Scale(zero=known.better == "lower")
-    number = "~e" if log_value else known.axis_format
-    axis = alt.Axis(format=number, tickCount=6, domain=False, ticks=False, grid=not log_value)
-    base = alt.Chart(inline(ranges(values, by))).encode(x=x)
+    y_scale = alt.Scale(type="log") if log_value else alt.Scale(zero=info.better == "lower")
+    y_format = "~e" if log_value else info.axis_format
+    y_axis = alt.Axis(format=y_format, tickCount=6, domain=False, ticks=False, grid=not log_value)
 
     def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", title=None, scale=scale, axis=axis)
+        return alt.Y(f"{field}:Q", title=None, scale=y_scale, axis=y_axis)
 
+    base = alt.Chart(inline_data(value_ranges(values, by))).encode(x=x)
     band = base.mark_area(opacity=0.18).encode(y=y("min"), y2="max:Q", color=colour)
     line = base.mark_line(strokeWidth=2).encode(y=y("mean"), color=colour, strokeDash=dash)
-    shown = ".1%" if known.percent else ".3~g"
+    number = ".1%" if info.percent else ".3~g"
     dots = base.mark_circle(size=40, opacity=1).encode(
         y=y("mean"),
         color=colour,
         tooltip=[
             alt.Tooltip("series:N"),
             alt.Tooltip(f"{by}:Q", title=title),
-            alt.Tooltip("mean:Q", title=known.label, format=shown),
-            alt.Tooltip("min:Q", title="lowest", format=shown),
-            alt.Tooltip("max:Q", title="highest", format=shown),
+            alt.Tooltip("mean:Q", title=info.label, format=number),
+            alt.Tooltip("min:Q", title="lowest", format=number),
+            alt.Tooltip("max:Q", title="highest", format=number),
         ],
     )
-    marked = []
+    marks = []
     if mark is not None:
-        marked.append(alt.Chart(inline(pd.DataFrame({by: [mark]}))).mark_rule(style="diagonal").encode(x=x))
-    direction = f" ({known.direction})" if known.direction else ""
-    chart: alt.LayerChart = alt.layer(*marked, band, line, dots).properties(
+        marks.append(alt.Chart(inline_data(pd.DataFrame({by: [mark]}))).mark_rule(style="diagonal").encode(x=x))
+    chart: alt.LayerChart = alt.layer(*marks, band, line, dots).properties(
         width=640,
         height=300,
-        title=f"{known.label[0].upper()}{known.label[1:]}{direction}",
-        description=f"Curves of {known.label} over {title}: {', '.join(look.series for look in drawn)}.",
+        title=info.chart_title,
+        description=f"Curves of {info.label} over {title}: {names_of(styles)}.",
     )
     return chart
+
+
+def value_ranges(values: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Mean, minimum and maximum of the column `value` for every (series, by)."""
+    grouped = values.groupby(["series", by], sort=False)["value"]
+    ranges: pd.DataFrame = grouped.agg(["mean", "min", "max"]).reset_index()
+    return ranges
+
+
+def _x_axis(values: pd.Series, log: bool) -> alt.Axis:
+    """If the values are a few whole numbers, such as batch sizes, the ticks are exactly these."""
+    unique = sorted(values.unique())
+    if log and len(unique) <= _MAX_TICKS and all(float(value).is_integer() for value in unique):
+        return alt.Axis(grid=False, values=[int(value) for value in unique], format=",d")
+    return alt.Axis(grid=False, format="~e" if log else "~f", tickCount=8)
+
+
+def scatter(
+    points: pd.DataFrame, metric: str, *, across: str, title: str, panels: Sequence[str], log: bool = False
+) -> alt.FacetChart:
+    """A metric over the column `across`: one dot per split, coloured by severity, in one panel per scheme.
+
+    points   the columns panel, corruption, severity, value and `across`
+    title    of the x axis
+    log      whether the x axis is symmetric logarithmic, which can show 0
+    """
+    info = metric_info(metric)
+    points = points.assign(level=[SEVERITY_STYLES[severity].series for severity in points["severity"]])
+    legend = series_legend("circle", columns=6)
+    chart = (
+        alt.Chart()
+        .mark_circle(size=34, opacity=0.9)
+        .encode(
+            x=alt.X(
+                f"{across}:Q",
+                title=title,
+                scale=alt.Scale(type="symlog" if log else "linear"),
+                axis=alt.Axis(tickCount=5, domain=False, ticks=False, format="~s"),
+            ),
+            y=alt.Y(
+                "value:Q",
+                title=info.label,
+                scale=alt.Scale(zero=info.better == "lower"),
+                axis=alt.Axis(format=info.axis_format, tickCount=5, domain=False, ticks=False),
+            ),
+            color=by_series(alt.Color, SEVERITY_STYLES, legend, column="level"),
+            tooltip=[
+                alt.Tooltip("corruption:N"),
+                alt.Tooltip("severity:O"),
+                alt.Tooltip(f"{across}:Q", title=title, format=".3~g"),
+                alt.Tooltip("value:Q", title=info.label, format=".1%" if info.percent else ".3f"),
+            ],
+        )
+        .properties(width=220, height=220)
+    )
+    facet = alt.Facet("panel:N", title=None, sort=list(panels), header=alt.Header(labelFontWeight=600))
+    faceted: alt.FacetChart = chart.facet(facet=facet, columns=3, data=inline_data(points)).properties(
+        title=f"{info.title} over {title}",
+        description=f"Scatter plots of {info.label} over {title}, a dot for each split: {', '.join(panels)}.",
+    )
+    return faceted

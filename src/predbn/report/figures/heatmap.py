@@ -1,21 +1,29 @@
-"""Where a strategy helps and where it hurts: its gain over the baseline by corruption and severity."""
+"""The gain of a strategy over the baseline by corruption and severity: where it helps and where it hurts."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from ..frames import BASELINE, CLEAN, checked, families, main_method, of_metric, readable
-from ..gains import gains
-from ..meanings import meaning
-from .parts import inline
+from ..frames import (
+    BASELINE,
+    CLEAN,
+    check_results,
+    display_name,
+    gain_over_baseline,
+    group_by_family,
+    main_method,
+    rows_of_metric,
+)
+from ..metric_info import metric_info
+from .encoding import inline_data
 
-__all__ = ["heatmap"]
-
-ROW = 21
+ROW_HEIGHT = 21
 STRONG = 0.55
+"""Cells of more than this share of the largest gain have a dark colour, so their text is white."""
 
 
 def heatmap(
@@ -26,34 +34,34 @@ def heatmap(
     baseline: str = BASELINE,
     method: str | None = None,
 ) -> alt.LayerChart:
-    """The gain of `strategy` over `baseline`, one cell a split, families of corruptions together.
+    """The gain of `strategy` over `baseline`: one cell per split, corruptions sorted by family.
 
-    The scale diverges from 0 and is symmetric; blue is better also for metrics of which less is better. The
-    clean test set has no severity, so its cell spans the row.
+    The colour scale is symmetric about 0; blue is better whichever way the metric points. The clean test set has no
+    severity, so its cell spans the row.
     """
-    rows = checked(frame)
-    method = main_method(of_metric(rows, metric)) if method is None else method
-    known = meaning(metric)
-    cells = gains(rows, metric, strategy=strategy, baseline=baseline, method=method)
-    groups = families(list(cells["corruption"]))
-    headings = [family.capitalize() for family in groups]
+    rows = check_results(frame)
+    method = main_method(rows_of_metric(rows, metric)) if method is None else method
+    info = metric_info(metric)
+    cells = gain_over_baseline(rows, metric, strategy=strategy, baseline=baseline, method=method)
+    families = group_by_family(list(cells["corruption"]))
+    headings = [family.capitalize() for family in families]
     domain = ["Clean test set"] if (cells["corruption"] == CLEAN).any() else []
-    for heading, members in zip(headings, groups.values(), strict=True):
-        domain += [heading, *map(readable, members)]
+    for heading, members in zip(headings, families.values(), strict=True):
+        domain += [heading, *map(display_name, members)]
     size = cells["gain"].abs()
     extent = float(size[size < math.inf].max())
     extent = extent if extent > 0 else 1.0
     cells = cells.assign(
-        row=[domain[0] if name == CLEAN else readable(name) for name in cells["corruption"]],
-        text=cells["gain"].map(known.change),
+        row=[domain[0] if name == CLEAN else display_name(name) for name in cells["corruption"]],
+        text=cells["gain"].map(info.change),
         strong=size > STRONG * extent,
-        was=cells["before"].map(known.text),
-        now=cells["after"].map(known.text),
+        was=cells["before"].map(info.text),
+        now=cells["after"].map(info.text),
     )
     shifted = cells[cells["corruption"] != CLEAN]
     clean = cells[cells["corruption"] == CLEAN]
 
-    heading = f"indexof({headings!r}, datum.value) >= 0"
+    is_heading = f"indexof({headings!r}, datum.value) >= 0"
     y = alt.Y(
         "row:N",
         title=None,
@@ -62,10 +70,10 @@ def heatmap(
             domain=False,
             ticks=False,
             labelLimit=140,
-            labelFontWeight=alt.when(heading).then(alt.value(600)).otherwise(alt.value(400)),
+            labelFontWeight=alt.when(is_heading).then(alt.value(600)).otherwise(alt.value(400)),
         ),
     )
-    points = f"format(datum.value * {100 if known.percent else 1}, '+~g')"
+    tick_label = f"format(datum.value * {100 if info.percent else 1}, '+~g')"
     x = alt.X(
         "severity:O",
         title="severity",
@@ -74,9 +82,9 @@ def heatmap(
     )
     colour = alt.Color(
         "gain:Q",
-        title=f"gain in {known.change_unit}",
+        title=f"gain in {info.change_unit}",
         scale=alt.Scale(domain=[-extent, extent], domainMid=0, range="diverging", interpolate="lab"),
-        legend=alt.Legend(orient="bottom", gradientLength=220, tickCount=5, labelExpr=points),
+        legend=alt.Legend(orient="bottom", gradientLength=220, tickCount=5, labelExpr=tick_label),
     )
     tooltip = [
         alt.Tooltip("row:N", title="corruption"),
@@ -85,30 +93,30 @@ def heatmap(
         alt.Tooltip("was:N", title=baseline),
         alt.Tooltip("now:N", title=strategy),
     ]
-    ink = alt.when("datum.strong").then(alt.value("#ffffff"))
-    number = {"fontSize": 10.5, "baseline": "middle"}
+    text_colour = alt.when("datum.strong").then(alt.value("#ffffff"))
+    text_style: dict[str, Any] = {"fontSize": 10.5, "baseline": "middle"}
 
     columns = ["row", "severity", "gain", "text", "strong", "was", "now"]
     layers: list[alt.Chart] = []
     if not shifted.empty:
-        grid = alt.Chart(inline(shifted[columns])).encode(y=y, x=x)
+        grid = alt.Chart(inline_data(shifted[columns])).encode(y=y, x=x)
         layers.append(grid.mark_rect(style="cell-outline").encode(color=colour, tooltip=tooltip))
-        layers.append(grid.mark_text(**number).encode(text="text:N", color=ink))
+        layers.append(grid.mark_text(**text_style).encode(text="text:N", color=text_colour))
     if not clean.empty:
-        wide = alt.Chart(inline(clean[columns])).encode(y=y)
+        row = alt.Chart(inline_data(clean[columns])).encode(y=y)
         layers.append(
-            wide.mark_rect(style="cell-outline").encode(
+            row.mark_rect(style="cell-outline").encode(
                 x=alt.value(0), x2=alt.value("width"), color=colour, tooltip=tooltip
             )
         )
-        layers.append(wide.mark_text(**number).encode(text="text:N", color=ink))
+        layers.append(row.mark_text(**text_style).encode(text="text:N", color=text_colour))
     chart: alt.LayerChart = alt.layer(*layers).properties(
         width=380,
-        height=ROW * len(domain),
+        height=ROW_HEIGHT * len(domain),
         title=alt.Title(
-            f"What {strategy} gains over {baseline}: {known.label}",
-            subtitle=f"method {method}, in {known.change_unit}; blue is better, orange is worse",
+            f"What {strategy} gains over {baseline}: {info.label}",
+            subtitle=f"method {method}, in {info.change_unit}; blue is better, orange is worse",
         ),
-        description=f"Heat map of the gain in {known.label} of {strategy} over {baseline} by corruption and severity.",
+        description=f"Heat map of the gain in {info.label} of {strategy} over {baseline} by corruption and severity.",
     )
     return chart

@@ -1,26 +1,67 @@
-"""Reliability diagrams: accuracy against confidence, a panel for each severity."""
+"""Reliability diagrams: how accuracy, or the number of predictions, depends on confidence."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import altair as alt
 import pandas as pd
 
 from predbn.common import ReportError
 
-from ..frames import checked_reliability, with_series
-from ..looks import looks
-from .parts import inline, series_scale
-
-__all__ = ["pooled", "reliability"]
+from ..frames import add_series, check_reliability
+from ..style import SeriesStyle, series_styles
+from .encoding import by_series, diagonal, inline_data, names_of, series_legend
 
 
-def pooled(rel: pd.DataFrame) -> pd.DataFrame:
+def reliability(frame: pd.DataFrame) -> alt.FacetChart:
+    """Accuracy over mean confidence within bins of confidence, one panel per severity.
+
+    On the diagonal a model is calibrated; below it is over-confident. A dot's area is the share of predictions in its
+    bin.
+    """
+    rows = check_reliability(frame)
+    bins = pool_bins(rows)
+    if bins.empty:
+        raise ReportError("Every bin of the reliability frame is empty: evaluate at least one image.")
+    styles = series_styles(rows)
+    legend = series_legend("stroke", symbolStrokeWidth=2)
+    percent = alt.Axis(format="%", values=[0, 0.5, 1], domain=False, ticks=False)
+    unit = alt.Scale(domain=[0, 1])
+    base = alt.Chart().encode(
+        x=alt.X("confidence:Q", title="confidence", scale=unit, axis=percent),
+        y=alt.Y("accuracy:Q", title="accuracy", scale=unit, axis=percent),
+        color=by_series(alt.Color, styles, legend),
+    )
+    lines = base.mark_line(strokeWidth=1.5).encode(
+        order="bin:O", strokeDash=by_series(alt.StrokeDash, styles, legend, "dash")
+    )
+    dots = base.mark_circle(opacity=0.85).encode(
+        size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 1], range=[6, 220]), legend=None),
+        tooltip=[
+            alt.Tooltip("series:N", title="series"),
+            alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
+            alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
+            alt.Tooltip("count:Q", format=",", title="predictions"),
+        ],
+    )
+    panel = alt.layer(diagonal(), lines, dots).properties(width=180, height=180)
+    header = alt.Header(labelExpr="datum.value == 0 ? 'clean' : 'severity ' + datum.value", labelFontWeight=600)
+    facet = alt.Facet("severity:O", title=None, header=header)
+    chart: alt.FacetChart = panel.facet(facet=facet, columns=3, data=inline_data(bins)).properties(
+        title="Reliability: below the diagonal is over-confident",
+        description="Reliability diagrams: accuracy over confidence, a panel for each severity.",
+    )
+    return chart
+
+
+def pool_bins(frame: pd.DataFrame) -> pd.DataFrame:
     """The bins of all corruptions, models and seeds together, by series and severity.
 
-    Counts add up, and means are weighted with them: accuracy = Σ nᵢ·accuracyᵢ / Σ nᵢ, as if all predictions had
-    gone into one set of bins. `share` is a bin's part of its panel's predictions. Empty bins are left out.
+    Counts add up, and means are weighted with them: accuracy = Σ nᵢ·accuracyᵢ / Σ nᵢ, as if all predictions had been
+    binned together. `share` is a bin's share of the predictions in its panel. Empty bins are left out.
     """
-    rows = with_series(rel[rel["count"] > 0])
+    rows = add_series(frame[frame["count"] > 0])
     rows = rows.assign(
         confident=rows["confidence"] * rows["count"],
         correct=rows["accuracy"] * rows["count"],
@@ -37,45 +78,47 @@ def pooled(rel: pd.DataFrame) -> pd.DataFrame:
     return bins
 
 
-def reliability(rel: pd.DataFrame) -> alt.FacetChart:
-    """Accuracy over mean confidence within bins of confidence: on the diagonal a model is calibrated.
+def confidence_bins(bins: pd.DataFrame, styles: Sequence[SeriesStyle]) -> alt.VConcatChart:
+    """The share of predictions by confidence, above the accuracy by confidence.
 
-    Below the diagonal it is over-confident. A dot's area is the share of predictions in its bin.
+    `bins` has one row per series and bin: series, lower, upper, count, right. The upper scale is a square root, since
+    bins near certainty hold many times as many predictions as the others.
     """
-    rows = checked_reliability(rel)
-    bins = pooled(rows)
-    if bins.empty:
-        raise ReportError("Every bin of the reliability frame is empty: evaluate at least one image.")
-    drawn = looks(rows)
-    legend = alt.Legend(orient="top", columns=2, symbolType="stroke", symbolStrokeWidth=2)
-    colour = alt.Color("series:N", title=None, scale=series_scale(drawn, "colour"), legend=legend)
-    percent = alt.Axis(format="%", values=[0, 0.5, 1], domain=False, ticks=False)
-    unit = alt.Scale(domain=[0, 1])
-    chart = alt.Chart().encode(
-        x=alt.X("confidence:Q", title="confidence", scale=unit, axis=percent),
-        y=alt.Y("accuracy:Q", title="accuracy", scale=unit, axis=percent),
-        color=colour,
+    total = bins.groupby("series")["count"].transform("sum")
+    rows = bins.assign(
+        share=bins["count"] / total,
+        accuracy=bins["right"] / bins["count"],
+        middle=(bins["lower"] + bins["upper"]) / 2,
     )
-    lines = chart.mark_line(strokeWidth=1.5).encode(
-        order="bin:O",
-        strokeDash=alt.StrokeDash("series:N", title=None, scale=series_scale(drawn, "dash"), legend=legend),
+    percent = alt.Axis(format="%", domain=False, ticks=False, tickCount=5)
+    unit = alt.Scale(domain=[0, 1], nice=False)
+    legend = series_legend("stroke")
+    base = (
+        alt.Chart(inline_data(rows))
+        .mark_line(strokeWidth=1.5)
+        .encode(
+            x=alt.X("middle:Q", title="confidence", scale=unit, axis=percent),
+            color=by_series(alt.Color, styles, legend),
+            strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"),
+            tooltip=[
+                alt.Tooltip("series:N", title="series"),
+                alt.Tooltip("lower:Q", title="from", format=".0%"),
+                alt.Tooltip("upper:Q", title="to", format=".0%"),
+                alt.Tooltip("count:Q", title="predictions", format=","),
+                alt.Tooltip("accuracy:Q", title="accuracy", format=".1%"),
+            ],
+        )
     )
-    dots = chart.mark_circle(opacity=0.85).encode(
-        size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 1], range=[6, 220]), legend=None),
-        tooltip=[
-            alt.Tooltip("series:N", title="series"),
-            alt.Tooltip("confidence:Q", format=".1%", title="mean confidence"),
-            alt.Tooltip("accuracy:Q", format=".1%", title="accuracy"),
-            alt.Tooltip("count:Q", format=",", title="predictions"),
-        ],
+    root = alt.Scale(type="sqrt", domainMin=0)
+    shares = base.mark_line(strokeWidth=1.5, interpolate="step").encode(
+        y=alt.Y("share:Q", title="share of predictions", scale=root, axis=percent)
     )
-    corners = alt.InlineData(values=[{"at": 0}, {"at": 1}])
-    diagonal = alt.Chart(corners).mark_line(style="diagonal").encode(x="at:Q", y="at:Q")
-    panel = alt.layer(diagonal, lines, dots).properties(width=180, height=180)
-    named = alt.Header(labelExpr="datum.value == 0 ? 'clean' : 'severity ' + datum.value", labelFontWeight=600)
-    facet = alt.Facet("severity:O", title=None, header=named)
-    panels: alt.FacetChart = panel.facet(facet=facet, columns=3, data=inline(bins)).properties(
-        title="Reliability: below the diagonal is over-confident",
-        description="Reliability diagrams: accuracy over confidence, a panel for each severity.",
+    accuracies = base.encode(y=alt.Y("accuracy:Q", title="accuracy", scale=unit, axis=percent))
+    chart: alt.VConcatChart = alt.vconcat(
+        shares.properties(width=560, height=150),
+        alt.layer(diagonal(), accuracies).properties(width=560, height=300),
+    ).properties(
+        title="Confidence, and accuracy by confidence",
+        description=f"Share of predictions and accuracy by confidence: {names_of(styles)}",
     )
-    return panels
+    return chart

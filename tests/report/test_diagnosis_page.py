@@ -12,7 +12,7 @@ from predbn.report import write_diagnosis
 
 from ..diagnostics.models import linear, normal
 from . import browser
-from .test_page import COUNT, needs_browser
+from .test_results_page import COUNT, needs_browser
 
 USE = """
 const select = document.querySelector("select");
@@ -38,7 +38,7 @@ def test_it_is_drawn_quietly_and_can_be_used(page: Path, diagnosis: Diagnosis) -
     assert seen["complaints"] == []
     assert seen["fetched"] == []
     assert seen["overflow"] <= 0
-    titles = ["How far each layer moved", "What the channels give", "Spectra", "Confidence"]
+    titles = ["How far each layer moved", "Distributions of single channels", "Spectra", "Confidence"]
     assert [figure["title"] for figure in seen["figures"]] == titles
     assert seen["figures"][0]["symbols"] == 15
     assert seen["figures"][0]["legend"] == ["reference · batch", "shifted · train", "shifted · batch"]
@@ -59,7 +59,7 @@ def test_dark_on_a_phone(page: Path) -> None:
 def test_the_sentences_come_first_and_names_are_shown_as_text(page: Path, diagnosis: Diagnosis) -> None:
     text = page.read_text()
     assert re.search(r"<h1>The data has shifted: \d of 3 batch norm layers", text)
-    assert all(f"<li>{sentence}".replace("'", "&#x27;") in text for sentence in diagnosis.sentences()[1:])
+    assert all(f"<li>{sentence}".replace("'", "&#39;") in text for sentence in diagnosis.sentences()[1:])
     assert "zoo:&lt;b&gt;mine&lt;/b&gt; · sample fog 4 · 200 examples against 200 of the reference" in text
     assert "<b>mine" not in text.split("</main>")[0]
 

@@ -1,18 +1,28 @@
-"""The colours and type of the page and of its charts, in light and in dark: one source for CSS and for Vega."""
+"""Colours and type: the light and the dark theme of pages and charts, and how each series is drawn.
+
+A theme is the one source for both CSS and Vega. Series have the same colours in both themes and in every figure: those
+of Okabe and Ito, which people with any of the common colour blindnesses can tell apart (the blue a little lighter, for
+dark pages). The baseline is hollow or dashed and the others are filled or solid, so no figure relies on colour alone.
+"""
 
 from __future__ import annotations
 
+import colorsys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["DARK", "LIGHT", "SANS", "THEMES", "Theme"]
+import pandas as pd
 
+from .frames import BASELINE, list_series
+
+GREY = "#7d828a"
+HUES = ("#1b7fc4", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 SANS = "system-ui, 'Helvetica Neue', Arial, 'Liberation Sans', sans-serif"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """A set of colours. `worse`, `neutral` and `better` make the diverging scale of the heat map."""
+    """The colours of a page and its charts. `worse`, `neutral` and `better` are the diverging scale of the heat map."""
 
     paper: str
     ink: str
@@ -90,3 +100,51 @@ DARK = Theme(
     better="#2f74b5",
 )
 THEMES = {"light": LIGHT, "dark": DARK}
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """How one series is drawn."""
+
+    series: str
+    colour: str
+    baseline: bool
+
+    @property
+    def area(self) -> str:
+        """The fill colour as #rrggbbaa: nearly clear for the baseline, strong for the others."""
+        return self.colour + ("12" if self.baseline else "99")
+
+    @property
+    def dash(self) -> list[int]:
+        """The dashes of a line."""
+        return [4, 3] if self.baseline else [1, 0]
+
+
+def series_styles(frame: pd.DataFrame) -> list[SeriesStyle]:
+    """The style of every series of a frame, in the order in which they are drawn.
+
+    If each method has one strategy besides the baseline, each method has its hue; otherwise each series has, and a
+    single baseline is grey.
+    """
+    series = list_series(frame)
+    others = series[series["strategy"] != BASELINE]
+    if series["method"].nunique() > 1 and not others.duplicated("method").any():
+        colour_by, coloured = "method", series
+    else:
+        has_one_baseline = len(series) - len(others) == 1
+        colour_by, coloured = "series", others if has_one_baseline else series
+    names = list(dict.fromkeys(coloured[colour_by]))
+    colours = dict(zip(names, _distinct_colours(len(names)), strict=True))
+    return [
+        SeriesStyle(row["series"], colours.get(row[colour_by], GREY), row["strategy"] == BASELINE)
+        for row in series.to_dict("records")
+    ]
+
+
+def _distinct_colours(count: int) -> list[str]:
+    """The first colours of the palette, or evenly spaced hues if it has too few."""
+    if count <= len(HUES):
+        return list(HUES[:count])
+    wheel = (colorsys.hls_to_rgb(index / count, 0.5, 0.6) for index in range(count))
+    return ["#" + "".join(f"{round(255 * channel):02x}" for channel in rgb) for rgb in wheel]

@@ -12,10 +12,11 @@ import pytest
 import vl_convert
 
 from predbn import report
-from predbn.report.theme import DARK as DARK_THEME
+from predbn.report.results_page import find_in_card, results_figures
+from predbn.report.style import DARK as DARK_THEME
 
 from . import browser
-from .conftest import make_results
+from .conftest import make_results, values_of
 
 needs_browser = pytest.mark.skipif(
     browser.find_chromium() is None, reason="no chromium, chromium-browser or google-chrome on this machine"
@@ -136,25 +137,45 @@ def test_dark_on_a_phone(page):
     assert seen["colours"] == [f"rgb({red}, {green}, {blue})", DARK_THEME.muted]
 
 
-@needs_browser
-def test_names_are_shown_and_never_run(tmp_path):
-    evil = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-    frame, rel = (part.assign(method=evil, model=evil) for part in make_results())
-    keep = ["corruption", "severity", "strategy", "metric"]
-    frame = frame.drop_duplicates(keep)
-    frame.loc[frame["corruption"] == "fog", "corruption"] = evil
+EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
+
+
+@pytest.fixture(scope="module")
+def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report in which every name is an attempt to run a script."""
+    frame, rel = (part.assign(method=EVIL, model=EVIL) for part in make_results())
+    frame = frame.drop_duplicates(["corruption", "severity", "strategy", "metric"])
+    frame.loc[frame["corruption"] == "fog", "corruption"] = EVIL
     rel = rel.drop_duplicates(["corruption", "severity", "strategy", "bin"])
-    page = report.write(tmp_path / "r.html", frame, {evil: {evil: [evil]}}, reliability=rel, title=evil)
-    seen = browser.ask(page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };")
+    path = tmp_path_factory.mktemp("evil") / "report.html"
+    return report.write(path, frame, {EVIL: {EVIL: [EVIL]}}, reliability=rel, title=EVIL)
+
+
+def test_names_are_escaped_wherever_they_are_shown(evil_page):
+    text = evil_page.read_text()
+    html, data = text.split('<script type="application/json" id="data">')
+    data = data.split("</script>")[0]
+    assert html.count("&lt;script&gt;window.ran = 1") > 100
+    assert EVIL in json.dumps(json.loads(data), ensure_ascii=False)
+    assert "<" not in data
+    assert "<img" not in html
+    assert "<script>window.ran" not in text
+
+
+@needs_browser
+def test_names_are_shown_and_never_run(evil_page):
+    seen = browser.ask(
+        evil_page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };"
+    )
     assert seen["ran"] == 0
     assert seen["complaints"] == []
-    assert evil in seen["body"]
-    assert seen["title"] == evil
+    assert EVIL in seen["body"]
+    assert seen["title"] == EVIL
 
 
 @needs_browser
-def test_a_photograph_can_be_taken(page, tmp_path):
-    browser.photograph(page, tmp_path / "page.png", height=600)
+def test_a_screenshot_can_be_taken(page, tmp_path):
+    browser.take_screenshot(page, tmp_path / "page.png", height=600)
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -179,7 +200,7 @@ def test_what_differs_besides_method_and_strategy_is_a_choice(tmp_path, frame):
 
 def test_it_says_what_it_rests_on(page):
     text = page.read_text()
-    for fact in ("10,000 images a split", "19 corruptions × 5 severities", "batch size 500", "resnet20-cifar10"):
+    for fact in ("10,000 images per split", "19 corruptions × 5 severities", "batch size 500", "resnet20-cifar10"):
         assert fact in text
     assert "squared distance between the predicted distribution and the one-hot label" in text
 
@@ -195,3 +216,43 @@ def test_without_reliability_there_is_no_such_figure(tmp_path, frame):
     text = report.write(tmp_path / "deep" / "r.html", few, {}, title="Mine").read_text()
     assert "<h2>Reliability</h2>" not in text
     assert "<title>Mine</title>" in text
+
+
+def test_a_key_of_the_card_is_found_at_any_depth():
+    assert find_in_card({"a": {"b": {"images": 7}}}, "images") == 7
+    assert find_in_card({"a": 1}, "images") is None
+
+
+def test_the_figures_of_a_report(frame, rel):
+    found = {figure.name: figure for figure in results_figures(frame, rel)}
+    assert list(found) == ["accuracy", "brier", "ece", "gain", "reliability"]
+    assert set(found["gain"].variants) == {
+        (metric, f"{method}: batch over train", "")
+        for metric in ("accuracy", "Brier score", "ECE")
+        for method in ("vanilla", "temperature", "ensemble")
+    }
+
+
+def test_methods_become_a_choice_if_there_are_too_many_series_to_tell_apart(frame):
+    few = frame[frame["metric"] == "ece"]
+    batch = few[few["strategy"] == "batch"]
+    many = pd.concat([few, *(batch.assign(strategy=name) for name in ("ema", "prior"))])
+    assert list(results_figures(many)[0].variants) == [
+        ("", method) for method in ("vanilla", "temperature", "ensemble")
+    ]
+
+
+def test_without_a_baseline_there_is_no_gain(frame):
+    assert [figure.name for figure in results_figures(frame[frame["strategy"] == "batch"])] == [
+        "accuracy",
+        "brier",
+        "ece",
+    ]
+
+
+def test_one_kind_of_shift_spreads_over_seeds(frame):
+    fog = frame[(frame["corruption"] == "fog") & (frame["metric"] == "accuracy")]
+    repeated = pd.concat([fog.assign(seed=seed, value=fog["value"] + seed / 100) for seed in range(5)])
+    (variant,) = results_figures(repeated)[0].variants.values()
+    spec = variant.chart.to_dict()
+    assert len(values_of(spec, spec["layer"][-1])) == 6 * 5 * 5

@@ -1,16 +1,38 @@
-"""NLL and Brier score against scikit-learn and plain loops."""
+"""Accuracy, NLL and Brier score against scikit-learn and plain loops."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_accuracy_score
 
-from predbn.metrics import MetricError, binary, brier, nll
+from predbn.metrics import MetricError, accuracy, binary, brier, nll
+from predbn.metrics.classification import brier_units
 
 from .examples import cases, logits_and_labels, predictions
+
+
+@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("top", [1, 2, 5])
+def test_accuracy_is_that_of_a_stable_sort(case, top):
+    p, y = cases()[case]
+    first = np.argsort(-p.double().numpy(), axis=1, kind="stable")[:, :top]
+    expected = np.mean([label in row for label, row in zip(y.tolist(), first.tolist(), strict=True)])
+    assert accuracy(p, y, top=top).item() == expected
+
+
+def test_accuracy_is_that_of_scikit_learn():
+    p, y = predictions()
+    assert accuracy(p, y).item() == accuracy_score(y, p.argmax(1))
+    assert accuracy(p, y, top=3).item() == pytest.approx(top_k_accuracy_score(y, p, k=3), abs=1e-15)
+
+
+def test_top_must_be_positive():
+    with pytest.raises(MetricError, match="top=0; give 1 or more"):
+        accuracy(torch.ones(1, 1), torch.zeros(1, dtype=torch.long), top=0)
 
 
 def loop_nll(p, y):
@@ -24,16 +46,18 @@ def loop_brier(p, y):
 
 
 @pytest.mark.parametrize("case", cases())
-def test_loops_give_the_same(case):
+def test_nll_and_brier_are_those_of_a_loop(case):
     p, y = cases()[case]
     assert nll(p, y).item() == pytest.approx(loop_nll(p, y), rel=1e-13, abs=1e-13)
     assert brier(p, y).item() == pytest.approx(loop_brier(p, y), rel=1e-13, abs=1e-13)
     assert brier(p, y, per_class=True).item() == pytest.approx(loop_brier(p, y) / p.shape[1], rel=1e-13, abs=1e-13)
     assert nll(p, y, reduction="none").mean() == nll(p, y)
     assert brier(p, y, reduction="none").shape == y.shape
+    in_units = brier_units(p.double(), y).double() / 2**32
+    torch.testing.assert_close(in_units, brier(p, y, reduction="none"), rtol=0, atol=2.0**-32)
 
 
-def test_scikit_learn_gives_the_same():
+def test_nll_and_brier_are_those_of_scikit_learn():
     p, y = predictions()
     assert nll(p, y).item() == pytest.approx(log_loss(y, p), rel=1e-12)
     assert brier(p, y).item() == pytest.approx(
@@ -51,8 +75,8 @@ def test_logits_stay_finite_where_probabilities_round_to_zero():
 def test_logits_of_any_dtype_are_scored_in_double(dtype):
     logits, labels = logits_and_labels()
     narrow = logits.to(dtype)
-    wanted = torch.nn.functional.cross_entropy(narrow.double(), labels)
-    torch.testing.assert_close(nll(narrow, labels, from_logits=True), wanted)
+    expected = torch.nn.functional.cross_entropy(narrow.double(), labels)
+    torch.testing.assert_close(nll(narrow, labels, from_logits=True), expected)
 
 
 def test_a_class_masked_with_minus_infinity():

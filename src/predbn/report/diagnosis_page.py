@@ -1,0 +1,111 @@
+"""The page of a diagnosis: has the data shifted, in which layers, and does the strategy correct it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from predbn.diagnostics import Diagnosis, is_shifted
+
+from .figure import Figure, FigureVariant
+from .figures import channels, confidence, depth, spectra
+from .figures.diagnosis import depth_styles, profile_styles
+from .save import write_file
+from .strategy_info import strategy_sentences
+from .tables import Column, Table
+from .templates import render
+
+TITLE = "Diagnosis of a shift"
+MAX_LAYERS = 6
+
+_DEPTH_CAPTION = (
+    "From the first layer to the last: how far the values of a channel moved, on average over the channels "
+    "(1-Wasserstein distance). A layer counts as shifted beyond its grey bar: three times what chance would give, "
+    "and at least a tenth of a standard deviation."
+)
+_CHANNELS_CAPTION = (
+    "The channels that moved most in the layers that moved most, and in embeddings and logits: spatial means, "
+    "before the non-linearity. What went beyond an axis is drawn at its end."
+)
+_SPECTRA_CAPTION = (
+    "The variances along the principal axes of embeddings and logits: how close the distributions are in "
+    "shape, wherever they lie."
+)
+_CONFIDENCE_CAPTION = (
+    "The probability that the model gives its own prediction. A model that is as confident on shifted data as on the "
+    "reference is usually over-confident."
+)
+
+
+def write_diagnosis(
+    path: str | Path, diagnosis: Diagnosis, card: Mapping[str, Any] | None = None, *, title: str | None = None
+) -> Path:
+    """Write a diagnosis atomically as one self-contained HTML file."""
+    page = render(
+        "diagnosis.html",
+        title or TITLE,
+        _figures(diagnosis),
+        chosen="",
+        findings=diagnosis.sentences(),
+        facts=_facts(diagnosis, card or {}),
+        is_adapted=diagnosis.after is not None,
+        strategies=strategy_sentences([diagnosis.strategy]),
+        table=_table(diagnosis),
+        card=card or {},
+    )
+    return write_file(Path(path), page)
+
+
+def _facts(diagnosis: Diagnosis, card: Mapping[str, Any]) -> list[str]:
+    model = str(card.get("model") or "")
+    data = " ".join(str(card[key]) for key in ("data", "corruption", "severity") if card.get(key))
+    return [
+        *filter(None, (model, data)),
+        f"{diagnosis.before.count:,} examples against {diagnosis.reference.count:,} of the reference",
+        f"strategy {diagnosis.strategy}, batches of {diagnosis.batch_size}",
+    ]
+
+
+def _figures(diagnosis: Diagnosis) -> list[Figure]:
+    styles = profile_styles(diagnosis)
+    depth_variant = FigureVariant(depth(diagnosis), depth_styles(diagnosis))
+    by_layer: dict[tuple[str, ...], FigureVariant] = {
+        (layer,): FigureVariant(channels(diagnosis, layer), styles) for layer in _most_shifted(diagnosis)
+    }
+    figures = [
+        Figure("depth", "How far each layer moved", _DEPTH_CAPTION, (), {(): depth_variant}),
+        Figure("channels", "Distributions of single channels", _CHANNELS_CAPTION, ("layer",), by_layer),
+    ]
+    if diagnosis.reference.logits is not None:
+        spectra_variant = FigureVariant(spectra(diagnosis), styles)
+        confidence_variant = FigureVariant(confidence(diagnosis), styles)
+        figures += [
+            Figure("spectra", "Spectra", _SPECTRA_CAPTION, (), {(): spectra_variant}),
+            Figure("confidence", "Confidence", _CONFIDENCE_CAPTION, (), {(): confidence_variant}),
+        ]
+    return figures
+
+
+def _most_shifted(diagnosis: Diagnosis) -> list[str]:
+    """The batch norm layers that moved most, then embeddings and logits."""
+    layers = sorted(diagnosis.of("train", kind="batch norm"), key=lambda row: -row.distance)[:MAX_LAYERS]
+    others = [row for row in diagnosis.of("train") if row.kind != "batch norm"]
+    return [row.layer for row in (*layers, *others)]
+
+
+def _table(diagnosis: Diagnosis) -> Table:
+    """One row per layer and strategy on the shifted data, in the order of the calls."""
+    rows = [row for row in diagnosis.shifts if row.data == "shifted"]
+    columns = [
+        Column("layer", [row.layer for row in rows], is_number=False),
+        Column("channels", [str(row.channels) for row in rows]),
+        Column("strategy", [row.strategy for row in rows], is_number=False),
+        Column("distance", [f"{row.distance:.3f}" for row in rows]),
+        Column("apart", [f"{row.apart:.3f}" for row in rows]),
+        Column("by chance", [f"{row.noise:.3f}" for row in rows]),
+        Column("outside, %", [f"{100 * row.outside:.1f}" for row in rows]),
+        Column("divergence", [f"{row.divergence:.2f}" for row in rows]),
+        Column("shifted", ["yes" if is_shifted(row) else "no" for row in rows], is_number=False),
+    ]
+    return Table("Every layer on the shifted data", columns)

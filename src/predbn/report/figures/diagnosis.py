@@ -1,0 +1,203 @@
+"""The figures of a diagnosis as a whole: distance by layer, covariance spectra, confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import altair as alt
+import pandas as pd
+
+from predbn.common import ReportError
+from predbn.diagnostics import Diagnosis, Profile, spectrum, threshold
+
+from ..style import GREY, HUES, SeriesStyle
+from .encoding import by_series, inline_data, names_of, series_legend
+
+MERGED_BINS = 5
+
+_STYLES = {
+    ("reference", True): (GREY, True),
+    ("shifted", True): (HUES[1], False),
+    ("shifted", False): (HUES[0], False),
+    ("reference", False): (HUES[4], True),
+}
+"""Colour, and whether it is hollow, by data and whether the strategy is train: the shift is orange, what the strategy
+makes of it is blue, and the reference is hollow."""
+
+
+def profile_style(data: str, strategy: str) -> SeriesStyle:
+    """The style of the "reference" or "shifted" data under a strategy."""
+    colour, hollow = _STYLES[data, strategy == "train"]
+    return SeriesStyle(f"{data} · {strategy}", colour, hollow)
+
+
+def profiles(diagnosis: Diagnosis) -> Iterator[tuple[SeriesStyle, Profile]]:
+    """The reference, the shifted data, and the shifted data under the strategy, each with its style."""
+    for data, strategy, profile in diagnosis.sides():
+        if data != "reference" or strategy == "train":
+            yield profile_style(data, strategy), profile
+
+
+def profile_styles(diagnosis: Diagnosis) -> list[SeriesStyle]:
+    """The styles of `profiles`."""
+    return [style for style, _ in profiles(diagnosis)]
+
+
+def depth_styles(diagnosis: Diagnosis) -> list[SeriesStyle]:
+    """The styles of what `depth` draws: everything that has a distance from the reference under train."""
+    return [profile_style(data, strategy) for data, strategy, _ in list(diagnosis.sides())[1:]]
+
+
+def depth(diagnosis: Diagnosis) -> alt.LayerChart:
+    """One row per layer, in the order of the calls, with its distance from the reference under each strategy.
+
+    The grey bar shows how far a layer may move without counting as shifted.
+    """
+    styles, legend = depth_styles(diagnosis), series_legend()
+    rows = [
+        {
+            "layer": row.layer,
+            "series": profile_style(row.data, row.strategy).series,
+            "distance": row.distance,
+            "outside": row.outside,
+            "divergence": row.divergence,
+            "threshold": threshold(row),
+        }
+        for row in diagnosis.shifts
+        if (row.data, row.strategy) != ("reference", "train")
+    ]
+    if not rows:
+        raise ReportError("The diagnosis has no layers: the model gave neither batch norm outputs nor logits.")
+    frame = pd.DataFrame(rows)
+    layers = list(dict.fromkeys(frame["layer"]))
+    spans: pd.DataFrame = (
+        frame[frame["series"].str.startswith("shifted")]
+        .groupby("layer", sort=False)
+        .agg(low=("distance", "min"), high=("distance", "max"), threshold=("threshold", "max"))
+        .reset_index()
+    )
+    row_height = 19 if len(layers) <= 40 else 13 if len(layers) <= 80 else 9
+    y = alt.Y(
+        "layer:N",
+        title=None,
+        sort=None,
+        scale=alt.Scale(domain=layers, padding=0.5),
+        axis=alt.Axis(
+            domain=False, ticks=False, labelLimit=150, labelFontSize=min(11, row_height), labelOverlap=True, grid=False
+        ),
+    )
+
+    def x(field: str) -> alt.X:
+        axis = alt.Axis(domain=False, ticks=False, tickCount=6)
+        return alt.X(f"{field}:Q", title="distance in standard deviations", axis=axis)
+
+    base = alt.Chart(inline_data(spans)).encode(y=y)
+    by_chance = base.mark_bar(size=max(4, row_height - 7), color=GREY, opacity=0.18).encode(x=x("threshold"))
+    span = base.mark_rule(color=GREY, opacity=0.6).encode(x=x("low"), x2=alt.X2("high:Q"))
+    dots = (
+        alt.Chart(inline_data(frame))
+        .mark_point(size=52 if row_height > 10 else 26, strokeWidth=1.5, opacity=1)
+        .encode(
+            y=y,
+            x=x("distance"),
+            stroke=by_series(alt.Stroke, styles, legend),
+            fill=by_series(alt.Fill, styles, legend, "area"),
+            tooltip=[
+                alt.Tooltip("layer:N", title="layer"),
+                alt.Tooltip("series:N", title="data · strategy"),
+                alt.Tooltip("distance:Q", title="distance", format=".3f"),
+                alt.Tooltip("outside:Q", title="outside the range", format=".1%"),
+                alt.Tooltip("divergence:Q", title="divergence, nats", format=".2f"),
+            ],
+        )
+    )
+    chart: alt.LayerChart = alt.layer(by_chance, span, dots).properties(
+        width=640,
+        height=row_height * len(layers),
+        title="How far each layer moved from the reference",
+        description=f"Distance of each layer's outputs from the reference, by layer: {names_of(styles)}",
+    )
+    return chart
+
+
+def spectra(diagnosis: Diagnosis, *, top: int = 12) -> alt.FacetChart:
+    """The largest eigenvalues of the covariances of embeddings and logits, on a logarithmic scale."""
+    rows = [
+        {"place": place, "series": style.series, "rank": rank, "variance": value}
+        for place in ("embeddings", "logits")
+        for style, profile in profiles(diagnosis)
+        if place in profile.distributions
+        for rank, value in enumerate(spectrum(profile.distributions[place].gaussian, top=top).tolist(), start=1)
+        if value > 0
+    ]
+    if not rows:
+        raise ReportError("The model gave no logits, so there are no spectra to draw.")
+    styles, legend = profile_styles(diagnosis), series_legend("circle")
+    base = alt.Chart().encode(
+        x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0, grid=False, ticks=False)),
+        y=alt.Y(
+            "variance:Q", title=None, scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5, format="~g", grid=False)
+        ),
+        stroke=by_series(alt.Stroke, styles, legend),
+    )
+    lines = base.mark_line(strokeWidth=1.5).encode(strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"))
+    dots = base.mark_point(size=30, strokeWidth=1.5, opacity=1).encode(
+        fill=by_series(alt.Fill, styles, legend, "area"),
+        tooltip=[
+            alt.Tooltip("series:N", title="data · strategy"),
+            alt.Tooltip("rank:O", title="rank"),
+            alt.Tooltip("variance:Q", title="variance", format=".3g"),
+        ],
+    )
+    panel = alt.layer(lines, dots).properties(width=280, height=200)
+    facet = alt.Facet("place:N", title=None, header=alt.Header(labelFontWeight=600))
+    chart: alt.FacetChart = (
+        panel.facet(facet=facet, columns=2, data=inline_data(pd.DataFrame(rows)))
+        .resolve_scale(y="independent", x="independent")
+        .properties(
+            title="Spectra of the covariances",
+            description="Eigenvalues of the covariances of embeddings and logits by rank, one line per series.",
+        )
+    )
+    return chart
+
+
+def confidence(diagnosis: Diagnosis) -> alt.LayerChart:
+    """The share of predictions by confidence, in twenty bins; the scale is a square root, since most are near 1."""
+    rows = []
+    for style, profile in profiles(diagnosis):
+        if profile.confidence is None:
+            continue
+        counts = profile.confidence.counts.view(-1, MERGED_BINS).sum(1)
+        shares = (counts.double() / profile.confidence.count).tolist()
+        width = 1 / len(shares)
+        for index, share in enumerate(shares):
+            rows.append({"series": style.series, "low": index * width, "high": (index + 1) * width, "share": share})
+    if not rows:
+        raise ReportError("The model gave no logits, so there is no confidence to draw.")
+    styles, legend = profile_styles(diagnosis), series_legend("stroke")
+    frame: pd.DataFrame = pd.DataFrame(rows)
+    ends = frame.groupby("series", sort=False).tail(1).assign(low=1.0)  # so that the last step has its width
+    axis = alt.Axis(format="%", domain=False, ticks=False, tickCount=5)
+    base = alt.Chart(inline_data(pd.concat([frame, ends]))).encode(
+        x=alt.X("low:Q", title="confidence", scale=alt.Scale(domain=[0, 1], nice=False), axis=axis),
+        y=alt.Y("share:Q", title=None, scale=alt.Scale(type="sqrt"), axis=axis, stack=None),
+    )
+    area = base.mark_area(interpolate="step-after", opacity=0.13).encode(fill=by_series(alt.Fill, styles, legend))
+    line = base.mark_line(interpolate="step-after", strokeWidth=1.5).encode(
+        stroke=by_series(alt.Stroke, styles, legend),
+        strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"),
+        tooltip=[
+            alt.Tooltip("series:N", title="data · strategy"),
+            alt.Tooltip("low:Q", title="from", format=".0%"),
+            alt.Tooltip("high:Q", title="to", format=".0%"),
+            alt.Tooltip("share:Q", title="predictions", format=".1%"),
+        ],
+    )
+    chart: alt.LayerChart = alt.layer(area, line).properties(
+        width=640,
+        height=220,
+        title="Confidence",
+        description=f"Share of predictions by confidence: {names_of(styles)}",
+    )
+    return chart

@@ -1,0 +1,154 @@
+"""What a metric is called, what it means in one line, which way is better, and how its values are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """One metric as a reader sees it. `better` is None if neither direction is good in itself."""
+
+    name: str
+    label: str
+    better: Literal["higher", "lower"] | None
+    percent: bool
+    description: str
+
+    @property
+    def direction(self) -> str:
+        """Which way is better in words, or nothing."""
+        return f"{self.better} is better" if self.better else ""
+
+    @property
+    def title(self) -> str:
+        """The label with a capital letter."""
+        return capitalise(self.label)
+
+    @property
+    def chart_title(self) -> str:
+        """The title with the direction: "Accuracy (higher is better)"."""
+        return f"{self.title} ({self.direction})" if self.direction else self.title
+
+    @property
+    def axis_format(self) -> str:
+        """The d3 format of an axis (fixed digits: "g" has one digit too few for some steps)."""
+        return "~%" if self.percent else "~f"
+
+    @property
+    def sign(self) -> int:
+        """The factor that makes a positive difference an improvement."""
+        return -1 if self.better == "lower" else 1
+
+    def number(self, value: float) -> str:
+        """A value without its unit, for a table whose heading has the unit."""
+        if not math.isfinite(value):
+            return "–" if math.isnan(value) else "∞" if value > 0 else f"{MINUS}∞"
+        return (f"{100 * value:.1f}" if self.percent else f"{value:.3f}").replace("-", MINUS)
+
+    def text(self, value: float) -> str:
+        """A value with its unit, for a sentence: `70.4 %`, or `0.081`."""
+        return self.number(value) + ("\N{NO-BREAK SPACE}%" if self.percent and math.isfinite(value) else "")
+
+    def change(self, difference: float) -> str:
+        """A difference with its sign, without its unit."""
+        text = self.number(difference)
+        return text if text.startswith(MINUS) or text == "–" else f"+{text}"
+
+    @property
+    def change_unit(self) -> str:
+        """The unit of `change`."""
+        return "percentage points" if self.percent else f"units of {self.label}"
+
+
+_METRICS = (
+    MetricInfo("accuracy", "accuracy", "higher", True, "The share of images whose most probable class is the label."),
+    MetricInfo(
+        "top5",
+        "top-5 accuracy",
+        "higher",
+        True,
+        "The share of images whose label is among the five most probable classes.",
+    ),
+    MetricInfo(
+        "brier",
+        "Brier score",
+        "lower",
+        False,
+        "The squared distance between the predicted distribution and the one-hot label, summed over the classes.",
+    ),
+    MetricInfo(
+        "ece",
+        "ECE",
+        "lower",
+        False,
+        "Expected calibration error: how far confidence is from accuracy, within bins of equal confidence, "
+        "on average over the predictions.",
+    ),
+    MetricInfo("nll", "NLL", "lower", False, "Negative log-likelihood: minus the log of the label's probability."),
+    MetricInfo(
+        "auc",
+        "AUC",
+        "higher",
+        False,
+        "The probability that a positive example scores above a negative one; 0.5 is chance.",
+    ),
+    MetricInfo(
+        "mce",
+        "mCE",
+        "lower",
+        True,
+        "Mean corruption error: the error relative to AlexNet's, averaged over corruptions.",
+    ),
+    MetricInfo(
+        "divergence",
+        "divergence of embeddings",
+        "lower",
+        False,
+        "How far the embeddings are from those of the training data: a divergence of Gaussian fits, in nats.",
+    ),
+    MetricInfo(
+        "distance",
+        "distance of activations",
+        "lower",
+        False,
+        "How far the channels of the batch norm layers are from their distribution on the training data, in standard "
+        "deviations (1-Wasserstein distance).",
+    ),
+    MetricInfo("outside", "activations outside the training range", "lower", True, "The share of values outside it."),
+    MetricInfo(
+        "spectrum_gap",
+        "gap of the embeddings' spectrum",
+        "lower",
+        False,
+        "How far the largest eigenvalues of the covariance are from those of the training data: the mean absolute "
+        "difference of their logarithms.",
+    ),
+    MetricInfo("logit_gap", "gap of the logits' spectrum", "lower", False, "The same for the logits."),
+    MetricInfo("logit_size", "size of the logits", None, False, "The root mean square of the logits."),
+    MetricInfo("confidence", "confidence", None, True, "The mean probability that the model gives its own prediction."),
+)
+_BY_NAME = {info.name: info for info in _METRICS}
+
+
+def metric_info(metric: str) -> MetricInfo:
+    """What is known about a metric; an unknown one is shown under its own name, without better or worse."""
+    return _BY_NAME.get(metric) or MetricInfo(metric, metric, None, False, "")
+
+
+def sort_metrics(metrics: Iterable[str]) -> list[str]:
+    """The different metrics in the order of a report: accuracy first, those without a direction last."""
+    position = {name: index for index, name in enumerate(_BY_NAME)}
+    return sorted(
+        set(metrics), key=lambda metric: (metric_info(metric).better is None, position.get(metric, 99), metric)
+    )
+
+
+def capitalise(text: str) -> str:
+    """The text with its first letter in upper case and the others as they are."""
+    return text[:1].upper() + text[1:]
