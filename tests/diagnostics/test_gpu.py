@@ -1,4 +1,4 @@
-"""The same on a GPU, and without waiting for it; skipped where there is none."""
+"""The same on a GPU, and without waiting for it; skipped if there is none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 
 
 def test_cpu_and_gpu_agree():
-    here, data = net(), [images(16, seed=seed) for seed in range(3)]
-    there = copy.deepcopy(here).cuda()
+    on_cpu, data = net(), [images(16, seed=seed) for seed in range(3)]
+    on_gpu = copy.deepcopy(on_cpu).cuda()
     with torch.backends.cudnn.flags(allow_tf32=False):
-        first = profile(here, data)
-        wanted = profiles(here, data, ["train", "batch"], like=first)
-        found = profiles(there, data, ["train", "batch"], like=first)
+        first = profile(on_cpu, data)
+        wanted = profiles(on_cpu, data, ["train", "batch"], like=first)
+        found = profiles(on_gpu, data, ["train", "batch"], like=first)
     for strategy, one in wanted.items():
         for name, distribution in one.distributions.items():
             other = found[strategy].distributions[name]

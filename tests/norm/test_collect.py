@@ -46,49 +46,49 @@ def test_population_is_the_whole_data_as_one_batch(sizes):
 
 @torch.no_grad()
 def test_dropout_stays_off_and_training_flags_come_back():
-    class Watch(nn.Dropout):
-        seen: list[bool]
+    class RecordingDropout(nn.Dropout):
+        modes: list[bool]
 
         def forward(self, x):
-            self.seen.append(self.training)
+            self.modes.append(self.training)
             return super().forward(x)
 
     model = net()
-    model.drop = Watch(0.5)
-    model.drop.seen = []
+    model.drop = RecordingDropout(0.5)
+    model.drop.modes = []
     model.train()
     model.bn2.eval()
     predbn.adapt(model, "population", loader=split([20, 21]))
     predbn.calibrate(model, split([20, 21]))
-    assert model.drop.seen
-    assert not any(model.drop.seen)
+    assert model.drop.modes
+    assert not any(model.drop.modes)
     assert [model.training, model.bn2.training, model.drop.training] == [True, False, True]
 
 
 @torch.no_grad()
-def test_one_pass_pools_what_each_batch_showed():
-    seen = []
+def test_one_pass_pools_the_moments_of_each_batch():
+    sizes = []
 
     def count(batches):
         for batch in batches:
-            seen.append(len(batch))
+            sizes.append(len(batch))
             yield batch
 
     model = predbn.adapt(net(), "population", loader=count(split([20, 21])), exact=False)
-    assert seen == [20, 21]
+    assert sizes == [20, 21]
     state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
     x = model.conv1(DATA)
     torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
 
 
-def test_progress_is_told_layer_by_layer():
-    told = []
-    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: told.append(done))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+def test_progress_is_reported_layer_by_layer():
+    reports = []
+    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: reports.append(done))
+    assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
 @torch.no_grad()
-def test_loaders_of_every_sort():
+def test_loaders_of_every_kind():
     wanted = predbn.adapt(net(), "population", loader=[DATA])(DATA)
     labels = torch.zeros(len(DATA))
     loaders = [
@@ -146,9 +146,9 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     pairs = sum(len(part) - len(np.unique(part)) for part in classes)
     parts = zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, square)), classes, strict=True)
     deviations = [
-        [t[part == each] - t[part == each].mean(0) for t in (part_m, part_square)]
+        [t[part == label] - t[part == label].mean(0) for t in (part_m, part_square)]
         for part_m, part_square, part in parts
-        for each in np.unique(part)
+        for label in np.unique(part)
     ]
     within = chance([np.concatenate(t) for t in zip(*deviations, strict=True)], pairs) if pairs else 0.75 * wanted
     share = 1 - np.average(within, weights=weights) / np.average(wanted, weights=weights)

@@ -1,4 +1,4 @@
-"""The kernels of the GPU route, against double precision; skipped where there is no GPU."""
+"""The kernels of the GPU route, against double precision; skipped if there is no GPU."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def test_batch_is_train_mode_batch_norm(shape, dtype, affine):
     for y in (layer(x), layer(x.contiguous(memory_format=torch.channels_last)) if x.dim() == 4 else layer(x)):
         assert y.dtype == dtype
         torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=2 * tolerance)
-    seen = layer._predbn.seen.statistics
+    last_batch = layer._predbn.last_batch.statistics
     var, mean = torch.var_mean(x.double(), [0, *range(2, x.dim())], correction=0)
-    torch.testing.assert_close(seen.mean.double(), mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(seen.var.double(), var, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(last_batch.mean.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(last_batch.var.double(), var, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @torch.no_grad()
 def test_cpu_and_gpu_agree(strategy):
-    here = predbn.adapt(net(), strategy)
-    there = copy.deepcopy(here).cuda()
+    on_cpu = predbn.adapt(net(), strategy)
+    on_gpu = copy.deepcopy(on_cpu).cuda()
     with torch.backends.cudnn.flags(allow_tf32=False):
         for seed in range(3):
             x = images(16, seed=seed, shift=float(seed))
-            torch.testing.assert_close(there(x.cuda()).cpu(), here(x), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(on_gpu(x.cuda()).cpu(), on_cpu(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(12, 5), (12, 5, 9), (12, 5, 7, 4), (24, 64, 14, 14), (12, 64, 1, 1)])
@@ -70,7 +70,7 @@ def test_groups_have_their_own_statistics(shape, dtype, affine):
 
 
 @torch.no_grad()
-def test_what_was_learned_moves_along():
+def test_state_moves_with_the_model():
     model = predbn.adapt(net(), "frozen")
     wanted = model(images())
     model.cuda()
@@ -99,8 +99,8 @@ def test_gradients():
         for layer in model.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm) and len(grads) == 1:
                 layer.train()
-        given = x.clone().requires_grad_()
+        leaf = x.clone().requires_grad_()
         with torch.backends.cudnn.flags(allow_tf32=False):
-            model(given).square().sum().backward()
-        grads.append(given.grad)
+            model(leaf).square().sum().backward()
+        grads.append(leaf.grad)
     torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)

@@ -58,7 +58,7 @@ def test_a_remainder_is_refused():
         predbn.adapt(net(), group=3)(images(7))
 
 
-def test_one_value_a_channel_has_no_variance():
+def test_one_value_per_channel_has_no_variance():
     layer = nn.BatchNorm1d(4).eval()
     with pytest.raises(predbn.AdaptationError, match="no variance"):
         predbn.adapt(layer, group=1)(torch.randn(6, 4))
@@ -66,12 +66,12 @@ def test_one_value_a_channel_has_no_variance():
 
 
 @pytest.mark.parametrize("group", [0, -1, 2.0, True, "4"])
-def test_what_is_no_group(group):
+def test_invalid_groups(group):
     with pytest.raises(predbn.AdaptationError, match="how many examples make up a batch"):
         predbn.adapt(net(), group=group)
 
 
-def test_what_has_no_groups():
+def test_strategies_and_options_without_groups():
     for strategy in ("ema", "auto_stream", "frozen", "population"):
         with pytest.raises(predbn.AdaptationError, match="takes no group"):
             predbn.adapt(net(), strategy, group=2)

@@ -74,10 +74,10 @@ def test_low_precision_keeps_single_precision_statistics(dtype, affine):
     x = (torch.randn(16, 4, 8, 8) * 3 + 1).to(dtype)
     weight, bias = (torch.rand(4).to(dtype), torch.rand(4).to(dtype)) if affine else (None, None)
     wide = [None if t is None else t.float() for t in (weight, bias)]
-    y, seen = kernels.batch_norm(x, *wide, 1e-5)
-    assert seen.mean.dtype == torch.float32
+    y, own = kernels.batch_norm(x, *wide, 1e-5)
+    assert own.mean.dtype == torch.float32
     mean, var = reference(x)
-    torch.testing.assert_close(seen.statistics.mean.double(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own.statistics.mean.double(), mean, rtol=1e-5, atol=1e-6)
     wide = [None if t is None else t.double() for t in (weight, bias)]
     wanted = F.batch_norm(x.double(), mean, var, *wide, False, 0.0, 1e-5)
     assert y.dtype == dtype

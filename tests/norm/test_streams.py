@@ -1,4 +1,4 @@
-"""Streams do not mix, and what was learned can be saved, loaded and forgotten."""
+"""Streams do not mix, and their state can be saved, loaded and reset."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_threads_with_their_own_streams_do_not_mix():
 
 @pytest.mark.parametrize("strategy", STATEFUL)
 @torch.no_grad()
-def test_saved_state_goes_on_where_it_was(strategy):
+def test_a_saved_state_is_continued(strategy):
     model = predbn.adapt(net(), strategy)
     first, second, third = feed(1)[:3]
     model(first)

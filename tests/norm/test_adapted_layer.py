@@ -1,4 +1,4 @@
-"""`batch` equals train-mode batch norm for every kind of layer; what is around the layer stays."""
+"""`batch` equals train-mode batch norm for every kind of layer; everything around the layer stays."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_any_shape_and_strategy(n, channels, spatial, strategy, dtype):
         torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=tolerance)
 
 
-def test_changed_parameters_of_a_half_precision_layer_count():
+def test_changed_parameters_of_a_half_precision_layer_are_used():
     layer = predbn.adapt(randomise(nn.BatchNorm2d(3)).eval().to(torch.bfloat16))
     x = images().to(torch.bfloat16)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_changed_parameters_of_a_half_precision_layer_count():
             torch.testing.assert_close(layer(input=x).float(), wanted, rtol=0.02, atol=0.02)
 
 
-def test_an_empty_batch_is_what_it_was():
+def test_an_empty_batch_is_passed_through():
     model = predbn.adapt(net())
     assert model(images(0)).shape == (0, 5)
 
@@ -176,7 +176,7 @@ def test_a_forward_that_hides_its_normalisation_is_refused():
         layer(images())
 
 
-def test_eps_counts_at_prediction_only():
+def test_eps_is_replaced_at_prediction_only():
     layer = randomise(nn.BatchNorm2d(3)).eval()
     x = images()
     wanted = F.batch_norm(x, None, None, layer.weight, layer.bias, True, 0.0, 0.5)

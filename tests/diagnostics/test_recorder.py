@@ -1,4 +1,4 @@
-"""What is seen is what a hook would see, whatever kind of layer it is; the model stays as it was."""
+"""Recorded activations are what a hook would see, for any kind of layer; the model stays as it was."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import predbn
-from predbn.diagnostics import DiagnosticError, Watch
+from predbn.common import DiagnosticError
+from predbn.diagnostics.recorder import ActivationRecorder
 
 from ..norm.models import images, net, randomise
 from .models import one_layer
@@ -17,8 +18,8 @@ from .models import one_layer
 STRATEGIES = ["train", "batch", "prior(N=16)", "ema", "frozen"]
 
 
-def hooked(model: nn.Module, strategy: str, batches: list[Tensor]) -> list[dict[str, Tensor]]:
-    """Spatial means of the outputs, read off hooks: the slow obvious way."""
+def with_hooks(model: nn.Module, strategy: str, batches: list[Tensor]) -> list[dict[str, Tensor]]:
+    """Spatial means of the outputs, read by hooks: the slow obvious way."""
     seen: list[dict[str, Tensor]] = []
     handles = [
         layer.register_forward_hook(
@@ -37,29 +38,29 @@ def hooked(model: nn.Module, strategy: str, batches: list[Tensor]) -> list[dict[
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_it_sees_what_hooks_see(strategy):
+def test_it_records_what_hooks_see(strategy):
     model = net()
     batches = [images(8, seed=seed, shift=seed) for seed in range(3)]
-    watch = Watch(model, strategy)
-    for x, wanted in zip(batches, hooked(model, strategy, batches), strict=True):
-        found = watch.run(x)
-        assert list(found.layers) == ["bn1", "bn2", "bn3"]
+    recorder = ActivationRecorder(model, strategy)
+    for x, wanted in zip(batches, with_hooks(model, strategy, batches), strict=True):
+        recorded = recorder.run(x)
+        assert list(recorded.layers) == ["bn1", "bn2", "bn3"]
         for name, values in wanted.items():
-            torch.testing.assert_close(found.layers[name], values, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(recorded.layers[name], values, rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_of_known_affine():
     """ȳ = weight · (x̄ − 2)/√9.001 + bias with the stored statistics, mean = bias with the batch's."""
     model, x = one_layer(), 5 + torch.randn(40, 3, 7, dtype=torch.float64)
-    stored = Watch(model).run(x).layers["bn"]
+    stored = ActivationRecorder(model).run(x).layers["bn"]
     wanted = model.bn.weight * (x.mean(2) - 2) / 9.001**0.5 + model.bn.bias
     torch.testing.assert_close(stored, wanted.detach())
-    own = Watch(model, "batch").run(x).layers["bn"]
+    own = ActivationRecorder(model, "batch").run(x).layers["bn"]
     torch.testing.assert_close(own.mean(0), model.bn.bias.detach())
 
 
 class Activated(nn.BatchNorm2d):
-    """A layer with its non-linearity built in, of a class that nobody here knows."""
+    """A layer with a built-in non-linearity, of a class that predbn does not know."""
 
     def forward(self, input: Tensor) -> Tensor:
         return torch.relu(super().forward(input)) + 7
@@ -74,9 +75,9 @@ def test_before_a_built_in_activation(strategy):
         x = torch.randn(6, 4, 5, 5)
         with torch.no_grad(), predbn.adapted(plain.eval(), strategy):
             wanted = plain(x).mean((2, 3))
-        (found,) = Watch(nn.Sequential(fused), strategy).run(x).layers.values()
-        assert (found < 0).any()
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        (recorded,) = ActivationRecorder(nn.Sequential(fused), strategy).run(x).layers.values()
+        assert (recorded < 0).any()
+        torch.testing.assert_close(recorded, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("adapted_before", [False, True])
@@ -87,55 +88,55 @@ def test_the_model_is_left_exactly_as_it_was(adapted_before, fails):
     if adapted_before:
         predbn.adapt(model, "ema", momentum=0.3)
     state, flags = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
-    classes, slots = [type(m) for m in model.modules()], [m.__dict__.get("_predbn") for m in model.modules()]
-    watch = Watch(model, "batch", layers="bn1")
+    classes, attached = [type(m) for m in model.modules()], [m.__dict__.get("_predbn") for m in model.modules()]
+    recorder = ActivationRecorder(model, "batch", layers="bn1")
     x = images(4)
     if fails:
         with pytest.raises(RuntimeError):
-            watch.run(x[:, :2])
+            recorder.run(x[:, :2])
     else:
-        watch.run(x)
+        recorder.run(x)
     assert [type(m) for m in model.modules()] == classes
-    assert [m.__dict__.get("_predbn") for m in model.modules()] == slots
+    assert [m.__dict__.get("_predbn") for m in model.modules()] == attached
     assert [m.training for m in model.modules()] == flags
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
     assert all(value.equal(state[name]) for name, value in model.state_dict().items())
 
 
-def test_layers_that_are_not_adapted_are_seen_too():
+def test_layers_that_are_not_adapted_are_recorded_too():
     model, x = net(), images(8, shift=2.0)
-    found = Watch(model, "batch", layers="last").run(x)
-    torch.testing.assert_close(found.layers["bn1"], Watch(model).run(x).layers["bn1"])
-    assert list(Watch(model, "batch", outputs="bn[12]").run(x).layers) == ["bn1", "bn2"]
-    assert Watch(model, "batch", outputs=None).run(x).layers == {}
+    recorded = ActivationRecorder(model, "batch", layers="last").run(x)
+    torch.testing.assert_close(recorded.layers["bn1"], ActivationRecorder(model).run(x).layers["bn1"])
+    assert list(ActivationRecorder(model, "batch", outputs="bn[12]").run(x).layers) == ["bn1", "bn2"]
+    assert ActivationRecorder(model, "batch", outputs=None).run(x).layers == {}
 
 
 def test_a_layer_called_twice_gives_all_its_rows():
     layer = nn.BatchNorm1d(3)
     model = nn.Sequential(layer, layer).eval()
-    assert Watch(model).run(torch.randn(5, 3)).layers["0"].shape == (10, 3)
+    assert ActivationRecorder(model).run(torch.randn(5, 3)).layers["0"].shape == (10, 3)
 
 
-def test_embeddings_are_what_the_last_linear_layer_takes():
+def test_embeddings_are_the_input_of_the_last_linear_layer():
     model, x = one_layer(), torch.randn(6, 3, 4, dtype=torch.float64)
-    found = Watch(model).run(x)
-    torch.testing.assert_close(model.fc(found.embeddings), found.logits)
-    named = Watch(model, embedding="relu").run(x)
+    recorded = ActivationRecorder(model).run(x)
+    torch.testing.assert_close(model.fc(recorded.embeddings), recorded.logits)
+    named = ActivationRecorder(model, embedding="relu").run(x)
     torch.testing.assert_close(named.embeddings.double(), model.bn(x).mean(2), rtol=1e-5, atol=1e-5)
     with pytest.raises(DiagnosticError, match="no module 'head'"):
-        Watch(model, embedding="head")
+        ActivationRecorder(model, embedding="head")
 
 
-def test_a_model_that_gives_no_logits():
+def test_a_model_without_logits():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
-    found = Watch(model).run(images(4))
-    assert list(found.layers) == ["1"]
-    assert found.logits is None
-    assert found.embeddings is None
+    recorded = ActivationRecorder(model).run(images(4))
+    assert list(recorded.layers) == ["1"]
+    assert recorded.logits is None
+    assert recorded.embeddings is None
 
 
 def test_without_batch_norm_only_train_makes_sense():
     model = nn.Sequential(nn.Flatten(), nn.Linear(108, 3))
-    assert Watch(model).run(images(4)).embeddings.shape == (4, 108)
+    assert ActivationRecorder(model).run(images(4)).embeddings.shape == (4, 108)
     with pytest.raises(predbn.AdaptationError, match="no batch norm layer"):
-        Watch(model, "batch")
+        ActivationRecorder(model, "batch")
