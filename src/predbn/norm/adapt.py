@@ -172,7 +172,10 @@ class PreparedAdaptation:
 
 @dataclass(frozen=True)
 class _ObservedStrategy(Strategy):
-    """Another strategy, with an observer that is called for some of the layers."""
+    """Another strategy, with an observer that is called for some of the layers.
+
+    `keeps_state` stays False: the state of a `PreparedAdaptation` is its own already, and needs no streams.
+    """
 
     inner: Strategy
     observer: Observer

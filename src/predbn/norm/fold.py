@@ -44,9 +44,9 @@ def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
     A batch norm layer that follows a convolution or linear layer is merged into it:
     weight ← weight · γ/√(σ² + eps),  bias ← (bias − μ)·γ/√(σ² + eps) + β. One that cannot be merged (it comes first, as
     in pre-activation networks, or the model cannot be traced) becomes a plain layer with these statistics. The given
-    model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for strategies
-    whose statistics do not change: "train", "frozen", "ema", "auto_stream" and "population". `stream` says whose
-    statistics to take.
+    model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for "train",
+    "frozen", "ema", "auto_stream" and "population"; the other strategies have no statistics without a batch. `stream`
+    says whose statistics to take.
     """
     _check_foldable(model, stream)
     folded = copy.deepcopy(unwrapped(model)).eval()

@@ -9,7 +9,7 @@ For one channel of a layer, let
     h           the weight of the channel, with Σ h·t = 1 over the channels,
     V           the typical t of a layer, summed over all layers of the network.
 
-The last five are in `Calibration`. eps is added to all variances.
+`Calibration` holds μ_c, σ_c², M, h and V. eps is added to all variances.
 
 1. How much does chance explain? The batch differs from clean data by
 
