@@ -37,8 +37,8 @@ def test_the_random_choice_depends_on_the_seed_alone():
 def test_a_corruption_follows_the_image():
     data = open_data("sample", "data", SIGNED, most=6, corruption="gaussian_noise", severity=4, seed=1)
     whole = sample("test")
-    wanted = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
-    assert all_of(data, size=4).equal(wanted)
+    expected = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
+    assert all_of(data, size=4).equal(expected)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -48,8 +48,8 @@ def test_an_array_needs_no_labels(tmp_path: Path, channels_last: bool, named: st
     stored = pixels if channels_last else pixels.transpose(0, 3, 1, 2)
     np.save(tmp_path / (named or "images.npy"), stored)
     data = open_data(str(tmp_path / named), "data", SIGNED)
-    wanted = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
-    assert all_of(data).equal(wanted)
+    expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
+    assert all_of(data).equal(expected)
 
 
 def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def histograms(*samples: torch.Tensor, inside: int = 64) -> list[Histogram]:
 def test_the_distance_is_scipys(mean, sd):
     reference, other = normal(700, 3, seed=1), normal(500, 3, mean=mean, sd=sd, seed=2)
     distance = wasserstein(*histograms(reference, other))
-    wanted = [scipy.stats.wasserstein_distance(reference[:, c].numpy(), other[:, c].numpy()) for c in range(3)]
+    expected = [scipy.stats.wasserstein_distance(reference[:, c].numpy(), other[:, c].numpy()) for c in range(3)]
     width = 7 / 64
-    torch.testing.assert_close(distance, torch.tensor(wanted).double(), rtol=1e-3, atol=width / 4)
+    torch.testing.assert_close(distance, torch.tensor(expected).double(), rtol=1e-3, atol=width / 4)
 
 
 def test_the_distance_of_a_shifted_copy_is_the_shift():
@@ -84,8 +84,8 @@ def test_the_papers_sum_over_test_points_is_the_closed_form(pair):
 
 def test_the_closed_form_is_torchs(pair):
     p, q = (Gaussian.fit(values) for values in pair)
-    wanted = kl_divergence(*(Normal(fit.mean, fit.var.sqrt()) for fit in (q, p))).sum()
-    assert paper_divergence(p, q) == pytest.approx(float(wanted), rel=1e-9)
+    expected = kl_divergence(*(Normal(fit.mean, fit.var.sqrt()) for fit in (q, p))).sum()
+    assert paper_divergence(p, q) == pytest.approx(float(expected), rel=1e-9)
     assert paper_divergence(p, p) == pytest.approx(0, abs=1e-9)
 
 

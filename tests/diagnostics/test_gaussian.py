@@ -34,8 +34,8 @@ def test_batches_and_merges_give_the_fit_of_the_whole(sizes, columns, covariance
         np.testing.assert_allclose(fit.mean.numpy(), wide.mean(0), rtol=1e-12)
         np.testing.assert_allclose(fit.var.numpy(), wide.var(0), atol=1e-9)
         if covariance:
-            wanted = np.cov(wide.T, bias=True).reshape(columns, columns)
-            np.testing.assert_allclose(fit.covariance.numpy(), wanted, atol=1e-9)
+            expected = np.cov(wide.T, bias=True).reshape(columns, columns)
+            np.testing.assert_allclose(fit.covariance.numpy(), expected, atol=1e-9)
 
 
 def test_some_columns_are_a_marginal():
@@ -73,5 +73,5 @@ def test_the_spectra_of_a_linear_network_on_white_noise():
     activations = profile(model, x.split(5_000))
     a, b = model.first.weight, model.last.weight
     for distribution, matrix in ((activations.embeddings, a), (activations.logits, b @ a)):
-        wanted = torch.linalg.svdvals(matrix).square()[: len(matrix)]
-        torch.testing.assert_close(spectrum(distribution.gaussian), wanted.detach(), rtol=0.03, atol=1e-9)
+        expected = torch.linalg.svdvals(matrix).square()[: len(matrix)]
+        torch.testing.assert_close(spectrum(distribution.gaussian), expected.detach(), rtol=0.03, atol=1e-9)

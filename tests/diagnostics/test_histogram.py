@@ -26,8 +26,8 @@ def test_counts_are_numpys(n, columns, inside, dtype):
     edges = histogram.bins.edges.numpy()
     for column in range(columns):
         own = values[:, column].double().numpy()
-        wanted, _ = np.histogram(own, np.concatenate(([-np.inf], edges[column], [np.inf])))
-        assert histogram.counts[column].tolist() == wanted.tolist()
+        expected, _ = np.histogram(own, np.concatenate(([-np.inf], edges[column], [np.inf])))
+        assert histogram.counts[column].tolist() == expected.tolist()
         low, high = edges[column][[0, -1]]
         beyond = [np.maximum(low - own, 0).sum(), np.maximum(own - high, 0).sum()]
         np.testing.assert_allclose(histogram.beyond[column].numpy(), beyond, atol=1e-9)

@@ -40,11 +40,11 @@ def test_parts_merge_to_the_whole_however_it_is_cut(strategy):
     merged = left.merge(right)
     assert merged.count == whole.count == 24
     assert list(merged.distributions) == list(whole.distributions) == ["bn1", "bn2", "bn3", "embeddings", "logits"]
-    for name, one in whole.distributions.items():
+    for name, distribution in whole.distributions.items():
         other = merged.distributions[name]
-        torch.testing.assert_close(other.gaussian.var, one.gaussian.var)
-        assert (other.histogram.counts - one.histogram.counts).abs().sum() <= 4
-        assert other.histogram.counts.sum() == one.histogram.counts.sum()
+        torch.testing.assert_close(other.gaussian.var, distribution.gaussian.var)
+        assert (other.histogram.counts - distribution.histogram.counts).abs().sum() <= 4
+        assert other.histogram.counts.sum() == distribution.histogram.counts.sum()
     assert merged.confidence.mean == pytest.approx(whole.confidence.mean, rel=1e-5)
 
 
@@ -55,9 +55,9 @@ def test_strategies_in_one_pass_do_not_affect_each_other():
     assert list(together) == ["train", "batch", "ema", "frozen"]
     for strategy, result in together.items():
         alone = profile(model, data, strategy, like=first)
-        for name, one in alone.distributions.items():
-            torch.testing.assert_close(result.distributions[name].gaussian.mean, one.gaussian.mean)
-            assert result.distributions[name].histogram.counts.equal(one.histogram.counts)
+        for name, distribution in alone.distributions.items():
+            torch.testing.assert_close(result.distributions[name].gaussian.mean, distribution.gaussian.mean)
+            assert result.distributions[name].histogram.counts.equal(distribution.histogram.counts)
 
 
 def test_population_reads_the_data_first():
@@ -101,7 +101,7 @@ class Shared(nn.Module):
 
 def test_layers_with_different_numbers_of_rows():
     result = profile(Shared().eval(), [torch.randn(5, 3), torch.randn(2, 3)])
-    assert {name: one.count for name, one in result.layers.items()} == {"once": 7, "twice": 14}
+    assert {name: d.count for name, d in result.layers.items()} == {"once": 7, "twice": 14}
 
 
 def test_no_activation_is_kept():
@@ -113,7 +113,7 @@ def test_no_activation_is_kept():
     def stream():
         for x in batches(4):
             gc.collect()
-            assert not [one for one in alive if one() is not None]
+            assert not [ref for ref in alive if ref() is not None]
             yield x
 
     result = profiles(model, stream(), ["train", "batch"], like=profile(model, batches(1)))

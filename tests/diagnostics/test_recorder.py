@@ -20,21 +20,21 @@ STRATEGIES = ["train", "batch", "prior(N=16)", "ema", "frozen"]
 
 def with_hooks(model: nn.Module, strategy: str, batches: list[Tensor]) -> list[dict[str, Tensor]]:
     """Spatial means of the outputs, read by hooks: the slow obvious way."""
-    seen: list[dict[str, Tensor]] = []
+    outputs: list[dict[str, Tensor]] = []
     handles = [
         layer.register_forward_hook(
-            lambda _, __, y, name=name: seen[-1].update({name: y.flatten(2).mean(2) if y.dim() > 2 else y.clone()})
+            lambda _, __, y, name=name: outputs[-1].update({name: y.flatten(2).mean(2) if y.dim() > 2 else y.clone()})
         )
         for name, layer in model.named_modules()
         if name.startswith("bn")
     ]
     with torch.no_grad(), predbn.adapted(model, strategy):
         for x in batches:
-            seen.append({})
+            outputs.append({})
             model(x)
     for handle in handles:
         handle.remove()
-    return seen
+    return outputs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -42,10 +42,10 @@ def test_it_records_what_hooks_see(strategy):
     model = net()
     batches = [images(8, seed=seed, shift=seed) for seed in range(3)]
     recorder = ActivationRecorder(model, strategy)
-    for x, wanted in zip(batches, with_hooks(model, strategy, batches), strict=True):
+    for x, expected in zip(batches, with_hooks(model, strategy, batches), strict=True):
         recorded = recorder.run(x)
         assert list(recorded.layers) == ["bn1", "bn2", "bn3"]
-        for name, values in wanted.items():
+        for name, values in expected.items():
             torch.testing.assert_close(recorded.layers[name], values, rtol=1e-5, atol=1e-5)
 
 
@@ -53,8 +53,8 @@ def test_a_layer_of_known_affine():
     """ȳ = weight · (x̄ − 2)/√9.001 + bias with the stored statistics, mean = bias with the batch's."""
     model, x = one_layer(), 5 + torch.randn(40, 3, 7, dtype=torch.float64)
     stored = ActivationRecorder(model).run(x).layers["bn"]
-    wanted = model.bn.weight * (x.mean(2) - 2) / 9.001**0.5 + model.bn.bias
-    torch.testing.assert_close(stored, wanted.detach())
+    expected = model.bn.weight * (x.mean(2) - 2) / 9.001**0.5 + model.bn.bias
+    torch.testing.assert_close(stored, expected.detach())
     own = ActivationRecorder(model, "batch").run(x).layers["bn"]
     torch.testing.assert_close(own.mean(0), model.bn.bias.detach())
 
@@ -74,10 +74,10 @@ def test_before_a_built_in_activation(strategy):
         plain.load_state_dict(fused.state_dict())
         x = torch.randn(6, 4, 5, 5)
         with torch.no_grad(), predbn.adapted(plain.eval(), strategy):
-            wanted = plain(x).mean((2, 3))
+            expected = plain(x).mean((2, 3))
         (recorded,) = ActivationRecorder(nn.Sequential(fused), strategy).run(x).layers.values()
         assert (recorded < 0).any()
-        torch.testing.assert_close(recorded, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(recorded, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("adapted_before", [False, True])

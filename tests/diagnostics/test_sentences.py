@@ -19,10 +19,11 @@ def row(apart: float, noise: float = 0.02, distance: float | None = None) -> Shi
 
 
 @pytest.mark.parametrize(
-    ("distance", "noise", "wanted"), [(0.09, 0.001, False), (0.11, 0.001, True), (0.29, 0.1, False), (0.31, 0.1, True)]
+    ("distance", "noise", "expected"),
+    [(0.09, 0.001, False), (0.11, 0.001, True), (0.29, 0.1, False), (0.31, 0.1, True)],
 )
-def test_more_than_chance_and_more_than_a_tenth(distance, noise, wanted):
-    assert is_shifted(row(distance, noise)) is wanted
+def test_more_than_chance_and_more_than_a_tenth(distance, noise, expected):
+    assert is_shifted(row(distance, noise)) is expected
 
 
 def test_the_share_of_a_shift_that_is_undone():

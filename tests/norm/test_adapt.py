@@ -115,11 +115,11 @@ def test_after_a_block_the_earlier_adaptation_is_back():
     model = predbn.adapt(net(), "frozen")
     x = images()
     with torch.no_grad():
-        wanted = model(x)
+        expected = model(x)
         with predbn.adapted(model, "batch", layers="last"):
             assert {row.strategy for row in predbn.describe(model)} == {"train", "batch"}
             model(images(shift=3.0))
-        assert torch.equal(model(x), wanted)
+        assert torch.equal(model(x), expected)
 
 
 @torch.no_grad()
@@ -147,10 +147,10 @@ def test_prepared_adaptations_take_turns_and_keep_their_own_state():
 def test_adapting_twice_replaces_the_strategy():
     model = net()
     x = images()
-    wanted = predbn.adapt(net(), "batch", layers="last")(x)
+    expected = predbn.adapt(net(), "batch", layers="last")(x)
     predbn.adapt(model, "prior", N=3)
     predbn.adapt(model, "batch", layers="last")
-    assert torch.equal(model(x), wanted)
+    assert torch.equal(model(x), expected)
     predbn.restore(model)
     assert torch.equal(model(x), net()(x))
 
@@ -158,10 +158,10 @@ def test_adapting_twice_replaces_the_strategy():
 def test_eval_and_train_switch_without_forgetting():
     model = predbn.adapt(net())
     x = images()
-    wanted = model(x)
+    expected = model(x)
     model.train()
     model.eval()
-    assert torch.equal(model(x), wanted)
+    assert torch.equal(model(x), expected)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -178,10 +178,10 @@ def test_copies_and_pickles_are_adapted_and_independent(strategy):
             pickle.loads(pickle.dumps(model)),
             torch.load(buffer, weights_only=False),
         ]
-        wanted = model(later)
+        expected = model(later)
         predbn.restore(model)
         for other in others:
-            assert torch.equal(other(later), wanted)
+            assert torch.equal(other(later), expected)
             assert torch.equal(predbn.restore(other)(x), model(x))
 
 

@@ -100,10 +100,10 @@ def test_the_equations(n, maps, dtype, shift, skewed, calibrated):
 @torch.no_grad()
 def test_source_data_is_predicted_as_before(n):
     batches = [images(n, seed=seed) for seed in range(2, 22)]
-    wanted = torch.cat([net()(x) for x in batches])
+    expected = torch.cat([net()(x) for x in batches])
     model = predbn.adapt(predbn.calibrate(net(), images(2000).split(500)), "auto")
     predicted = torch.cat([model(x) for x in batches])
-    assert (predicted - wanted).abs().mean() < 0.05 * wanted.std()
+    assert (predicted - expected).abs().mean() < 0.05 * expected.std()
 
 
 @torch.no_grad()
@@ -111,10 +111,10 @@ def test_a_large_shift_is_undone():
     layer, x = randomise(nn.BatchNorm2d(3)).eval(), images(2000)
     predbn.adapt(predbn.calibrate(layer, x.split(500)), "auto")
     with predbn.adapted(layer, "batch"):
-        wanted = layer(x)
+        expected = layer(x)
     for scale, offset in ((50.0, 300.0), (1e3, -1e5)):
         y = layer(scale * x + offset)
-        assert (y - wanted).abs().mean() < 0.02 * wanted.abs().mean()
+        assert (y - expected).abs().mean() < 0.02 * expected.abs().mean()
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -124,13 +124,13 @@ def test_low_contrast_is_undone_in_small_batches(n):
     fewer examples are needed, while a fixed mixture keeps the scale of the source."""
     generator = torch.Generator().manual_seed(0)
     layer, x = nn.BatchNorm2d(64).eval(), torch.randn(2000, 64, 6, 6, generator=generator)
-    wanted = layer(x)
+    expected = layer(x)
     predbn.calibrate(layer, x.split(500))
 
     def error(strategy, **options):
         with predbn.adapted(layer, strategy, **options):
             y = torch.cat([layer(batch) for batch in (0.1 * x[:20] - 0.05).split(n)])
-        return (y - wanted[:20]).abs().mean()
+        return (y - expected[:20]).abs().mean()
 
     assert error("auto") < 0.2
     assert error("auto") < 0.3 * min(error("train"), error("prior", N=16))
@@ -141,12 +141,12 @@ def test_the_offset_of_the_stored_statistics_stays_under_a_smaller_shift():
     layer, x = nn.BatchNorm2d(3).eval(), images(2000)
     layer.running_mean.fill_(20.0)
     layer.running_var.fill_(400.0)
-    wanted = layer(x)
+    expected = layer(x)
     predbn.adapt(predbn.calibrate(layer, x.split(500)), "auto")
     y = layer(1.5 * x + 0.5)
-    assert (y - wanted).abs().mean() < 0.1 * wanted.abs().mean()
+    assert (y - expected).abs().mean() < 0.1 * expected.abs().mean()
     with predbn.adapted(layer, "batch"):
-        assert (layer(x) - wanted).abs().mean() > 0.5
+        assert (layer(x) - expected).abs().mean() > 0.5
 
 
 class Classes(nn.Module):
@@ -168,13 +168,13 @@ def test_a_batch_of_one_class_is_not_a_shift():
     model = predbn.calibrate(
         Classes().eval(), x[torch.randperm(800, generator=torch.Generator().manual_seed(0))].split(100)
     )
-    wanted, own = model(x[:100]), predbn.adapted(model, "batch")
+    expected, own = model(x[:100]), predbn.adapted(model, "batch")
     predbn.adapt(model, "auto", skewed=True)
-    torch.testing.assert_close(model(x[:100]), wanted, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(model(x[:100]), expected, rtol=0.1, atol=0.1)
     predbn.adapt(model, "auto")
     with own:
         collapsed = model(x[:100])
-    assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (wanted - collapsed).abs().mean()
+    assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (expected - collapsed).abs().mean()
 
 
 @torch.no_grad()
@@ -211,18 +211,24 @@ def calibrated_layer():
 
 @torch.no_grad()
 def test_a_stream_that_forgets_nothing_is_one_growing_batch():
-    one, whole = predbn.adapt(calibrated_layer(), "auto_stream", momentum=0), predbn.adapt(calibrated_layer(), "auto")
+    stream, whole = (
+        predbn.adapt(calibrated_layer(), "auto_stream", momentum=0),
+        predbn.adapt(calibrated_layer(), "auto"),
+    )
     batches = [x.double() for x in stream_of_batches()]
     for i, x in enumerate(batches):
-        wanted = whole(torch.cat(batches[: i + 1]))[-len(x) :]
-        torch.testing.assert_close(one(x), wanted)
+        expected = whole(torch.cat(batches[: i + 1]))[-len(x) :]
+        torch.testing.assert_close(stream(x), expected)
 
 
 @torch.no_grad()
 def test_a_stream_that_forgets_everything_is_auto():
-    one, plain = predbn.adapt(calibrated_layer(), "auto_stream", momentum=1), predbn.adapt(calibrated_layer(), "auto")
+    stream, plain = (
+        predbn.adapt(calibrated_layer(), "auto_stream", momentum=1),
+        predbn.adapt(calibrated_layer(), "auto"),
+    )
     for x in stream_of_batches():
-        torch.testing.assert_close(one(x.double()), plain(x.double()))
+        torch.testing.assert_close(stream(x.double()), plain(x.double()))
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.5])
@@ -249,11 +255,11 @@ def test_single_examples_of_a_shifted_stream_are_trusted_after_a_while():
     layer = predbn.calibrate(nn.BatchNorm2d(5).eval(), torch.randn((400, 5, 4, 4), generator=generator).split(50))
     x = 1 + 2 * torch.randn((200, 5, 4, 4), generator=generator)
     with predbn.adapted(layer, "batch"):
-        wanted = layer(x)
+        expected = layer(x)
 
     def error(strategy):
         with predbn.adapted(layer, strategy):
-            return (torch.cat([layer(example) for example in x.split(1)]) - wanted)[50:].abs().mean()
+            return (torch.cat([layer(example) for example in x.split(1)]) - expected)[50:].abs().mean()
 
     assert error("auto_stream") < 0.6 * error("auto")
 
@@ -262,5 +268,5 @@ def test_single_examples_of_a_shifted_stream_are_trusted_after_a_while():
 def test_the_current_state_of_a_stream_can_be_folded():
     model = predbn.adapt(predbn.calibrate(net(), images(200).split(50)), "auto_stream")
     for x in images(12, seed=3, shift=1.0).split(4):
-        wanted = model(x)
-    torch.testing.assert_close(predbn.fold(model)(x), wanted, rtol=1e-4, atol=1e-4)
+        expected = model(x)
+    torch.testing.assert_close(predbn.fold(model)(x), expected, rtol=1e-4, atol=1e-4)

@@ -35,16 +35,16 @@ def adapt_and_predict(model, strategy, x):
 @torch.no_grad()
 def test_folded_equals_adapted(strategy, eps):
     model, x = net(), images(shift=1.0)
-    wanted = adapt_and_predict(model, strategy, x)
+    expected = adapt_and_predict(model, strategy, x)
     if eps is not None:
         for layer in (model.bn1, model.bn2, model.bn3):
             layer._predbn.shared.eps = eps
-        wanted = model(x) if not strategy.startswith("ema") else None
+        expected = model(x) if not strategy.startswith("ema") else None
     before = copy.deepcopy(model.state_dict())
     folded = predbn.fold(model)
     assert not [m for m in folded.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if wanted is not None:
-        torch.testing.assert_close(folded(x), wanted, rtol=1e-5, atol=1e-5)
+    if expected is not None:
+        torch.testing.assert_close(folded(x), expected, rtol=1e-5, atol=1e-5)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not folded.training
 
@@ -56,8 +56,8 @@ def test_the_statistics_of_one_stream():
     model(a)
     with predbn.stream(model, "b"):
         model(b)
-        wanted = model(a)
-    torch.testing.assert_close(predbn.fold(model, stream="b")(a), wanted, rtol=1e-5, atol=1e-5)
+        expected = model(a)
+    torch.testing.assert_close(predbn.fold(model, stream="b")(a), expected, rtol=1e-5, atol=1e-5)
 
 
 class Awkward(nn.Module):
@@ -100,9 +100,9 @@ def test_layers_that_cannot_be_merged_stay(make, left):
     if make is Awkward:
         model.hooked.register_forward_hook(lambda *_: None)
     x = images(shift=1.0)
-    wanted = adapt_and_predict(model, "frozen", x)
+    expected = adapt_and_predict(model, "frozen", x)
     folded = predbn.fold(model)
-    torch.testing.assert_close(folded(x), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(folded(x), expected, rtol=1e-4, atol=1e-5)
     assert len([m for m in folded.modules() if type(m) is nn.BatchNorm2d]) == left
 
 

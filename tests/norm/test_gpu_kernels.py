@@ -24,9 +24,11 @@ def test_moments(bench, shape, group):
     wide = x.double().cpu().movedim(1, -1)
     parts = [wide] if group is None else wide.split(group)
     var, mean = (torch.stack(t) for t in zip(*(torch.var_mean(p, (0, 1, 2), correction=0) for p in parts), strict=True))
-    for ours, wanted in zip(result, (mean, var), strict=True):
+    for ours, expected in zip(result, (mean, var), strict=True):
         assert ours.dtype == torch.float32
-        torch.testing.assert_close(ours.double().cpu(), wanted[0] if group is None else wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            ours.double().cpu(), expected[0] if group is None else expected, rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("groups", [(), (3,)])
@@ -45,5 +47,5 @@ def test_mixture(bench, groups, channels, shift, between_class):
     clean = Calibration(500, 3.0, 0.2, 0.7, random(channels), random(channels), channel_weights(random(channels)))
     source = Statistics(random(channels), random(channels))
     arguments = batch, clean, source, 1e-3, 0.1, between_class, 0.3
-    for ours, wanted in zip(mixture_on_gpu(*arguments), mixture(*arguments), strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4 * (1 + shift))
+    for ours, expected in zip(mixture_on_gpu(*arguments), mixture(*arguments), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4 * (1 + shift))

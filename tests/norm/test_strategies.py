@@ -42,8 +42,8 @@ def test_prior_is_the_weighted_mean(n, N):
     x = images(n)
     mean, var = moments(x)
     w = n / (n + N)
-    wanted = normalised(layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var)
-    assert_close(predbn.adapt(layer, "prior", N=N)(x), wanted)
+    expected = normalised(layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var)
+    assert_close(predbn.adapt(layer, "prior", N=N)(x), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 64])
@@ -94,9 +94,9 @@ def test_layers_without_source_statistics():
 
 def test_by_text_by_name_and_as_an_object():
     x = images()
-    wanted = predbn.adapt(net(), "prior", N=3)(x)
-    assert torch.equal(predbn.adapt(net(), "prior(N=3)")(x), wanted)
-    assert torch.equal(predbn.adapt(net(), predbn.Prior(N=3))(x), wanted)
+    expected = predbn.adapt(net(), "prior", N=3)(x)
+    assert torch.equal(predbn.adapt(net(), "prior(N=3)")(x), expected)
+    assert torch.equal(predbn.adapt(net(), predbn.Prior(N=3))(x), expected)
     for text in (
         "train",
         "batch",
@@ -177,7 +177,7 @@ def test_a_new_strategy_is_one_class():
     x = batches[0]
     predbn.calibrate(layer, batches)
     predbn.adapt(layer, "instance-mix", share=1.0)
-    wanted = F.instance_norm(x, weight=layer.weight, bias=layer.bias)
-    assert_close(layer(x), wanted)
+    expected = F.instance_norm(x, weight=layer.weight, bias=layer.bias)
+    assert_close(layer(x), expected)
     predbn.adapt(layer, "instance-mix", share=0.0)
     assert_close(layer(x), normalised(layer, x, layer.running_mean, layer.running_var))
