@@ -1,4 +1,4 @@
-"""Set-up of this room's tests."""
+"""Set-up of the tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_thread(_deterministic: None) -> None:
-    """The tensors here are tiny: a second thread would only be waited for."""
+    """The tensors in these tests are tiny: more threads would only wait for each other."""
     torch.set_num_threads(1)

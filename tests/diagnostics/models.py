@@ -1,4 +1,4 @@
-"""Models whose inside is known in closed form."""
+"""Models whose activations are known in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A diagnosis of models and shifts that are known."""
+"""Diagnoses of known models under known shifts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import predbn
+from predbn.common import DiagnosticError
 from predbn.data import Images
-from predbn.diagnostics import DiagnosticError, diagnose
+from predbn.diagnostics import diagnose
 
 from ..norm.models import images, net
 from .models import linear, normal, one_layer
@@ -20,28 +21,28 @@ def data(n: int, mean: float, seed: int) -> list[torch.Tensor]:
     return list(normal(n, 3, 16, mean=mean, sd=3.0, seed=seed).split(100))
 
 
-def test_a_shift_of_known_size_and_its_way_back():
-    """x̄ ~ N(2, ¾²) becomes N(5, ¾²): every channel moves by 4 of its standard deviations; the batch's statistics
-    bring it back onto what they make of the reference."""
+def test_a_shift_of_known_size_is_measured_and_undone():
+    """x̄ ~ N(2, ¾²) becomes N(5, ¾²): every channel moves by 4 of its standard deviations. With the batch's statistics
+    it is where the reference is with them."""
     model = one_layer()
-    found = diagnose(model, data(2000, 2.0, 1), data(2000, 5.0, 2))
-    (before,) = found.of("train", kind="batch norm")
+    diagnosis = diagnose(model, data(2000, 2.0, 1), data(2000, 5.0, 2))
+    (before,) = diagnosis.of("train", kind="batch norm")
     assert before.distance == pytest.approx(4.0, abs=0.1)
     assert before.apart == before.distance
     assert before.divergence == pytest.approx(3 * 4**2 / 2, rel=0.06)
     assert before.outside > 0.6
-    (after,) = found.of("batch", kind="batch norm")
+    (after,) = diagnosis.of("batch", kind="batch norm")
     assert after.apart < 2 * after.noise
-    assert found.batch_size == 100
-    assert [row.layer for row in found.of("train")] == ["bn", "embeddings", "logits"]
-    for row in found.of("train", data="reference"):
+    assert diagnosis.batch_size == 100
+    assert [row.layer for row in diagnosis.of("train")] == ["bn", "embeddings", "logits"]
+    for row in diagnosis.of("train", data="reference"):
         assert (row.distance, row.outside) == (0, 0)
         assert row.divergence == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_has_shifted():
-    found = diagnose(one_layer(), data(1000, 2.0, 1), data(1000, 2.0, 2))
-    (row,) = found.of("train", kind="batch norm")
+    diagnosis = diagnose(one_layer(), data(1000, 2.0, 1), data(1000, 2.0, 2))
+    (row,) = diagnosis.of("train", kind="batch norm")
     assert row.distance < 3 * row.noise
     assert row.outside < 0.01
 
@@ -54,33 +55,33 @@ def test_the_channels_that_moved_most_come_first():
 
 
 def test_frames_and_plain_data():
-    found = diagnose(net(), [images(8)], [images(8, shift=2.0)], strategy="prior(N=4)")
-    frame = found.to_frame()
+    diagnosis = diagnose(net(), [images(8)], [images(8, shift=2.0)], strategy="prior(N=4)")
+    frame = diagnosis.to_frame()
     assert len(frame) == 4 * 5 == len(frame.drop_duplicates(["layer", "data", "strategy"]))
     assert list(frame["kind"].unique()) == ["batch norm", "embeddings", "logits"]
-    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(diagnosis.to_dict(), allow_nan=False))
     assert plain["strategy"] == "prior(N=4)"
     assert [side["examples"] for side in plain["predictions"]] == [8] * 4
 
 
 def test_a_model_without_batch_norm():
-    found = diagnose(linear(), [normal(400, 6)], [normal(400, 6, seed=1, mean=1.0)])
-    assert found.after is None
-    assert {row.kind for row in found.shifts} == {"embeddings", "logits"}
-    assert "no batch norm layer" in found.sentences()[-1]
+    diagnosis = diagnose(linear(), [normal(400, 6)], [normal(400, 6, seed=1, mean=1.0)])
+    assert diagnosis.after is None
+    assert {row.kind for row in diagnosis.shifts} == {"embeddings", "logits"}
+    assert "no batch norm layer" in diagnosis.sentences()[-1]
 
 
-def test_data_sets_are_shuffled_and_give_the_same_every_time():
+def test_data_sets_are_shuffled_the_same_way_every_time():
     pixels = torch.randint(0, 256, (40, 3, 6, 6), dtype=torch.uint8)
     labels = torch.arange(40) // 20
-    given = Images(pixels, labels, torch.arange(40), ("a", "b"), "mine")
+    data_set = Images(pixels, labels, torch.arange(40), ("a", "b"), "mine")
     model = nn.Sequential(Scale(), net())
-    seen: list[torch.Tensor] = []
-    model[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
-    first, second = (diagnose(model, given, given, batch_size=16).to_frame() for _ in range(2))
+    inputs: list[torch.Tensor] = []
+    model[0].register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+    first, second = (diagnose(model, data_set, data_set, batch_size=16).to_frame() for _ in range(2))
     assert first.equals(second)
-    assert [len(x) for x in seen[:3]] == [16, 16, 8]
-    assert not seen[0].equal(pixels[:16])
+    assert [len(x) for x in inputs[:3]] == [16, 16, 8]
+    assert not inputs[0].equal(pixels[:16])
 
 
 class Scale(nn.Module):
@@ -89,10 +90,10 @@ class Scale(nn.Module):
 
 
 def test_progress_counts_batches():
-    seen: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     reference, shifted = data(300, 2.0, 1), data(200, 2.0, 2)
-    diagnose(one_layer(), reference, shifted, progress=lambda *step: seen.append(step))
-    assert seen == [(step, 8) for step in range(1, 9)]
+    diagnose(one_layer(), reference, shifted, progress=lambda *report: reports.append(report))
+    assert reports == [(step, 8) for step in range(1, 9)]
 
 
 @pytest.mark.parametrize(

@@ -1,57 +1,110 @@
-"""Distances against scipy's, and the noise against what chance gives."""
+"""Distances against scipy's, the noise against samples, divergences against scipy's densities and torch."""
 
 from __future__ import annotations
 
-import pytest
-import torch
-from scipy.stats import wasserstein_distance
+import math
 
-from predbn.diagnostics import Bins, DiagnosticError, Gaussian, Histogram, noise, unit, wasserstein
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from predbn.common import DiagnosticError
+from predbn.diagnostics import Gaussian, distance_unit, paper_divergence, wasserstein
+from predbn.diagnostics.distance import expected_wasserstein
+from predbn.diagnostics.histogram import Bins, Histogram
 
 from .models import normal
 
 
 def histograms(*samples: torch.Tensor, inside: int = 64) -> list[Histogram]:
     bins = Bins.over(samples[0].amin(0), samples[0].amax(0), inside)
-    found = [Histogram(bins) for _ in samples]
-    for histogram, values in zip(found, samples, strict=True):
+    result = [Histogram(bins) for _ in samples]
+    for histogram, values in zip(result, samples, strict=True):
         histogram.update(values)
-    return found
+    return result
 
 
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 1.0), (0.3, 1.0), (0.0, 2.5), (-4.0, 0.2), (40.0, 3.0)])
 def test_the_distance_is_scipys(mean, sd):
     reference, other = normal(700, 3, seed=1), normal(500, 3, mean=mean, sd=sd, seed=2)
-    found = wasserstein(*histograms(reference, other))
-    wanted = [wasserstein_distance(reference[:, c].numpy(), other[:, c].numpy()) for c in range(3)]
+    distance = wasserstein(*histograms(reference, other))
+    expected = [scipy.stats.wasserstein_distance(reference[:, c].numpy(), other[:, c].numpy()) for c in range(3)]
     width = 7 / 64
-    torch.testing.assert_close(found, torch.tensor(wanted).double(), rtol=1e-3, atol=width / 4)
+    torch.testing.assert_close(distance, torch.tensor(expected).double(), rtol=1e-3, atol=width / 4)
 
 
-def test_a_shift_is_as_long_as_it_is():
+def test_the_distance_of_a_shifted_copy_is_the_shift():
     values = normal(1000, 2)
     for delta in (0.5, 3.0, 30.0):
-        found = wasserstein(*histograms(values, values + delta))
-        torch.testing.assert_close(found, torch.full((2,), delta).double(), rtol=1e-2, atol=1e-2)
+        distance = wasserstein(*histograms(values, values + delta))
+        torch.testing.assert_close(distance, torch.full((2,), delta).double(), rtol=1e-2, atol=1e-2)
     assert wasserstein(*histograms(values, values)).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("n", "m"), [(200, 200), (1000, 100)])
-def test_the_noise_is_what_chance_gives_on_average(n, m):
+def test_the_expected_distance_is_the_mean_distance_of_samples(n, m):
     reference = normal(n, 400, seed=1)
     one, other = histograms(reference, normal(m, 400, seed=2))
-    assert float(noise(one, m).mean()) == pytest.approx(float(wasserstein(one, other).mean()), rel=0.1)
+    assert float(expected_wasserstein(one, m).mean()) == pytest.approx(float(wasserstein(one, other).mean()), rel=0.1)
 
 
-def test_still_channels_do_not_drown_the_others():
+def test_constant_channels_do_not_dominate_the_others():
     values = normal(500, 4, sd=2.0)
     values[:, 3] = 1
-    found = unit(Gaussian.fit(values))
-    torch.testing.assert_close(found[:3], values.std(0, correction=0)[:3])
-    assert found[3] == pytest.approx(0.1 * float(values.var(0, correction=0).mean().sqrt()))
-    assert unit(Gaussian.fit(torch.zeros(3, 2))).tolist() == [1, 1]
+    unit = distance_unit(Gaussian.fit(values))
+    torch.testing.assert_close(unit[:3], values.std(0, correction=0)[:3])
+    assert unit[3] == pytest.approx(0.1 * float(values.var(0, correction=0).mean().sqrt()))
+    assert distance_unit(Gaussian.fit(torch.zeros(3, 2))).tolist() == [1, 1]
 
 
-def test_other_bins_are_refused():
+def test_different_bins_are_refused():
     with pytest.raises(DiagnosticError, match="other bins"):
         wasserstein(histograms(normal(9, 1))[0], histograms(normal(9, 1, seed=1))[0])
+
+
+@pytest.fixture
+def pair():
+    mix = normal(4, 4, seed=3)
+    return normal(400, 4, seed=1) @ mix, 0.7 + 1.3 * normal(300, 4, seed=2) @ mix.T
+
+
+def scipy_fit(values: torch.Tensor):
+    return scipy.stats.multivariate_normal(values.numpy().mean(0), np.diag(values.numpy().var(0)))
+
+
+def test_the_papers_sum_over_test_points_is_the_closed_form(pair):
+    train, test = pair
+    points = scipy_fit(test).logpdf(test.numpy()) - scipy_fit(train).logpdf(test.numpy())
+    for covariance in (False, True):
+        p, q = (Gaussian.fit(values, covariance=covariance) for values in pair)
+        assert paper_divergence(p, q) == pytest.approx(points.mean(), rel=1e-10)
+
+
+def test_the_closed_form_is_torchs(pair):
+    p, q = (Gaussian.fit(values) for values in pair)
+    expected = kl_divergence(*(Normal(fit.mean, fit.var.sqrt()) for fit in (q, p))).sum()
+    assert paper_divergence(p, q) == pytest.approx(float(expected), rel=1e-9)
+    assert paper_divergence(p, p) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_divergence_known_by_hand():
+    """One dimension, equal spread σ, means δ apart: δ²/2σ² in either direction."""
+    p, q = (Gaussian.fit(torch.tensor([[centre - 2.0], [centre + 2.0]])) for centre in (0.0, 6.0))
+    assert paper_divergence(p, q) == pytest.approx(36 / 8) == paper_divergence(q, p)
+
+
+def test_dead_dimensions_stay_finite(pair):
+    train, test = (values.clone() for values in pair)
+    train[:, 1] = 0
+    p, dead_in_both = Gaussian.fit(train), Gaussian.fit(train * 1.5)
+    assert paper_divergence(p, dead_in_both) < 10
+    assert 1e4 < paper_divergence(p, Gaussian.fit(test)) < math.inf
+    constant = Gaussian.fit(torch.zeros(5, 4))
+    assert paper_divergence(constant, constant) == pytest.approx(0, abs=1e-9)
+
+
+def test_different_dimensions_are_refused():
+    with pytest.raises(DiagnosticError, match="4 and 3 dimensions"):
+        paper_divergence(Gaussian.fit(normal(9, 4)), Gaussian.fit(normal(9, 3)))

@@ -1,4 +1,4 @@
-"""The same on a GPU, and without waiting for it; skipped where there is none."""
+"""The same on a GPU, and without waiting for it; skipped if there is none."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on
 
 
 def test_cpu_and_gpu_agree():
-    here, data = net(), [images(16, seed=seed) for seed in range(3)]
-    there = copy.deepcopy(here).cuda()
+    on_cpu, data = net(), [images(16, seed=seed) for seed in range(3)]
+    on_gpu = copy.deepcopy(on_cpu).cuda()
     with torch.backends.cudnn.flags(allow_tf32=False):
-        first = profile(here, data)
-        wanted = profiles(here, data, ["train", "batch"], like=first)
-        found = profiles(there, data, ["train", "batch"], like=first)
-    for strategy, one in wanted.items():
-        for name, distribution in one.distributions.items():
-            other = found[strategy].distributions[name]
+        first = profile(on_cpu, data)
+        expected = profiles(on_cpu, data, ["train", "batch"], like=first)
+        result = profiles(on_gpu, data, ["train", "batch"], like=first)
+    for strategy, reference in expected.items():
+        for name, distribution in reference.distributions.items():
+            other = result[strategy].distributions[name]
             torch.testing.assert_close(other.gaussian.mean, distribution.gaussian.mean, rtol=1e-3, atol=1e-3)
             assert other.histogram.counts.sum() == distribution.histogram.counts.sum()
-        assert found[strategy].confidence.mean == pytest.approx(one.confidence.mean, abs=1e-3)
+        assert result[strategy].confidence.mean == pytest.approx(reference.confidence.mean, abs=1e-3)
 
 
 @pytest.mark.parametrize("outputs", ["all", None])
@@ -42,7 +42,7 @@ def test_no_batch_waits_for_the_gpu(outputs):
         torch.cuda.set_sync_debug_mode("default")
 
     try:
-        found = profiles(model, stream(), ["train", "batch"], like=first, outputs=outputs)
+        result = profiles(model, stream(), ["train", "batch"], like=first, outputs=outputs)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert found["batch"].count == 64
+    assert result["batch"].count == 64

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.diagnostics import Bins, DiagnosticError, Histogram
+from predbn.common import DiagnosticError
+from predbn.diagnostics.histogram import Bins, Histogram
 
 from .models import normal
 
@@ -25,8 +26,8 @@ def test_counts_are_numpys(n, columns, inside, dtype):
     edges = histogram.bins.edges.numpy()
     for column in range(columns):
         own = values[:, column].double().numpy()
-        wanted, _ = np.histogram(own, np.concatenate(([-np.inf], edges[column], [np.inf])))
-        assert histogram.counts[column].tolist() == wanted.tolist()
+        expected, _ = np.histogram(own, np.concatenate(([-np.inf], edges[column], [np.inf])))
+        assert histogram.counts[column].tolist() == expected.tolist()
         low, high = edges[column][[0, -1]]
         beyond = [np.maximum(low - own, 0).sum(), np.maximum(own - high, 0).sum()]
         np.testing.assert_allclose(histogram.beyond[column].numpy(), beyond, atol=1e-9)
@@ -39,9 +40,9 @@ def test_merging_gives_the_whole(sizes):
     whole, merged = Histogram(bins), Histogram(bins)
     whole.update(values)
     for part in values.split(sizes):
-        one = Histogram(bins)
-        one.update(part)
-        merged = merged.merge(one)
+        histogram = Histogram(bins)
+        histogram.update(part)
+        merged = merged.merge(histogram)
     assert merged.count == whole.count == sum(sizes)
     assert merged.counts.equal(whole.counts)
     torch.testing.assert_close(merged.beyond, whole.beyond)
@@ -65,7 +66,7 @@ def test_the_share_outside():
     assert histogram.counts[0, [0, -1]].tolist() == [1, 1]
 
 
-def test_values_that_are_no_numbers_do_no_harm_to_other_columns():
+def test_nan_and_infinity_do_not_affect_other_columns():
     histogram = Histogram(bins_of(normal(20, 2)))
     histogram.update(torch.tensor([[float("nan"), 0.0], [float("inf"), 0.0], [-float("inf"), 0.0]]))
     assert histogram.counts.sum(1).tolist() == [3, 3]

@@ -1,4 +1,4 @@
-"""Profiles: one pass, constant memory, whole from parts."""
+"""Profiles: one pass, constant memory, and parts that merge to the whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import predbn
-from predbn.diagnostics import DiagnosticError, profile, profiles
+from predbn.common import DiagnosticError
+from predbn.diagnostics import profile, profiles
 
 from ..norm.models import images, net
 from .models import normal, one_layer
@@ -23,10 +24,10 @@ def batches(count: int = 3, size: int = 8, **options) -> list[torch.Tensor]:
 def test_the_outputs_of_a_known_layer():
     """x̄ ~ N(5, 4/16) on maps of 16 positions: the outputs are N(w·3/σ + b, w²·(4/16)/σ²), σ² = 9.001."""
     model, x = one_layer(), normal(20_000, 3, 16, mean=5.0, sd=2.0)
-    found = profile(model, x.split(2_000)).layers["bn"].gaussian
+    result = profile(model, x.split(2_000)).layers["bn"].gaussian
     weight, bias, sigma = model.bn.weight.detach(), model.bn.bias.detach(), 9.001**0.5
-    torch.testing.assert_close(found.mean, weight * 3 / sigma + bias, rtol=0, atol=5e-3)
-    torch.testing.assert_close(found.var, weight.square() * 0.25 / sigma**2, rtol=0.05, atol=0)
+    torch.testing.assert_close(result.mean, weight * 3 / sigma + bias, rtol=0, atol=5e-3)
+    torch.testing.assert_close(result.var, weight.square() * 0.25 / sigma**2, rtol=0.05, atol=0)
 
 
 @pytest.mark.parametrize("strategy", ["train", "prior(N=inf)"])
@@ -39,52 +40,52 @@ def test_parts_merge_to_the_whole_however_it_is_cut(strategy):
     merged = left.merge(right)
     assert merged.count == whole.count == 24
     assert list(merged.distributions) == list(whole.distributions) == ["bn1", "bn2", "bn3", "embeddings", "logits"]
-    for name, one in whole.distributions.items():
+    for name, distribution in whole.distributions.items():
         other = merged.distributions[name]
-        torch.testing.assert_close(other.gaussian.var, one.gaussian.var)
-        assert (other.histogram.counts - one.histogram.counts).abs().sum() <= 4
-        assert other.histogram.counts.sum() == one.histogram.counts.sum()
+        torch.testing.assert_close(other.gaussian.var, distribution.gaussian.var)
+        assert (other.histogram.counts - distribution.histogram.counts).abs().sum() <= 4
+        assert other.histogram.counts.sum() == distribution.histogram.counts.sum()
     assert merged.confidence.mean == pytest.approx(whole.confidence.mean, rel=1e-5)
 
 
-def test_several_strategies_in_one_pass_are_each_by_itself():
+def test_strategies_in_one_pass_do_not_affect_each_other():
     model, data = net(), batches()
     first = profile(model, data)
     together = profiles(model, iter(data), ["train", "batch", "ema", "frozen"], like=first)
     assert list(together) == ["train", "batch", "ema", "frozen"]
-    for strategy, found in together.items():
+    for strategy, result in together.items():
         alone = profile(model, data, strategy, like=first)
-        for name, one in alone.distributions.items():
-            torch.testing.assert_close(found.distributions[name].gaussian.mean, one.gaussian.mean)
-            assert found.distributions[name].histogram.counts.equal(one.histogram.counts)
+        for name, distribution in alone.distributions.items():
+            torch.testing.assert_close(result.distributions[name].gaussian.mean, distribution.gaussian.mean)
+            assert result.distributions[name].histogram.counts.equal(distribution.histogram.counts)
 
 
-def test_population_sees_the_data_first():
+def test_population_reads_the_data_first():
     model, data = net(), batches()
-    found = profile(model, data, "population", outputs=None)
+    result = profile(model, data, "population", outputs=None)
     with torch.no_grad(), predbn.adapted(model, "population", loader=data):
         logits = torch.cat([model(x) for x in data])
-    torch.testing.assert_close(found.logits.gaussian.mean, logits.double().mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(result.logits.gaussian.mean, logits.double().mean(0), rtol=1e-4, atol=1e-4)
     with pytest.raises(DiagnosticError, match="only once"):
         profile(model, iter(data), "population")
 
 
-def test_options_are_for_the_strategy_and_not_for_the_baseline():
+def test_options_apply_to_the_strategy_and_not_to_the_baseline():
     model, data = net(), batches(shift=3.0)
-    found = profiles(model, data, ["train", "batch"], layers="bn1", eps=0.5)
+    result = profiles(model, data, ["train", "batch"], layers="bn1", eps=0.5)
     plain = profile(model, data)
-    torch.testing.assert_close(found["train"].layers["bn1"].gaussian.var, plain.layers["bn1"].gaussian.var)
+    torch.testing.assert_close(result["train"].layers["bn1"].gaussian.var, plain.layers["bn1"].gaussian.var)
     bias = model.bn1.bias.detach().double()
-    torch.testing.assert_close(found["batch"].layers["bn1"].gaussian.mean, bias, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result["batch"].layers["bn1"].gaussian.mean, bias, rtol=1e-4, atol=1e-5)
 
 
-def test_covariances_of_a_layer_where_they_are_asked_for():
-    found = profile(net(), batches(), covariance=["bn2"])
-    assert found.layers["bn2"].gaussian.covariance.shape == (8, 8)
-    assert list(found.layers) == ["bn1", "bn2", "bn3"]
-    torch.testing.assert_close(found.layers["bn2"].gaussian.var, profile(net(), batches()).layers["bn2"].gaussian.var)
+def test_covariances_of_a_layer_on_request():
+    result = profile(net(), batches(), covariance=["bn2"])
+    assert result.layers["bn2"].gaussian.covariance.shape == (8, 8)
+    assert list(result.layers) == ["bn1", "bn2", "bn3"]
+    torch.testing.assert_close(result.layers["bn2"].gaussian.var, profile(net(), batches()).layers["bn2"].gaussian.var)
     with pytest.raises(DiagnosticError, match="Only variances"):
-        _ = found.layers["bn1"].gaussian.covariance
+        _ = result.layers["bn1"].gaussian.covariance
 
 
 class Shared(nn.Module):
@@ -98,9 +99,9 @@ class Shared(nn.Module):
         return self.twice(self.twice(self.once(x)))
 
 
-def test_layers_with_other_numbers_of_rows():
-    found = profile(Shared().eval(), [torch.randn(5, 3), torch.randn(2, 3)])
-    assert {name: one.count for name, one in found.layers.items()} == {"once": 7, "twice": 14}
+def test_layers_with_different_numbers_of_rows():
+    result = profile(Shared().eval(), [torch.randn(5, 3), torch.randn(2, 3)])
+    assert {name: d.count for name, d in result.layers.items()} == {"once": 7, "twice": 14}
 
 
 def test_no_activation_is_kept():
@@ -112,19 +113,19 @@ def test_no_activation_is_kept():
     def stream():
         for x in batches(4):
             gc.collect()
-            assert not [one for one in alive if one() is not None]
+            assert not [ref for ref in alive if ref() is not None]
             yield x
 
-    found = profiles(model, stream(), ["train", "batch"], like=profile(model, batches(1)))
+    result = profiles(model, stream(), ["train", "batch"], like=profile(model, batches(1)))
     assert len(alive) == 2 * (1 + 4 * 2)
-    assert found["batch"].count == 32
+    assert result["batch"].count == 32
 
 
 def test_memory_does_not_grow_with_the_data():
     def numbers(count: int) -> int:
-        found = profile(net(), batches(count), like=profile(net(), batches(1)))
-        tensors = [t for one in found._groups.values() for t in (one.low, one.gaussian._scatter, one.histogram.counts)]
-        return sum(t.numel() for t in tensors)
+        result = profile(net(), batches(count), like=profile(net(), batches(1)))
+        kept = [(d.low, d.gaussian._covariance, d.histogram.counts) for d in result._groups.values()]
+        return sum(t.numel() for tensors in kept for t in tensors)
 
     assert numbers(1) == numbers(6)
 
@@ -143,7 +144,7 @@ def test_data_that_cannot_be_used(data, message):
         _ = profile(net(), data).distributions
 
 
-def test_another_models_reference_is_refused():
+def test_the_reference_of_another_model_is_refused():
     other = profile(one_layer(), [torch.randn(4, 3, 5, dtype=torch.float64)])
     with pytest.raises(DiagnosticError, match="no 'bn1'"):
         profile(net(), batches(1), like=other)

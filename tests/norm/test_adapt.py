@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import predbn
+from predbn.norm import PreparedAdaptation
 
 from .models import images, net
 
@@ -88,7 +89,7 @@ def test_training_is_that_of_the_unadapted_model(strategy):
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
 
 
-def test_also_after_an_exception():
+def test_the_model_is_restored_after_an_exception():
     model = net()
     before = fingerprint(model)
     with pytest.raises(RuntimeError, match="on purpose"), predbn.adapted(model, "ema") as same:
@@ -110,24 +111,46 @@ def test_a_failed_adaptation_changes_nothing():
     assert "mean" in predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
 
 
-def test_the_block_returns_to_what_was_before_it():
+def test_after_a_block_the_earlier_adaptation_is_back():
     model = predbn.adapt(net(), "frozen")
     x = images()
     with torch.no_grad():
-        wanted = model(x)
+        expected = model(x)
         with predbn.adapted(model, "batch", layers="last"):
             assert {row.strategy for row in predbn.describe(model)} == {"train", "batch"}
             model(images(shift=3.0))
-        assert torch.equal(model(x), wanted)
+        assert torch.equal(model(x), expected)
+
+
+@torch.no_grad()
+def test_prepared_adaptations_take_turns_and_keep_their_own_state():
+    model, x = predbn.adapt(net(), "prior"), [images(seed=seed, shift=float(seed)) for seed in range(3)]
+    before = model(x[0])
+    alone = {strategy: predbn.adapt(net(), strategy, layers="bn[12]") for strategy in ("ema", "frozen")}
+    calls: list[tuple[str, predbn.Statistics]] = []
+    prepared = {
+        strategy: PreparedAdaptation(
+            model, strategy, layers="bn[12]", observer=lambda o, statistics: calls.append((o.layer, statistics))
+        )
+        for strategy in alone
+    }
+    for batch in x:
+        for strategy, other in alone.items():
+            calls.clear()
+            with prepared[strategy].active():
+                torch.testing.assert_close(model(batch), other(batch))
+            assert [layer for layer, _ in calls] == ["bn1", "bn2", "bn3"]
+            assert calls[2][1].mean is model.bn3.running_mean
+    assert torch.equal(model(x[0]), before)
 
 
 def test_adapting_twice_replaces_the_strategy():
     model = net()
     x = images()
-    wanted = predbn.adapt(net(), "batch", layers="last")(x)
+    expected = predbn.adapt(net(), "batch", layers="last")(x)
     predbn.adapt(model, "prior", N=3)
     predbn.adapt(model, "batch", layers="last")
-    assert torch.equal(model(x), wanted)
+    assert torch.equal(model(x), expected)
     predbn.restore(model)
     assert torch.equal(model(x), net()(x))
 
@@ -135,10 +158,10 @@ def test_adapting_twice_replaces_the_strategy():
 def test_eval_and_train_switch_without_forgetting():
     model = predbn.adapt(net())
     x = images()
-    wanted = model(x)
+    expected = model(x)
     model.train()
     model.eval()
-    assert torch.equal(model(x), wanted)
+    assert torch.equal(model(x), expected)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -155,10 +178,10 @@ def test_copies_and_pickles_are_adapted_and_independent(strategy):
             pickle.loads(pickle.dumps(model)),
             torch.load(buffer, weights_only=False),
         ]
-        wanted = model(later)
+        expected = model(later)
         predbn.restore(model)
         for other in others:
-            assert torch.equal(other(later), wanted)
+            assert torch.equal(other(later), expected)
             assert torch.equal(predbn.restore(other)(x), model(x))
 
 

@@ -1,4 +1,4 @@
-"""`auto` against its equations, and against what it is for."""
+"""`auto` against its equations, and against its purpose."""
 
 from __future__ import annotations
 
@@ -16,53 +16,57 @@ from .models import images, net, randomise
 KINDS = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 
 
-def reference(x, layer, known, *, skewed=False):
-    """The equations of `Auto`, for one layer, in double precision."""
+def reference(x, layer, clean, *, skewed=False):
+    """The equations of `auto.py` for one layer, in double precision."""
     n, eps = len(x), layer.eps
     stored_mean, stored_var = layer.running_mean.double().numpy(), layer.running_var.double().numpy() + eps
     values = x.double().numpy().swapaxes(0, 1).reshape(x.shape[1], -1)
     mean, var = values.mean(1), values.var(1)
-    if known is None:
+    if clean is None:
         examples = x.double().numpy().reshape(n, x.shape[1], -1)
-        centre, scale, error, network = stored_mean, stored_var, 1 / 8, 1 / 4
+        clean_mean, clean_var, M = stored_mean, stored_var, 8
         v = examples.mean(2).var(0, ddof=1) / (var + eps) * (n + 1) / (n - 1) if n > 1 else np.ones_like(mean)
         t = v + 2 * v / 2
     else:
-        calibrated = known.double().numpy().reshape(len(known), x.shape[1], -1)
-        m, q = calibrated.mean(2), (calibrated**2).mean(2)
-        centre, error, network = m.mean(0), 1 / len(known), None
-        scale = q.mean(0) - centre**2 + eps
-        t = m.var(0) / scale + (q - 2 * centre * m).var(0) / scale**2 / 2
+        examples = clean.double().numpy().reshape(len(clean), x.shape[1], -1)
+        m, q = examples.mean(2), (examples**2).mean(2)
+        clean_mean, M = m.mean(0), len(clean)
+        clean_var = q.mean(0) - clean_mean**2 + eps
+        t = m.var(0) / clean_var + (q - 2 * clean_mean * m).var(0) / clean_var**2 / 2
 
-    def over_channels(each):
-        return np.average(each, weights=1 / (t + t.mean()))
+    def over_channels(values):
+        """The weighted mean. Sums with the weights h are these means over the typical t."""
+        return np.average(values, weights=1 / (t + t.mean()))
 
-    second = ((values - centre[:, None]) ** 2).mean(1) + eps
-    spread, network = (1, over_channels(t)) if network is None else (t / over_channels(t), network)
-    kept, chance = network**2 / 5 / (n + 1), over_channels(t) * (1 / n + error)
-    between = 2 * over_channels(t) / 4 * (1 - 1 / n) if skewed else 0
-    logs = np.log(second / scale)
-    level = over_channels(logs)
-    explained = chance / max(level**2 / 2 - between, 1e-12)
-    uneven = over_channels((logs - level) ** 2) / level**2
-    shared = np.exp(min(0, level / (1 + explained * (1 + explained) ** 2 + kept * uneven)))
-    plain, scale = scale, shared * scale
-    squared = (mean - centre) ** 2 / scale
-    seen = over_channels(squared + (second / scale - 1) ** 2 / 2)
-    seen -= between
-    explained = chance / max(seen, 1e-12)
-    k = n / (n + n * spread * explained * (1 + explained) ** 2 + n * kept)
-    mixed_mean = (1 - k) * centre + k * mean
-    mixed_second = (1 - k) * (scale + (centre - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
-    mixed_mean = mean - (1 - k) * np.sqrt(shared) * (mean - centre)
-    g = mixed_second / plain
-    offset = over_channels((stored_mean - centre) ** 2 / plain
-                           + ((stored_var + (stored_mean - centre) ** 2) / plain - 1) ** 2 / 2)  # fmt: skip
-    shift = max(max(seen, 0) - chance, 0)
-    left = 1 - k * shift / (shift + offset) if shift > 0 else np.ones_like(k)
+    typical = over_channels(t)
+    V, relative_chance = (1 / 4, t / typical) if clean is None else (typical, 1)
+    network, chance = V**2 / 5 / (n + 1), typical * (1 / n + 1 / M)
+    between_class = 2 * typical / 4 * (1 - 1 / n) if skewed else 0
+
+    def source_ratio(difference):
+        s = chance / max(difference - between_class, 1e-12)
+        return s * (1 + s) ** 2
+
+    second = ((values - clean_mean[:, None]) ** 2).mean(1) + eps
+    log_r = np.log(second / clean_var)
+    ell = over_channels(log_r)
+    omega = over_channels((log_r - ell) ** 2) / ell**2
+    a2 = np.exp(min(0, ell / (1 + source_ratio(ell**2 / 2) + network * omega)))
+    scaled_var = a2 * clean_var
+    z2 = (mean - clean_mean) ** 2 / scaled_var
+    d = over_channels(z2 + (second / scaled_var - 1) ** 2 / 2)
+    k = n / (n + n * relative_chance * source_ratio(d) + n * network)
+    mixed_mean = (1 - k) * clean_mean + k * mean
+    mixed_var = (1 - k) * (scaled_var + (clean_mean - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
+    g = mixed_var / clean_var
+    mixed_mean = mean - (1 - k) * np.sqrt(a2) * (mean - clean_mean)
+    offset_z2 = (stored_mean - clean_mean) ** 2 / clean_var
+    o = over_channels(offset_z2 + (stored_var / clean_var + offset_z2 - 1) ** 2 / 2)
+    e = max(max(d - between_class, 0) - chance, 0)
+    f = 1 - k * e / (e + o) if e > 0 else np.ones_like(k)
     view = [1, -1, *[1] * (x.dim() - 2)]
-    new_mean = mixed_mean + left * np.sqrt(g) * (stored_mean - centre)
-    new_var = g * (plain + left * (stored_var - plain))
+    new_mean = mixed_mean + f * np.sqrt(g) * (stored_mean - clean_mean)
+    new_var = g * (clean_var + f * (stored_var - clean_var))
     weight, bias = layer.weight.detach().double().numpy(), layer.bias.detach().double().numpy()
     y = (x.double().numpy() - new_mean.reshape(view)) / np.sqrt(new_var.reshape(view))
     return torch.from_numpy(y * weight.reshape(view) + bias.reshape(view))
@@ -81,25 +85,25 @@ def test_the_equations(n, maps, dtype, shift, skewed, calibrated):
     generator = torch.Generator().manual_seed(n)
     layer = randomise(KINDS[2 + len(maps)](5)).to(dtype).eval()
     x = (shift + (1 + shift) * torch.randn((n, 5, *maps), generator=generator)).to(dtype)
-    known = (0.3 + torch.randn((40, 5, *maps), generator=generator)).to(dtype) if calibrated else None
-    if known is not None:
-        predbn.calibrate(layer, known.split([1] * 40))
+    clean = (0.3 + torch.randn((40, 5, *maps), generator=generator)).to(dtype) if calibrated else None
+    if clean is not None:
+        predbn.calibrate(layer, clean.split([1] * 40))
     y = predbn.adapt(layer, "auto", skewed=skewed)(x)
     assert y.dtype == dtype
     tolerance = {torch.float16: 2e-2, torch.float32: 1e-4, torch.float64: 1e-6}[dtype]
     torch.testing.assert_close(
-        y.double(), reference(x, layer, known, skewed=skewed), rtol=tolerance, atol=tolerance, equal_nan=True
+        y.double(), reference(x, layer, clean, skewed=skewed), rtol=tolerance, atol=tolerance, equal_nan=True
     )
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
 @torch.no_grad()
-def test_more_of_the_source_moves_nothing(n):
+def test_source_data_is_predicted_as_before(n):
     batches = [images(n, seed=seed) for seed in range(2, 22)]
-    wanted = torch.cat([net()(x) for x in batches])
+    expected = torch.cat([net()(x) for x in batches])
     model = predbn.adapt(predbn.calibrate(net(), images(2000).split(500)), "auto")
-    found = torch.cat([model(x) for x in batches])
-    assert (found - wanted).abs().mean() < 0.05 * wanted.std()
+    predicted = torch.cat([model(x) for x in batches])
+    assert (predicted - expected).abs().mean() < 0.05 * expected.std()
 
 
 @torch.no_grad()
@@ -107,26 +111,26 @@ def test_a_large_shift_is_undone():
     layer, x = randomise(nn.BatchNorm2d(3)).eval(), images(2000)
     predbn.adapt(predbn.calibrate(layer, x.split(500)), "auto")
     with predbn.adapted(layer, "batch"):
-        wanted = layer(x)
+        expected = layer(x)
     for scale, offset in ((50.0, 300.0), (1e3, -1e5)):
         y = layer(scale * x + offset)
-        assert (y - wanted).abs().mean() < 0.02 * wanted.abs().mean()
+        assert (y - expected).abs().mean() < 0.02 * expected.abs().mean()
 
 
 @pytest.mark.parametrize("n", [1, 5])
 @torch.no_grad()
 def test_low_contrast_is_undone_in_small_batches(n):
-    """All channels smaller by the same factor, about a mean that has moved: the more of them say so, the fewer examples
-    are needed, where a fixed mixture keeps the source's scale."""
+    """All channels are smaller by the same factor, and their mean has moved. The more channels agree on the factor, the
+    fewer examples are needed, while a fixed mixture keeps the scale of the source."""
     generator = torch.Generator().manual_seed(0)
     layer, x = nn.BatchNorm2d(64).eval(), torch.randn(2000, 64, 6, 6, generator=generator)
-    wanted = layer(x)
+    expected = layer(x)
     predbn.calibrate(layer, x.split(500))
 
     def error(strategy, **options):
         with predbn.adapted(layer, strategy, **options):
-            found = torch.cat([layer(batch) for batch in (0.1 * x[:20] - 0.05).split(n)])
-        return (found - wanted[:20]).abs().mean()
+            y = torch.cat([layer(batch) for batch in (0.1 * x[:20] - 0.05).split(n)])
+        return (y - expected[:20]).abs().mean()
 
     assert error("auto") < 0.2
     assert error("auto") < 0.3 * min(error("train"), error("prior", N=16))
@@ -137,12 +141,12 @@ def test_the_offset_of_the_stored_statistics_stays_under_a_smaller_shift():
     layer, x = nn.BatchNorm2d(3).eval(), images(2000)
     layer.running_mean.fill_(20.0)
     layer.running_var.fill_(400.0)
-    wanted = layer(x)
+    expected = layer(x)
     predbn.adapt(predbn.calibrate(layer, x.split(500)), "auto")
     y = layer(1.5 * x + 0.5)
-    assert (y - wanted).abs().mean() < 0.1 * wanted.abs().mean()
+    assert (y - expected).abs().mean() < 0.1 * expected.abs().mean()
     with predbn.adapted(layer, "batch"):
-        assert (layer(x) - wanted).abs().mean() > 0.5
+        assert (layer(x) - expected).abs().mean() > 0.5
 
 
 class Classes(nn.Module):
@@ -158,23 +162,23 @@ class Classes(nn.Module):
 
 
 @torch.no_grad()
-def test_a_batch_of_one_class_is_no_shift():
+def test_a_batch_of_one_class_is_not_a_shift():
     x = images(800, shift=1.0)
     x[400:] -= 2
     model = predbn.calibrate(
         Classes().eval(), x[torch.randperm(800, generator=torch.Generator().manual_seed(0))].split(100)
     )
-    wanted, own = model(x[:100]), predbn.adapted(model, "batch")
+    expected, own = model(x[:100]), predbn.adapted(model, "batch")
     predbn.adapt(model, "auto", skewed=True)
-    torch.testing.assert_close(model(x[:100]), wanted, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(model(x[:100]), expected, rtol=0.1, atol=0.1)
     predbn.adapt(model, "auto")
     with own:
         collapsed = model(x[:100])
-    assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (wanted - collapsed).abs().mean()
+    assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (expected - collapsed).abs().mean()
 
 
 @torch.no_grad()
-def test_calibration_is_left_aside_where_it_is_not_wanted():
+def test_calibration_can_be_ignored():
     x = images(8, shift=1.0)
     plain = predbn.adapt(net(), "auto")(x)
     model = predbn.calibrate(net(), [images(64, seed=5)])
@@ -183,7 +187,7 @@ def test_calibration_is_left_aside_where_it_is_not_wanted():
 
 
 @torch.no_grad()
-def test_a_channel_without_life_stays_finite():
+def test_a_dead_channel_stays_finite():
     layer = nn.BatchNorm2d(3).eval()
     x = images(50)
     x[:, 1] = 0
@@ -201,24 +205,30 @@ def stream_of_batches():
 
 def calibrated_layer():
     layer = randomise(nn.BatchNorm2d(5)).double().eval()
-    known = 0.3 + torch.randn((40, 5, 4, 4), generator=torch.Generator().manual_seed(0)).double()
-    return predbn.calibrate(layer, known.split(10))
+    clean = 0.3 + torch.randn((40, 5, 4, 4), generator=torch.Generator().manual_seed(0)).double()
+    return predbn.calibrate(layer, clean.split(10))
 
 
 @torch.no_grad()
-def test_a_stream_that_forgets_nothing_is_one_batch_that_grows():
-    one, whole = predbn.adapt(calibrated_layer(), "auto_stream", momentum=0), predbn.adapt(calibrated_layer(), "auto")
+def test_a_stream_that_forgets_nothing_is_one_growing_batch():
+    stream, whole = (
+        predbn.adapt(calibrated_layer(), "auto_stream", momentum=0),
+        predbn.adapt(calibrated_layer(), "auto"),
+    )
     batches = [x.double() for x in stream_of_batches()]
     for i, x in enumerate(batches):
-        wanted = whole(torch.cat(batches[: i + 1]))[-len(x) :]
-        torch.testing.assert_close(one(x), wanted)
+        expected = whole(torch.cat(batches[: i + 1]))[-len(x) :]
+        torch.testing.assert_close(stream(x), expected)
 
 
 @torch.no_grad()
 def test_a_stream_that_forgets_everything_is_auto():
-    one, plain = predbn.adapt(calibrated_layer(), "auto_stream", momentum=1), predbn.adapt(calibrated_layer(), "auto")
+    stream, plain = (
+        predbn.adapt(calibrated_layer(), "auto_stream", momentum=1),
+        predbn.adapt(calibrated_layer(), "auto"),
+    )
     for x in stream_of_batches():
-        torch.testing.assert_close(one(x.double()), plain(x.double()))
+        torch.testing.assert_close(stream(x.double()), plain(x.double()))
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.5])
@@ -240,23 +250,23 @@ def test_what_a_stream_remembers(momentum):
 
 
 @torch.no_grad()
-def test_single_examples_of_a_shifted_stream_come_to_be_believed():
+def test_single_examples_of_a_shifted_stream_are_trusted_after_a_while():
     generator = torch.Generator().manual_seed(2)
     layer = predbn.calibrate(nn.BatchNorm2d(5).eval(), torch.randn((400, 5, 4, 4), generator=generator).split(50))
     x = 1 + 2 * torch.randn((200, 5, 4, 4), generator=generator)
     with predbn.adapted(layer, "batch"):
-        wanted = layer(x)
+        expected = layer(x)
 
     def error(strategy):
         with predbn.adapted(layer, strategy):
-            return (torch.cat([layer(each) for each in x.split(1)]) - wanted)[50:].abs().mean()
+            return (torch.cat([layer(example) for example in x.split(1)]) - expected)[50:].abs().mean()
 
     assert error("auto_stream") < 0.6 * error("auto")
 
 
 @torch.no_grad()
-def test_a_stream_can_be_folded_as_it_stands():
+def test_the_current_state_of_a_stream_can_be_folded():
     model = predbn.adapt(predbn.calibrate(net(), images(200).split(50)), "auto_stream")
     for x in images(12, seed=3, shift=1.0).split(4):
-        wanted = model(x)
-    torch.testing.assert_close(predbn.fold(model)(x), wanted, rtol=1e-4, atol=1e-4)
+        expected = model(x)
+    torch.testing.assert_close(predbn.fold(model)(x), expected, rtol=1e-4, atol=1e-4)

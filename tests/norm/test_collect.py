@@ -46,50 +46,50 @@ def test_population_is_the_whole_data_as_one_batch(sizes):
 
 @torch.no_grad()
 def test_dropout_stays_off_and_training_flags_come_back():
-    class Watch(nn.Dropout):
-        seen: list[bool]
+    class RecordingDropout(nn.Dropout):
+        modes: list[bool]
 
         def forward(self, x):
-            self.seen.append(self.training)
+            self.modes.append(self.training)
             return super().forward(x)
 
     model = net()
-    model.drop = Watch(0.5)
-    model.drop.seen = []
+    model.drop = RecordingDropout(0.5)
+    model.drop.modes = []
     model.train()
     model.bn2.eval()
     predbn.adapt(model, "population", loader=split([20, 21]))
     predbn.calibrate(model, split([20, 21]))
-    assert model.drop.seen
-    assert not any(model.drop.seen)
+    assert model.drop.modes
+    assert not any(model.drop.modes)
     assert [model.training, model.bn2.training, model.drop.training] == [True, False, True]
 
 
 @torch.no_grad()
-def test_one_pass_pools_what_each_batch_showed():
-    seen = []
+def test_one_pass_pools_the_moments_of_each_batch():
+    sizes = []
 
     def count(batches):
         for batch in batches:
-            seen.append(len(batch))
+            sizes.append(len(batch))
             yield batch
 
     model = predbn.adapt(net(), "population", loader=count(split([20, 21])), exact=False)
-    assert seen == [20, 21]
+    assert sizes == [20, 21]
     state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
     x = model.conv1(DATA)
     torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
 
 
-def test_progress_is_told_layer_by_layer():
-    told = []
-    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: told.append(done))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+def test_progress_is_reported_layer_by_layer():
+    reports = []
+    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: reports.append(done))
+    assert reports == [(1, 3), (2, 3), (3, 3)]
 
 
 @torch.no_grad()
-def test_loaders_of_every_sort():
-    wanted = predbn.adapt(net(), "population", loader=[DATA])(DATA)
+def test_loaders_of_every_kind():
+    expected = predbn.adapt(net(), "population", loader=[DATA])(DATA)
     labels = torch.zeros(len(DATA))
     loaders = [
         DataLoader(TensorDataset(DATA, labels), batch_size=9),
@@ -98,7 +98,7 @@ def test_loaders_of_every_sort():
     ]
     for loader in loaders:
         model = predbn.adapt(net(), "population", loader=loader)
-        torch.testing.assert_close(model(DATA), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(model(DATA), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_population_without_data():
@@ -115,9 +115,9 @@ def test_population_without_data():
 @torch.no_grad()
 def test_calibration_is_the_moments_of_every_example(sizes):
     model = net()
-    wanted_output = model(DATA)
+    expected_output = model(DATA)
     assert predbn.calibrate(model, split(sizes)) is model
-    assert torch.equal(model(DATA), wanted_output)
+    assert torch.equal(model(DATA), expected_output)
     calibration = predbn.state_dict(model)["calibration"]["bn1"]
     x = model.conv1(DATA).double().numpy().reshape(41, 8, -1)
     mean, var, scale = x.mean((0, 2)), x.var((0, 2)), x.var((0, 2)) + model.bn1.eps
@@ -126,14 +126,14 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     def chance(deviations, count):
         return (deviations[0] ** 2).sum(0) / count / scale + (deviations[1] ** 2).sum(0) / count / scale**2 / 2
 
-    wanted = chance([m - m.mean(0), square - square.mean(0)], 41)
+    expected = chance([m - m.mean(0), square - square.mean(0)], 41)
     assert calibration["size"] == 41
-    weights = 1 / (wanted + wanted.mean())
-    for key, value in {"mean": mean, "var": var, "weight": weights / (weights @ wanted)}.items():
+    weights = 1 / (expected + expected.mean())
+    for key, value in {"mean": mean, "var": var, "weight": weights / (weights @ expected)}.items():
         np.testing.assert_allclose(calibration[key].numpy(), value, rtol=1e-4, atol=1e-5)
     layers = predbn.state_dict(model)["calibration"].values()
     assert len(layers) > 1
-    typical = np.average(wanted, weights=weights)
+    typical = np.average(expected, weights=weights)
     assert 1 / calibration["weight"].sum().item() == pytest.approx(typical, rel=1e-4)
     assert calibration["network"] == pytest.approx(sum(1 / c["weight"].sum().item() for c in layers), rel=1e-4)
 
@@ -142,16 +142,16 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     offset = np.average(z2 + (stored_var / scale + z2 - 1) ** 2 / 2, weights=weights)
     assert calibration["offset"] == pytest.approx(offset / typical, rel=1e-4)
 
-    classes = np.split(wanted_output.argmax(1).numpy(), np.cumsum(sizes)[:-1])
+    classes = np.split(expected_output.argmax(1).numpy(), np.cumsum(sizes)[:-1])
     pairs = sum(len(part) - len(np.unique(part)) for part in classes)
     parts = zip(*(np.split(t, np.cumsum(sizes)[:-1]) for t in (m, square)), classes, strict=True)
     deviations = [
-        [t[part == each] - t[part == each].mean(0) for t in (part_m, part_square)]
+        [t[part == label] - t[part == label].mean(0) for t in (part_m, part_square)]
         for part_m, part_square, part in parts
-        for each in np.unique(part)
+        for label in np.unique(part)
     ]
-    within = chance([np.concatenate(t) for t in zip(*deviations, strict=True)], pairs) if pairs else 0.75 * wanted
-    share = 1 - np.average(within, weights=weights) / np.average(wanted, weights=weights)
+    within = chance([np.concatenate(t) for t in zip(*deviations, strict=True)], pairs) if pairs else 0.75 * expected
+    share = 1 - np.average(within, weights=weights) / np.average(expected, weights=weights)
     assert calibration["between"] == pytest.approx(max(share, 0.0), abs=1e-4)
     predbn.adapt(model, "prior")
     assert "bn1" in predbn.state_dict(model)["calibration"]

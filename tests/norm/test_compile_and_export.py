@@ -13,7 +13,7 @@ from torch import nn
 import predbn
 
 from .models import images, net
-from .test_layer import SuperSubclass
+from .test_adapted_layer import SuperSubclass
 
 SIZES = (8, 5)
 STATELESS = ["batch", "prior(N=4)", "auto"]

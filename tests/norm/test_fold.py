@@ -1,4 +1,4 @@
-"""A folded model predicts what the adapted one does, with the statistics that stand."""
+"""A folded model predicts what the adapted one does with its current statistics."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .models import images, net, randomise
 FIXED = ["train", "frozen", "ema(momentum=0.3, start='source')", "population"]
 
 
-def settle(model, strategy, x):
-    """Adapt, let the statistics settle, and give what the model predicts with them standing still."""
+def adapt_and_predict(model, strategy, x):
+    """Adapt, let the statistics form, and return what the model predicts if they no longer change."""
     if strategy == "population":
         return predbn.adapt(model, strategy, loader=[x])(x)
     predbn.adapt(model, strategy)
     if strategy.startswith("ema"):
         model(x)
         state = predbn.state_dict(model)
-        still = predbn.adapt(copy.deepcopy(model), predbn.Ema(momentum=0.0))
+        constant = predbn.adapt(copy.deepcopy(model), predbn.Ema(momentum=0.0))
         state["strategies"] = dict.fromkeys(state["strategies"], "ema(momentum=0.0, start='source')")
-        return predbn.load_state_dict(still, state)(x)
+        return predbn.load_state_dict(constant, state)(x)
     model(x)
     return model(x)
 
@@ -35,34 +35,34 @@ def settle(model, strategy, x):
 @torch.no_grad()
 def test_folded_equals_adapted(strategy, eps):
     model, x = net(), images(shift=1.0)
-    wanted = settle(model, strategy, x)
+    expected = adapt_and_predict(model, strategy, x)
     if eps is not None:
         for layer in (model.bn1, model.bn2, model.bn3):
-            layer._predbn.adaptation.eps = eps
-        wanted = model(x) if not strategy.startswith("ema") else None
+            layer._predbn.shared.eps = eps
+        expected = model(x) if not strategy.startswith("ema") else None
     before = copy.deepcopy(model.state_dict())
     folded = predbn.fold(model)
     assert not [m for m in folded.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if wanted is not None:
-        torch.testing.assert_close(folded(x), wanted, rtol=1e-5, atol=1e-5)
+    if expected is not None:
+        torch.testing.assert_close(folded(x), expected, rtol=1e-5, atol=1e-5)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not folded.training
 
 
 @torch.no_grad()
-def test_a_stream_of_its_own():
+def test_the_statistics_of_one_stream():
     model = predbn.adapt(net(), "frozen")
     a, b = images(), images(seed=9, shift=3.0)
     model(a)
     with predbn.stream(model, "b"):
         model(b)
-        wanted = model(a)
-    torch.testing.assert_close(predbn.fold(model, stream="b")(a), wanted, rtol=1e-5, atol=1e-5)
+        expected = model(a)
+    torch.testing.assert_close(predbn.fold(model, stream="b")(a), expected, rtol=1e-5, atol=1e-5)
 
 
 class Awkward(nn.Module):
-    """Everything that must not be merged: a value with two readers, a layer used twice, a batch norm
-    that comes first, a convolution with a hook; and what can be: transposed and grouped convolutions."""
+    """What must not be merged: a value with two readers, a layer used twice, a batch norm that comes first, a
+    convolution with a hook; and what can be merged: transposed and grouped convolutions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,20 +94,20 @@ class Untraceable(nn.Module):
 
 @pytest.mark.parametrize(("make", "left"), [(Awkward, 6), (Untraceable, 1)])
 @torch.no_grad()
-def test_what_cannot_be_merged_keeps_its_place(make, left):
+def test_layers_that_cannot_be_merged_stay(make, left):
     torch.manual_seed(0)
     model = randomise(make()).eval()
     if make is Awkward:
         model.hooked.register_forward_hook(lambda *_: None)
     x = images(shift=1.0)
-    wanted = settle(model, "frozen", x)
+    expected = adapt_and_predict(model, "frozen", x)
     folded = predbn.fold(model)
-    torch.testing.assert_close(folded(x), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(folded(x), expected, rtol=1e-4, atol=1e-5)
     assert len([m for m in folded.modules() if type(m) is nn.BatchNorm2d]) == left
 
 
 @torch.no_grad()
-def test_layouts_and_precision_stay():
+def test_memory_format_and_precision_stay():
     model = net().to(memory_format=torch.channels_last).to(torch.bfloat16)
     folded = predbn.fold(predbn.adapt(model, "train"))
     assert folded.conv1.weight.dtype == torch.bfloat16

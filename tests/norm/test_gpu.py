@@ -1,4 +1,4 @@
-"""The kernels of the GPU route, against double precision; skipped where there is no GPU."""
+"""The kernels of the GPU route, against double precision; skipped if there is no GPU."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def test_batch_is_train_mode_batch_norm(shape, dtype, affine):
     layer = predbn.adapt(layer_for(shape, affine=affine)).to("cuda", dtype)
     x = (torch.randn(shape) * 3 + 2).to("cuda", dtype)
     wide = [None if t is None else t.double() for t in (layer.weight, layer.bias)]
-    wanted = F.batch_norm(x.double(), None, None, *wide, True, 0.0, layer.eps)
+    expected = F.batch_norm(x.double(), None, None, *wide, True, 0.0, layer.eps)
     tolerance = max(5e-5 if shape[0] == 2 else 2e-6, 4 * torch.finfo(dtype).eps)
     for y in (layer(x), layer(x.contiguous(memory_format=torch.channels_last)) if x.dim() == 4 else layer(x)):
         assert y.dtype == dtype
-        torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=2 * tolerance)
-    seen = layer._predbn.seen.statistics
+        torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=2 * tolerance)
+    last_batch = layer._predbn.last_batch.statistics
     var, mean = torch.var_mean(x.double(), [0, *range(2, x.dim())], correction=0)
-    torch.testing.assert_close(seen.mean.double(), mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(seen.var.double(), var, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(last_batch.mean.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(last_batch.var.double(), var, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @torch.no_grad()
 def test_cpu_and_gpu_agree(strategy):
-    here = predbn.adapt(net(), strategy)
-    there = copy.deepcopy(here).cuda()
+    on_cpu = predbn.adapt(net(), strategy)
+    on_gpu = copy.deepcopy(on_cpu).cuda()
     with torch.backends.cudnn.flags(allow_tf32=False):
         for seed in range(3):
             x = images(16, seed=seed, shift=float(seed))
-            torch.testing.assert_close(there(x.cuda()).cpu(), here(x), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(on_gpu(x.cuda()).cpu(), on_cpu(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(12, 5), (12, 5, 9), (12, 5, 7, 4), (24, 64, 14, 14), (12, 64, 1, 1)])
@@ -62,20 +62,20 @@ def test_groups_have_their_own_statistics(shape, dtype, affine):
     layer = predbn.adapt(layer_for(shape, affine=affine), group=4).to("cuda", dtype)
     x = (torch.randn(shape) * 3 + 20).to("cuda", dtype)
     wide = [None if t is None else t.double() for t in (layer.weight, layer.bias)]
-    wanted = torch.cat([F.batch_norm(part, None, None, *wide, True, 0.0, layer.eps) for part in x.double().split(4)])
+    expected = torch.cat([F.batch_norm(part, None, None, *wide, True, 0.0, layer.eps) for part in x.double().split(4)])
     tolerance = max(1e-4, 4 * torch.finfo(dtype).eps)
     for y in (layer(x), layer(x.contiguous(memory_format=torch.channels_last)) if x.dim() == 4 else layer(x)):
         assert y.dtype == dtype
-        torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=2 * tolerance)
+        torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=2 * tolerance)
 
 
 @torch.no_grad()
-def test_what_was_learned_moves_along():
+def test_state_moves_with_the_model():
     model = predbn.adapt(net(), "frozen")
-    wanted = model(images())
+    expected = model(images())
     model.cuda()
     assert predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]["mean"].is_cuda
-    torch.testing.assert_close(model(images().cuda()).cpu(), wanted, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(model(images().cuda()).cpu(), expected, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -86,10 +86,10 @@ def test_half_precision_and_autocast(strategy):
     mixed = predbn.adapt(net(), strategy).cuda()
     for seed in range(2):
         x = images(32, seed=seed).cuda()
-        wanted = reference(x)
-        torch.testing.assert_close(half(x.half()).float(), wanted, rtol=2e-2, atol=2e-2)
+        expected = reference(x)
+        torch.testing.assert_close(half(x.half()).float(), expected, rtol=2e-2, atol=2e-2)
         with torch.autocast("cuda", dtype=torch.float16):
-            torch.testing.assert_close(mixed(x).float(), wanted, rtol=2e-2, atol=2e-2)
+            torch.testing.assert_close(mixed(x).float(), expected, rtol=2e-2, atol=2e-2)
 
 
 def test_gradients():
@@ -99,8 +99,8 @@ def test_gradients():
         for layer in model.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm) and len(grads) == 1:
                 layer.train()
-        given = x.clone().requires_grad_()
+        leaf = x.clone().requires_grad_()
         with torch.backends.cudnn.flags(allow_tf32=False):
-            model(given).square().sum().backward()
-        grads.append(given.grad)
+            model(leaf).square().sum().backward()
+        grads.append(leaf.grad)
     torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)

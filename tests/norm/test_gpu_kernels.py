@@ -1,4 +1,4 @@
-"""The kernels of a GPU against plain PyTorch; on the CPU `tests/models/kernels/test_interpreted.py` runs them."""
+"""Our GPU kernels against plain PyTorch; without a GPU, `tests/models/kernels/test_interpreted.py` runs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from predbn.norm.calibration import Calibration, channel_weights
 from predbn.norm.statistics import Statistics
-from predbn.norm.strategies.auto import mixed
+from predbn.norm.strategies.auto import mixture
 
 from ..models.kernels.conftest import bench
 
@@ -17,33 +17,35 @@ __all__ = ["bench"]
 @pytest.mark.parametrize("shape", [(6, 16, 8, 8), (12, 24, 5, 3), (2, 130, 7, 7), (6, 64, 1, 1), (8, 1, 20, 20)])
 @pytest.mark.parametrize("group", [None, 1, 2])
 def test_moments(bench, shape, group):
-    from predbn.norm.gpu_moments import moments
+    from predbn.norm.gpu_moments import single_pass_moments
 
     x = (bench.map(*shape).detach() * 3 + 5).contiguous(memory_format=torch.channels_last)
-    found = moments(x, group)
+    result = single_pass_moments(x, group)
     wide = x.double().cpu().movedim(1, -1)
     parts = [wide] if group is None else wide.split(group)
     var, mean = (torch.stack(t) for t in zip(*(torch.var_mean(p, (0, 1, 2), correction=0) for p in parts), strict=True))
-    for ours, wanted in zip(found, (mean, var), strict=True):
+    for ours, expected in zip(result, (mean, var), strict=True):
         assert ours.dtype == torch.float32
-        torch.testing.assert_close(ours.double().cpu(), wanted[0] if group is None else wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            ours.double().cpu(), expected[0] if group is None else expected, rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("groups", [(), (3,)])
 @pytest.mark.parametrize("channels", [5, 64, 1500])
 @pytest.mark.parametrize("shift", [0.0, 0.3, 1e4])
-@pytest.mark.parametrize("no_news", [0.0, 0.5])
-def test_mixed(bench, groups, channels, shift, no_news):
-    from predbn.norm.strategies.gpu_mixed import mixed as at_once
+@pytest.mark.parametrize("between_class", [0.0, 0.5])
+def test_mixture(bench, groups, channels, shift, between_class):
+    from predbn.norm.strategies.auto_gpu import mixture_on_gpu
 
     generator = torch.Generator().manual_seed(channels)
 
-    def some(*shape):
+    def random(*shape):
         return torch.rand(shape, generator=generator).to(bench.device) + 0.1
 
-    batch = Statistics(some(*groups, channels) + shift, some(*groups, channels) * (1 + shift))
-    origin = Calibration(500, 3.0, 0.2, 0.7, some(channels), some(channels), channel_weights(some(channels)))
-    source = Statistics(some(channels), some(channels))
-    given = batch, origin, source, 1e-3, 0.1, no_news, 0.3
-    for found, wanted in zip(at_once(*given), mixed(*given), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4 * (1 + shift))
+    batch = Statistics(random(*groups, channels) + shift, random(*groups, channels) * (1 + shift))
+    clean = Calibration(500, 3.0, 0.2, 0.7, random(channels), random(channels), channel_weights(random(channels)))
+    source = Statistics(random(channels), random(channels))
+    arguments = batch, clean, source, 1e-3, 0.1, between_class, 0.3
+    for ours, expected in zip(mixture_on_gpu(*arguments), mixture(*arguments), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4 * (1 + shift))

@@ -23,8 +23,8 @@ def test_one_pass_over_groups_is_a_pass_for_each(groups, size, strategy, layout)
     x = images(groups * size, shift=1.0).contiguous(memory_format=layout)
     alone, together = predbn.adapt(net(), strategy), predbn.adapt(net(), strategy, group=size)
     with torch.no_grad():
-        wanted = torch.cat([alone(part) for part in x.split(size)])
-        torch.testing.assert_close(together(x), wanted, rtol=1e-4, atol=1e-5)
+        expected = torch.cat([alone(part) for part in x.split(size)])
+        torch.testing.assert_close(together(x), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(12, 5), (12, 5, 7), (12, 5, 3, 4), (12, 5, 2, 3, 2)])
@@ -49,8 +49,8 @@ def test_every_shape_and_precision(shape, dtype):
 def test_a_layer_without_stored_statistics_uses_its_group():
     layer = randomise(nn.BatchNorm2d(3, track_running_stats=False)).eval()
     x = images(8)
-    wanted = torch.cat([layer(part) for part in x.split(4)])
-    torch.testing.assert_close(predbn.adapt(layer, "train", group=4)(x), wanted, rtol=1e-5, atol=1e-5)
+    expected = torch.cat([layer(part) for part in x.split(4)])
+    torch.testing.assert_close(predbn.adapt(layer, "train", group=4)(x), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_remainder_is_refused():
@@ -58,7 +58,7 @@ def test_a_remainder_is_refused():
         predbn.adapt(net(), group=3)(images(7))
 
 
-def test_one_value_a_channel_has_no_variance():
+def test_one_value_per_channel_has_no_variance():
     layer = nn.BatchNorm1d(4).eval()
     with pytest.raises(predbn.AdaptationError, match="no variance"):
         predbn.adapt(layer, group=1)(torch.randn(6, 4))
@@ -66,12 +66,12 @@ def test_one_value_a_channel_has_no_variance():
 
 
 @pytest.mark.parametrize("group", [0, -1, 2.0, True, "4"])
-def test_what_is_no_group(group):
+def test_invalid_groups(group):
     with pytest.raises(predbn.AdaptationError, match="how many examples make up a batch"):
         predbn.adapt(net(), group=group)
 
 
-def test_what_has_no_groups():
+def test_strategies_and_options_without_groups():
     for strategy in ("ema", "auto_stream", "frozen", "population"):
         with pytest.raises(predbn.AdaptationError, match="takes no group"):
             predbn.adapt(net(), strategy, group=2)
@@ -83,9 +83,9 @@ def test_it_compiles_and_has_gradients():
     model, x = predbn.adapt(net(), group=4), images(8).requires_grad_()
     plain = predbn.adapt(net())
     (gradient,) = torch.autograd.grad(model(x).square().sum(), x)
-    wanted = torch.cat(
+    expected = torch.cat(
         [torch.autograd.grad(plain(p).square().sum(), p)[0] for p in x.detach().split(4) for p in [p.requires_grad_()]]
     )
-    torch.testing.assert_close(gradient, wanted, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x.detach()), model(x.detach()), rtol=1e-4, atol=1e-5)

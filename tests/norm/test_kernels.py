@@ -28,28 +28,28 @@ def reference(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def test_moments_equal_double_precision(shape, offset, scale):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * scale + offset
     mean, var = kernels.moments(x, eps=1e-5)
-    wanted_mean, wanted_var = reference(x)
+    expected_mean, expected_var = reference(x)
     ulp = max(offset, scale) * 2e-6
-    torch.testing.assert_close(mean.double(), wanted_mean, rtol=0, atol=ulp)
-    torch.testing.assert_close(var.double(), wanted_var, rtol=1e-5, atol=ulp**2 + 1e-11)
+    torch.testing.assert_close(mean.double(), expected_mean, rtol=0, atol=ulp)
+    torch.testing.assert_close(var.double(), expected_var, rtol=1e-5, atol=ulp**2 + 1e-11)
 
 
 @pytest.mark.parametrize("size", [(2, 3, 300, 301), (1, 3, 224, 224), (3, 2, 17, 1), (2, 3, 16000)])
 def test_large_maps_lose_no_precision(size):
     x = torch.randn(size) + 2
     mean, var = kernels.moments(x, eps=1e-5)
-    wanted_mean, wanted_var = reference(x)
-    torch.testing.assert_close(mean.double(), wanted_mean, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(var.double(), wanted_var, rtol=5e-6, atol=0)
+    expected_mean, expected_var = reference(x)
+    torch.testing.assert_close(mean.double(), expected_mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(var.double(), expected_var, rtol=5e-6, atol=0)
 
 
 def test_a_channel_far_from_zero_is_computed_again():
     x = torch.randn(4, 3, 32, 32)
     x[:, 1] = x[:, 1] * 1e-2 + 1e3
     mean, var = kernels.moments(x, eps=1e-5)
-    wanted_mean, wanted_var = reference(x)
-    torch.testing.assert_close(var.double(), wanted_var, rtol=1e-4, atol=0)
-    torch.testing.assert_close(mean.double(), wanted_mean, rtol=1e-6, atol=1e-6)
+    expected_mean, expected_var = reference(x)
+    torch.testing.assert_close(var.double(), expected_var, rtol=1e-4, atol=0)
+    torch.testing.assert_close(mean.double(), expected_mean, rtol=1e-6, atol=1e-6)
 
 
 @given(
@@ -74,22 +74,22 @@ def test_low_precision_keeps_single_precision_statistics(dtype, affine):
     x = (torch.randn(16, 4, 8, 8) * 3 + 1).to(dtype)
     weight, bias = (torch.rand(4).to(dtype), torch.rand(4).to(dtype)) if affine else (None, None)
     wide = [None if t is None else t.float() for t in (weight, bias)]
-    y, seen = kernels.batch_norm(x, *wide, 1e-5)
-    assert seen.mean.dtype == torch.float32
+    y, own = kernels.batch_norm(x, *wide, 1e-5)
+    assert own.mean.dtype == torch.float32
     mean, var = reference(x)
-    torch.testing.assert_close(seen.statistics.mean.double(), mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own.statistics.mean.double(), mean, rtol=1e-5, atol=1e-6)
     wide = [None if t is None else t.double() for t in (weight, bias)]
-    wanted = F.batch_norm(x.double(), mean, var, *wide, False, 0.0, 1e-5)
+    expected = F.batch_norm(x.double(), mean, var, *wide, False, 0.0, 1e-5)
     assert y.dtype == dtype
-    torch.testing.assert_close(y.double(), wanted, rtol=torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+    torch.testing.assert_close(y.double(), expected, rtol=torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
 
 
 def test_statistics_of_each_example():
     x = torch.randn(5, 3, 4, 4)
     mean, square = kernels.example_moments(x)
     y = kernels.normalise(x, mean, square - mean**2, torch.tensor([1.0, 2.0, 3.0]), torch.ones(3), 1e-5)
-    wanted = F.instance_norm(x, weight=torch.tensor([1.0, 2.0, 3.0]), bias=torch.ones(3), eps=1e-5)
-    torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
+    expected = F.instance_norm(x, weight=torch.tensor([1.0, 2.0, 3.0]), bias=torch.ones(3), eps=1e-5)
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
 
 
 class LargeResults(TorchDispatchMode):
@@ -97,14 +97,14 @@ class LargeResults(TorchDispatchMode):
 
     def __init__(self, numel: int) -> None:
         super().__init__()
-        self.numel, self.count, self.known = numel, 0, set()
+        self.numel, self.count, self.counted = numel, 0, set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for t in out if isinstance(out, tuple | list) else (out,):
-            fresh = isinstance(t, torch.Tensor) and t.numel() >= self.numel and t.data_ptr() not in self.known
+            fresh = isinstance(t, torch.Tensor) and t.numel() >= self.numel and t.data_ptr() not in self.counted
             if fresh:
-                self.known.add(t.data_ptr())
+                self.counted.add(t.data_ptr())
                 self.count += 1
         return out
 
@@ -114,7 +114,7 @@ class LargeResults(TorchDispatchMode):
 def test_nothing_as_large_as_the_activation_but_the_result(shape, layout):
     x = torch.randn(shape).contiguous(memory_format=layout)
     mode = LargeResults(x.numel())
-    mode.known.add(x.data_ptr())
+    mode.counted.add(x.data_ptr())
     with torch.no_grad(), mode:
         kernels.batch_norm(x, torch.ones(8), torch.zeros(8), 1e-5)
     assert mode.count == 1
@@ -135,5 +135,5 @@ def test_gradients_flow_through_the_statistics():
 def test_under_vmap_and_as_a_subclass():
     x = torch.randn(2, 6, 3, 4, 4)
     y = torch.vmap(lambda t: kernels.batch_norm(t, torch.ones(3), torch.zeros(3), 1e-5)[0])(x)
-    wanted = torch.stack([F.batch_norm(t, None, None, training=True) for t in x])
-    torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
+    expected = torch.stack([F.batch_norm(t, None, None, training=True) for t in x])
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)

@@ -30,8 +30,8 @@ def test_a_round_trip(name):
     for layer in twin.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.train()
-    wanted = twin(x)
-    torch.testing.assert_close(model(x), wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max().item())
+    expected = twin(x)
+    torch.testing.assert_close(model(x), expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())
 
     predbn.restore(model)
     assert torch.equal(model(x), plain)
@@ -56,7 +56,7 @@ def test_folded(name):
     x = torch.randn(8, 3, 64, 64)
     predbn.adapt(model, "frozen")
     model(x)
-    wanted = model(x)
+    expected = model(x)
     folded = predbn.fold(model)
     assert not [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
-    torch.testing.assert_close(folded(x), wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max().item())
+    torch.testing.assert_close(folded(x), expected, rtol=1e-3, atol=1e-4 * expected.abs().max().item())

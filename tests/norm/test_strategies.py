@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import predbn
-from predbn.norm import Statistics, Strategy
-from predbn.norm.strategies import find
+from predbn.norm import Statistics, Strategy, find_strategy
 
 from .models import images, net, randomise
 
@@ -43,12 +42,12 @@ def test_prior_is_the_weighted_mean(n, N):
     x = images(n)
     mean, var = moments(x)
     w = n / (n + N)
-    wanted = normalised(layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var)
-    assert_close(predbn.adapt(layer, "prior", N=N)(x), wanted)
+    expected = normalised(layer, x, w * mean + (1 - w) * layer.running_mean, w * var + (1 - w) * layer.running_var)
+    assert_close(predbn.adapt(layer, "prior", N=N)(x), expected)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 17, 64])
-def test_the_ends_of_the_prior(n):
+def test_the_limits_of_the_prior(n):
     model, x = net(), images(n)
     if n > 1:
         batch = predbn.adapt(net())(x)
@@ -74,7 +73,7 @@ def test_ema_is_the_recursion(momentum, start):
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_frozen_pools_the_first_batches_and_stays(k):
+def test_frozen_pools_the_first_batches_and_then_stays(k):
     layer, _ = layer_and_batches()
     batches = [images(n, seed=n, shift=float(n)) for n in (5, 2, 7, 4, 3)]
     predbn.adapt(layer, "frozen", batches=k)
@@ -95,9 +94,9 @@ def test_layers_without_source_statistics():
 
 def test_by_text_by_name_and_as_an_object():
     x = images()
-    wanted = predbn.adapt(net(), "prior", N=3)(x)
-    assert torch.equal(predbn.adapt(net(), "prior(N=3)")(x), wanted)
-    assert torch.equal(predbn.adapt(net(), predbn.Prior(N=3))(x), wanted)
+    expected = predbn.adapt(net(), "prior", N=3)(x)
+    assert torch.equal(predbn.adapt(net(), "prior(N=3)")(x), expected)
+    assert torch.equal(predbn.adapt(net(), predbn.Prior(N=3))(x), expected)
     for text in (
         "train",
         "batch",
@@ -107,7 +106,7 @@ def test_by_text_by_name_and_as_an_object():
         "ema(momentum=0.1, start='source')",
         "frozen(batches=2)",
     ):
-        assert str(find(text)) == text
+        assert str(find_strategy(text)) == text
 
 
 def test_the_names():
@@ -156,7 +155,7 @@ def test_one_value_per_channel_names_the_layer_and_a_way_out():
 
 @dataclass(frozen=True)
 class InstanceMix(Strategy):
-    """A strategy of a user's own: it looks at every example, the source, and the calibration."""
+    """A user's own strategy, which looks at every example, the source and the calibration."""
 
     name: ClassVar[str] = "instance-mix"
     share: float = 0.5
@@ -178,7 +177,7 @@ def test_a_new_strategy_is_one_class():
     x = batches[0]
     predbn.calibrate(layer, batches)
     predbn.adapt(layer, "instance-mix", share=1.0)
-    wanted = F.instance_norm(x, weight=layer.weight, bias=layer.bias)
-    assert_close(layer(x), wanted)
+    expected = F.instance_norm(x, weight=layer.weight, bias=layer.bias)
+    assert_close(layer(x), expected)
     predbn.adapt(layer, "instance-mix", share=0.0)
     assert_close(layer(x), normalised(layer, x, layer.running_mean, layer.running_var))

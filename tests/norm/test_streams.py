@@ -1,4 +1,4 @@
-"""Streams do not mix, and what was learned can be saved, loaded and forgotten."""
+"""Streams do not mix, and their state can be saved, loaded and reset."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def test_interleaved_streams_equal_separate_models(strategy):
 def test_streams_nest_and_return_to_the_default():
     model, alone = predbn.adapt(net(), "ema"), predbn.adapt(net(), "ema")
     a, b, c = feed(1)[:3]
-    wanted = [alone(a), alone(b)]
-    assert torch.equal(model(a), wanted[0])
+    expected = [alone(a), alone(b)]
+    assert torch.equal(model(a), expected[0])
     with pytest.raises(KeyError), predbn.stream(model, "one"):
         model(c)
         with predbn.stream(model, "two"):
             model(c)
         raise KeyError
-    assert torch.equal(model(b), wanted[1])
+    assert torch.equal(model(b), expected[1])
 
 
 @torch.no_grad()
 def test_threads_with_their_own_streams_do_not_mix():
     model = predbn.adapt(net(), "ema")
-    wanted = []
+    expected = []
     for camera in range(4):
         alone = predbn.adapt(net(), "ema")
-        wanted.append([alone(x) for x in feed(camera)])
+        expected.append([alone(x) for x in feed(camera)])
     results: dict[int, list[torch.Tensor]] = {}
 
     def watch(camera: int) -> None:
@@ -67,13 +67,13 @@ def test_threads_with_their_own_streams_do_not_mix():
     for thread in threads:
         thread.join()
     for camera in range(4):
-        for a, b in zip(results[camera], wanted[camera], strict=True):
+        for a, b in zip(results[camera], expected[camera], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", STATEFUL)
 @torch.no_grad()
-def test_saved_state_goes_on_where_it_was(strategy):
+def test_a_saved_state_is_continued(strategy):
     model = predbn.adapt(net(), strategy)
     first, second, third = feed(1)[:3]
     model(first)

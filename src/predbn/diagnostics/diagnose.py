@@ -1,55 +1,53 @@
-"""Has the data shifted, in which layers, does prediction-time BN bring it back?"""
+"""Has the data shifted, in which layers, and does prediction-time BN undo it?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from predbn.common import DiagnosticError
-from predbn.norm import Strategy, Train, device_of, named_layers
-from predbn.norm import find_strategy as find
+from predbn.common import DiagnosticError, Progress
+from predbn.norm import Strategy, Train, device_of, find_strategy, named_layers
 
 from .diagnosis import Diagnosis
 from .profile import BINS, profile, profiles
 
-__all__ = ["Batched", "diagnose"]
-
 
 @runtime_checkable
-class Batched(Protocol):
-    """A data set as `predbn.data` has them: `Images`, or a split of corrupted ones."""
+class DataSet(Protocol):
+    """A data set like those of `predbn.data`: `Images`, or a split of corrupted images."""
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
 
     def batches(self, size: int, *, order: Any = None, device: Any = None) -> Iterator[Any]:
-        """Batches of at most `size` examples in an order of positions."""
+        """Batches of at most `size` examples, by default in the data set's own order."""
 
 
-class _Drawn:
-    """A data set in an order drawn once, as often as one likes; a set of one's own as it comes."""
+class _Batches:
+    """The batches of a data set in a random order that stays the same, or the batches of a loader as they come."""
 
-    def __init__(self, data: Batched | Iterable[Any], size: int, device: Any, seed: int) -> None:
+    def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
         self.data, self.size, self.device = data, size, device
         self.largest = 0
         self.order: Any = None
-        if isinstance(data, Batched):
+        if isinstance(data, DataSet):
             self.order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
 
     def __iter__(self) -> Iterator[Any]:
-        own = self.data
-        stream = own.batches(self.size, order=self.order, device=self.device) if isinstance(own, Batched) else own
-        for batch in stream:
-            first = batch[0] if isinstance(batch, tuple | list) else batch
-            self.largest = max(self.largest, len(first))
+        batches: Iterable[Any] = self.data  # type: ignore[assignment]
+        if isinstance(self.data, DataSet):
+            batches = self.data.batches(self.size, order=self.order, device=self.device)
+        for batch in batches:
+            x = batch[0] if isinstance(batch, tuple | list) else batch
+            self.largest = max(self.largest, len(x))
             yield batch
 
-    def steps(self) -> int:
-        """How many batches there are; 0 where nobody knows."""
-        if isinstance(self.data, Batched):
+    def count(self) -> int:
+        """The number of batches; 0 if it is not known."""
+        if isinstance(self.data, DataSet):
             return -(-len(self.data) // self.size)
         try:
             return len(self.data)  # type: ignore[arg-type]
@@ -59,8 +57,8 @@ class _Drawn:
 
 def diagnose(
     model: nn.Module,
-    reference: Batched | Iterable[Any],
-    shifted: Batched | Iterable[Any],
+    reference: DataSet | Iterable[Any],
+    shifted: DataSet | Iterable[Any],
     *,
     strategy: str | Strategy = "batch",
     batch_size: int = 100,
@@ -68,56 +66,58 @@ def diagnose(
     bins: int = BINS,
     embedding: str | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Diagnosis:
-    """Compare the inside of a model on shifted data with that on reference data, without labels.
+    """Compare the activations of a model on shifted data with those on reference data, without labels.
 
-    The reference, best a part of the training data, is gone through twice: once for the ranges, which give every
-    channel the bins that all histograms share, and once to count. The shifted data is gone through once. Both are
-    predicted with the training statistics and with `strategy`.
+    The reference is best a part of the training data. It is read twice: once for the ranges, which give every channel
+    the bins that all histograms share, and once to count. The shifted data is read once. Both are predicted with the
+    training statistics and with `strategy`.
 
-    Data sets of `predbn.data` are drawn in a random order that follows from `seed`, so that no batch holds one class
-    alone; loaders and lists of batches (tensors, or tuples that begin with one) are taken as they come.
+    Data sets of `predbn.data` are read in a random order that depends on `seed`, so that no batch consists of one
+    class; loaders and lists of batches (tensors, or tuples that begin with one) are taken as they come.
 
-    device     where to predict, unless it is where the model is already; the model is moved there
-    bins       bins over the reference's range of a channel
-    embedding  the module whose input is the embedding; the last linear layer unless given
-    progress   called with (batches done, batches in all; 0 where the data does not know its length)
+    device     move the model to this device; by default it stays where it is
+    bins       number of bins over the reference's range of a channel
+    embedding  the module whose input is the embedding; by default the last linear layer
+    progress   called with (batches done, batches in total; 0 if the number is not known)
     options    for `predbn.adapt`, such as `layers` or `eps`
     """
-    name = str(find(strategy))
-    if isinstance(find(strategy), Train):
+    chosen = find_strategy(strategy)
+    if isinstance(chosen, Train):
         raise DiagnosticError("The strategy is train, which every other is compared with: name another, such as batch.")
     if isinstance(reference, Iterator):
-        raise DiagnosticError(
-            "The reference can be gone through only once, but is needed twice: give a list or a loader."
-        )
+        raise DiagnosticError("The reference can be read only once, but is needed twice: give a list or a loader.")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise DiagnosticError(f"batch_size is {batch_size!r}, but a batch has a whole number of examples, 1 or more.")
     if device is not None:
         model.to(device)
-    place = device_of(model)
-    known, new = (_Drawn(data, batch_size, place, seed) for data in (reference, shifted))
-    total, done = 2 * known.steps() + new.steps(), 0
+    reference_batches, shifted_batches = (
+        _Batches(data, batch_size, device_of(model), seed) for data in (reference, shifted)
+    )
+    total, done = 2 * reference_batches.count() + shifted_batches.count(), 0
 
-    def count() -> None:
+    def after_batch() -> None:
         nonlocal done
         done += 1
         if progress is not None:
             progress(done, total)
 
-    watching: dict[str, Any] = {"embedding": embedding, "progress": count, "bins": bins}
-    ranges = profile(model, known, **watching)
-    wanted: list[str | Strategy] = (
-        ["train", find(strategy)] if next(named_layers(model), None) is not None else ["train"]
+    recording: dict[str, Any] = {"embedding": embedding, "after_batch": after_batch, "bins": bins}
+    ranges = profile(model, reference_batches, **recording)
+    has_batch_norm = next(named_layers(model), None) is not None
+    strategies: list[str | Strategy] = ["train", chosen] if has_batch_norm else ["train"]
+    on_reference, on_shifted = (
+        profiles(model, batches, strategies, like=ranges, **recording, **options)
+        for batches in (reference_batches, shifted_batches)
     )
-    on_known, on_new = (profiles(model, data, wanted, like=ranges, **watching, **options) for data in (known, new))
+    name = str(chosen)
     return Diagnosis(
-        reference=on_known["train"],
-        settled=on_known.get(name),
-        before=on_new["train"],
-        after=on_new.get(name),
+        reference=on_reference["train"],
+        reference_after=on_reference.get(name),
+        before=on_shifted["train"],
+        after=on_shifted.get(name),
         strategy=name,
-        batch_size=new.largest,
+        batch_size=shifted_batches.largest,
     )

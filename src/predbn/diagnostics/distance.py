@@ -1,18 +1,28 @@
-"""How far a distribution has moved from the reference, channel by channel, and how far chance alone would move it.
+"""How far a distribution has moved from the reference, and how far chance alone would move it.
 
-The distance of a channel is the 1-Wasserstein distance between the two histograms,
+**The distance of a channel** is the 1-Wasserstein distance between the two histograms,
 
     W₁ = ∫ |F(y) − G(y)| dy,
 
-the mean way a value has to go: a shift by δ has W₁ = δ, and unlike a divergence it stays finite and goes on
+the mean distance that a value has to move: a shift by δ has W₁ = δ, and unlike a divergence it stays finite and keeps
 growing when the two no longer overlap. It is given in standard deviations of the channel on the reference data.
 
-Two samples of n and m values from one distribution are not at distance 0: F_n(y) − G_m(y) is then nearly normal
-with variance F(1 − F)(1/n + 1/m), so that the expected distance is
+Two samples of n and m values from one distribution do not have distance 0: F_n(y) − G_m(y) is nearly normal with
+variance F(1 − F)(1/n + 1/m), so that the expected distance is
 
-    E W₁ = √(2/π · (1/n + 1/m)) · ∫ √(F(1 − F)) dy,
+    E W₁ = √(2/π · (1/n + 1/m)) · ∫ √(F(1 − F)) dy.
 
-which is the *noise* that a measured distance is held against.
+This is the *noise* that a measured distance is compared with.
+
+**The divergence of a layer.** The paper writes KL(p ‖ q) for training activations p and test activations q, and
+approximates it by
+
+    T⁻¹ Σ_i ln q̂(h_i) / p̂(h_i),    h_i the T test points, p̂ and q̂ Gaussians with the moments of p and q.
+
+Two things about it are worth knowing. A mean over *test* points of ln q/p estimates KL(q ‖ p), the other direction than
+the one written: it is large if test points lie where there are no training points. And it needs no second pass over the
+points: ln q̂/p̂ is quadratic in h, so its mean over the test points depends on their means and variances alone, which
+are those of q̂. The sum therefore *is* the closed form KL(q̂ ‖ p̂), up to rounding.
 """
 
 from __future__ import annotations
@@ -27,16 +37,15 @@ from predbn.common import DiagnosticError
 from .gaussian import Gaussian
 from .histogram import Histogram
 
-__all__ = ["noise", "unit", "wasserstein"]
-
-LEAST_UNIT = 0.1
+_MIN_RELATIVE_STD = 0.1
+_MIN_RELATIVE_VARIANCE = 1e-6
 
 
 def wasserstein(reference: Histogram, other: Histogram) -> Tensor:
     """W₁ between two histograms over the same bins, for each column, in the values' own units.
 
-    Within a bin values count as spread evenly, so that W₁ is right to a fraction of the bin's width; beyond the
-    bins it is exact as long as only one of the two has values there.
+    Values count as evenly spread within a bin, so the error of W₁ is a fraction of the bin's width. Beyond the bins it
+    is exact as long as only one of the two has values there.
     """
     if not reference.bins.same(other.bins):
         raise DiagnosticError("These histograms have other bins: count both over the bins of one reference.")
@@ -45,25 +54,44 @@ def wasserstein(reference: Histogram, other: Histogram) -> Tensor:
     sides = left.abs() + right.abs()
     crossing = (left.square() + right.square()) / sides.clamp(min=torch.finfo(gap.dtype).tiny)
     area = 0.5 * torch.where(left * right < 0, crossing, sides).sum(1) * reference.bins.width
-    means = reference.beyond / reference.count - other.beyond.to(gap.device) / other.count
-    return area + means.abs().sum(1)
+    beyond = reference.beyond / reference.count - other.beyond.to(gap.device) / other.count
+    return area + beyond.abs().sum(1)
 
 
-def noise(reference: Histogram, count: int) -> Tensor:
-    """The expected W₁ of `count` values more from the reference's own distribution, for each column."""
-    below = reference.cumulative
-    spread = (below * (1 - below)).clamp(min=0).sqrt()
+def expected_wasserstein(reference: Histogram, count: int) -> Tensor:
+    """The expected W₁ between the reference and `count` further values of the same distribution, for each column."""
+    cumulative = reference.cumulative
+    spread = (cumulative * (1 - cumulative)).clamp(min=0).sqrt()
     area = torch.trapezoid(spread, dim=1) * reference.bins.width
     return area * math.sqrt(2 / math.pi * (1 / reference.count + 1 / count))
 
 
-def unit(reference: Gaussian) -> Tensor:
-    """What distances are given in: the channel's standard deviation on the reference data.
+def distance_unit(reference: Gaussian) -> Tensor:
+    """The unit of distances: the standard deviation of each channel on the reference data.
 
-    It is at least a tenth of the layer's (root mean square over the channels): a channel that hardly moves on
-    the reference data must not drown all others. In a layer that never moves, distances stay as they are.
+    It is at least a tenth of the layer's (root mean square over the channels), because otherwise a channel that hardly
+    varies on the reference data would dominate all others. If no channel of the layer varies, the unit is 1.
     """
-    layer = float(reference.var.mean().sqrt())
-    if layer == 0:
+    layer_std = float(reference.var.mean().sqrt())
+    if layer_std == 0:
         return torch.ones_like(reference.var)
-    return reference.var.sqrt().clamp(min=LEAST_UNIT * layer)
+    return reference.var.sqrt().clamp(min=_MIN_RELATIVE_STD * layer_std)
+
+
+def paper_divergence(train: Gaussian, test: Gaussian) -> float:
+    """T⁻¹ Σ_i ln q̂(h_i)/p̂(h_i) over the test points h_i, in nats, from the two fits alone: KL(q̂ ‖ p̂).
+
+    The Gaussians have independent dimensions, as in the paper:
+
+        KL(q̂ ‖ p̂) = ½ Σ_d [ σ²_q/σ²_p + (μ_p − μ_q)²/σ²_p − 1 + ln σ²_p/σ²_q ].
+
+    Variances are at least a millionth of the mean training variance: a dimension that never varies (a dead unit) would
+    make every divergence infinite.
+    """
+    if train.mean.shape != test.mean.shape:
+        sizes = f"{len(train.mean)} and {len(test.mean)}"
+        raise DiagnosticError(f"The fits have {sizes} dimensions: compare the same layer of the same model.")
+    least = _MIN_RELATIVE_VARIANCE * (float(train.var.mean()) or 1.0)
+    mean_p, var_p = train.mean, train.var.clamp(min=least)
+    mean_q, var_q = test.mean.to(mean_p.device), test.var.clamp(min=least).to(mean_p.device)
+    return float(0.5 * (var_q / var_p + (mean_p - mean_q).square() / var_p - 1 + (var_p / var_q).log()).sum())

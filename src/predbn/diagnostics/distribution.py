@@ -1,4 +1,4 @@
-"""Everything that is kept of one layer's values, or of several layers' side by side."""
+"""What is kept of the values of one layer, or of several layers side by side."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from predbn.common import DiagnosticError
 from .gaussian import Gaussian
 from .histogram import Bins, Histogram
 
-__all__ = ["Distribution"]
-
 
 class Distribution:
-    """Range, Gaussian fit and, where bins are given, histogram of [n, columns] values, in constant memory."""
+    """Range, Gaussian fit and, if bins are given, histogram of [n, columns] values, in constant memory."""
 
     def __init__(self, *, bins: Bins | None = None, covariance: bool = False) -> None:
         self.gaussian = Gaussian(covariance=covariance)
@@ -25,19 +23,19 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values a column has."""
+        """The number of values per column."""
         return self.gaussian.count
 
     @property
     def columns(self) -> int:
-        """How many channels or dimensions there are."""
+        """The number of channels or dimensions."""
         return len(self.low)
 
     @property
     def histogram(self) -> Histogram:
         """The histogram over common bins."""
         if self._histogram is None:
-            raise DiagnosticError("No histogram was kept here: say with `like` which profile gives the bins.")
+            raise DiagnosticError("No histogram was kept here: give the profile whose bins to use as `like`.")
         return self._histogram
 
     def update(self, values: Tensor) -> None:
@@ -45,9 +43,9 @@ class Distribution:
         if not len(values):
             return
         low, high = values.detach().aminmax(dim=0)
-        seen = self.count > 0
-        self.low = torch.minimum(self.low, low) if seen else low
-        self.high = torch.maximum(self.high, high) if seen else high
+        if self.count:
+            low, high = torch.minimum(self.low, low), torch.maximum(self.high, high)
+        self.low, self.high = low, high
         self.gaussian.update(values)
         if self._bins is not None:
             if self._histogram is None:
@@ -55,15 +53,15 @@ class Distribution:
             self._histogram.update(values)
 
     def bins(self, inside: int) -> Bins:
-        """The bins that its histogram has, or those over its range."""
+        """The bins of its histogram; if it has none, bins over its range."""
         return self._histogram.bins if self._histogram is not None else Bins.over(self.low, self.high, inside)
 
     def merge(self, other: Distribution) -> Distribution:
-        """What is kept of all that both have seen."""
+        """The distribution of everything that both have seen."""
         if not self.count or not other.count:
             return self if self.count else other
         if (self._histogram is None) != (other._histogram is None):
-            raise DiagnosticError("One of the two has a histogram and the other has none: keep it for both.")
+            raise DiagnosticError("Only one of the two has a histogram: keep it for both.")
         merged = Distribution(bins=self._bins, covariance=self.gaussian.full)
         merged.gaussian = self.gaussian.merge(other.gaussian)
         merged.low = torch.minimum(self.low, other.low.to(self.low.device))
@@ -73,7 +71,7 @@ class Distribution:
         return merged
 
     def take(self, columns: slice) -> Distribution:
-        """What is kept of some of the columns."""
+        """The distribution of some of the columns."""
         taken = Distribution(covariance=self.gaussian.full)
         taken.gaussian = self.gaussian.take(columns)
         taken.low, taken.high = self.low[columns], self.high[columns]
@@ -83,9 +81,9 @@ class Distribution:
 
     def cpu(self) -> Distribution:
         """The same on the CPU."""
-        there = self.take(slice(None))
-        there.gaussian = there.gaussian.cpu()
-        there.low, there.high = there.low.cpu(), there.high.cpu()
-        there._histogram = None if there._histogram is None else there._histogram.cpu()
-        there._bins = None if there._bins is None else there._bins.to(torch.device("cpu"))
-        return there
+        copy = self.take(slice(None))
+        copy.gaussian = copy.gaussian.cpu()
+        copy.low, copy.high = copy.low.cpu(), copy.high.cpu()
+        copy._histogram = None if copy._histogram is None else copy._histogram.cpu()
+        copy._bins = None if copy._bins is None else copy._bins.to(torch.device("cpu"))
+        return copy

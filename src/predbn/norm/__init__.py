@@ -1,28 +1,34 @@
-"""The method: which batch norm layers there are, where their statistics come from, adapt and restore.
+"""The method: which batch norm layers a model has, where their statistics come from, adapt and restore.
 
-Depends on torch alone.
+Needs torch and `predbn.common`, nothing else.
 """
 
 from predbn.common import AdaptationError
 
-from .adapt import adapt, adapted, restore
-from .calibrate import calibrate
+from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration
+from .collect import evaluating
 from .describe import Description, LayerDescription, describe
 from .fold import fold
-from .kinds import device_of, named_layers, no_batch_norm, unwrapped
-from .layer import Adaptation, Slot, fit, slot_of
+from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
-from .select import Layers
-from .select import select as select_layers
-from .statistics import Moments, Statistics
-from .strategies import Auto, AutoStream, Batch, Ema, Frozen, Population, Prior, Strategy, Train
-from .strategies import find as find_strategy
-from .strategies import names as strategies
+from .statistics import Moments, Statistics, pool_central_moments
+from .strategies import (
+    Auto,
+    AutoStream,
+    Batch,
+    Ema,
+    Frozen,
+    Population,
+    Prior,
+    Strategy,
+    Train,
+    find_strategy,
+    strategies,
+)
 from .streams import load_state_dict, reset, state_dict, stream
 
 __all__ = [
-    "Adaptation",
     "AdaptationError",
     "Auto",
     "AutoStream",
@@ -36,8 +42,8 @@ __all__ = [
     "Moments",
     "Observation",
     "Population",
+    "PreparedAdaptation",
     "Prior",
-    "Slot",
     "Statistics",
     "Strategy",
     "Train",
@@ -46,16 +52,14 @@ __all__ = [
     "calibrate",
     "describe",
     "device_of",
+    "evaluating",
     "find_strategy",
-    "fit",
     "fold",
     "load_state_dict",
     "named_layers",
-    "no_batch_norm",
+    "pool_central_moments",
     "reset",
     "restore",
-    "select_layers",
-    "slot_of",
     "state_dict",
     "strategies",
     "stream",

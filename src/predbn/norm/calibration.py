@@ -1,4 +1,8 @@
-"""What one pass over unlabelled source data tells about each layer."""
+"""What one pass over unlabelled source data tells about each layer.
+
+Below, *chance* is how far single source examples differ from the source's mean statistics although nothing has
+shifted. A strategy needs it to tell a shift from an accident of sampling.
+"""
 
 from __future__ import annotations
 
@@ -8,140 +12,149 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernels import is_at_hand
-from .statistics import Statistics
+from .kernels import readable_without_sync
+from .statistics import Statistics, pool_central_moments
 
-USUAL_CLASS_SHARE = 0.25
-"""How much of the variance of examples lies between classes, where that could not be measured."""
+DEFAULT_CLASS_SHARE = 0.25
+"""The share of the variance of examples that lies between classes, if it could not be measured."""
+
+MIN_CHANCE = 1e-12
+"""Chance is at least this, so that nothing is divided by zero."""
 
 
 class Calibration(NamedTuple):
-    """What a layer sees of clean source data, per channel, with the layers above normalising as in training, and what
-    chance makes of it.
+    """The statistics of clean source data in one layer, and how much single examples scatter around them.
 
-    An example i has in each channel a mean m_i and a mean square q_i. A batch of n source examples has the mean
-    Σm_i/n, whose sampling variance is Var[m_i]/n; and so for the mean square. That is what a strategy needs to tell a
-    shift from chance, and the source data's own offset from the stored statistics.
+    They are measured with all layers before this one normalising as in training. Example i has in each channel a mean
+    m_i and a mean square q_i. A batch of n source examples has the mean Σm_i/n, whose sampling variance is Var[m_i]/n;
+    likewise for the mean square.
     """
 
     size: int
-    """How many examples were seen."""
+    """M: the number of examples."""
     network: float
-    """V: the typical chance of all layers that were calibrated together, added up."""
+    """V: the typical chance of a layer, summed over all layers that were calibrated together."""
     between: float
-    """What share of the chance lies between the classes that the model predicts: few pairs of a class do not tell it
-    for a channel."""
+    """The share of the chance that lies between the classes that the model predicts. One number for the whole layer:
+    a few pairs of examples per class are not enough to tell it for a channel."""
     offset: float
-    """How far the stored statistics are from these (`apart`): what augmentation and the moving average left."""
+    """o: how far the stored statistics are from these (`difference`), because of augmentation and the moving average
+    of training."""
     mean: Tensor
-    """μ = E[m_i]: with maps of one size, the mean of all values."""
+    """μ = E[m_i]: for maps of one size, the mean of all values."""
     var: Tensor
     """σ² = E[q_i] − μ²."""
     weight: Tensor
-    """How much a difference says in each channel (`channel_weights`), from t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴:
-    how far single examples differ by chance in mean, and in mean square about μ. eps is added to σ²."""
+    """h: how much a difference counts in each channel (`channel_weights`), computed from the chance
+    t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴ of its mean and of its mean square about μ. eps is added to σ²."""
 
-    def against(self, some: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Statistics beside these: the difference δ of the means, z² = δ²/σ², and the mean squares about these means,
-        r = (σ_b² + δ²)/σ²; eps is added to variances."""
+    def compare(self, other: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """δ = μ_b − μ, z² = δ²/σ² and r = (σ_b² + δ²)/σ² of other statistics μ_b, σ_b².
+
+        r compares mean squares about μ. eps is added to variances.
+        """
         scale = self.var + eps
-        move = some.mean - self.mean
-        squared = move * move / scale
-        return move, squared, torch.addcdiv(squared, some.var + eps, scale)
+        delta = other.mean - self.mean
+        z2 = delta * delta / scale
+        return delta, z2, torch.addcdiv(z2, other.var + eps, scale)
 
-    def apart(self, squared: Tensor, second: Tensor) -> Tensor | float:
-        """How far that is: Σ h·(z² + (r − 1)²/2), h the weights."""
-        growth = second - 1
-        return channel_sums(self.weight, torch.addcmul(squared, growth, growth, value=0.5))[0]
+    def difference(self, z2: Tensor, r: Tensor) -> Tensor | float:
+        """Σ h·(z² + (r − 1)²/2) over the channels: how far apart two statistics are, in units of chance."""
+        growth = r - 1
+        return weighted_sums(self.weight, torch.addcmul(z2, growth, growth, value=0.5))[0]
 
-    def to(self, like: torch.device | torch.dtype | Tensor) -> Calibration:
-        """On a device, in a precision, or with both as a tensor has them."""
-        return self._replace(mean=self.mean.to(like), var=self.var.to(like), weight=self.weight.to(like))
-
-
-LEAST_CHANCE = 1e-12
-"""What it does not fall below, so that nothing is divided by zero."""
+    def to(self, target: torch.device | torch.dtype | Tensor) -> Calibration:
+        """On a device, in a dtype, or with both taken from a tensor."""
+        return self._replace(mean=self.mean.to(target), var=self.var.to(target), weight=self.weight.to(target))
 
 
 def channel_weights(chance: Tensor) -> Tensor:
-    """h ∝ 1/(t + t̄) with Σ h·t = 1: little for a channel that chance moves much, and up to twice as much as for a usual
-    one where it moves it little. What chance alone makes of an example is 1 in such a sum, so that 1/Σh is the
-    layer's typical chance. `chance`: [C], or [G, C] for G groups."""
+    """h ∝ 1/(t + t̄) with Σ h·t = 1, for the chance t of each channel, [C], or [G, C] for G groups.
+
+    A channel that varies much by chance gets a small weight; one that hardly varies gets up to twice the usual weight.
+    In a sum with these weights the chance of an example counts 1, so that 1/Σh is the layer's typical chance.
+    """
     weight = 1 / (chance + chance.mean(-1, keepdim=True))
     return weight / (weight * chance).sum(-1, keepdim=True)
 
 
-def channel_sums(weight: Tensor, *values: Tensor) -> Sequence[Tensor | float]:
-    """Σ h·x of each, one for each group of [G, C]; of [C] as numbers of Python's where they can be had without waiting,
-    for steps with those cost a tenth."""
-    if weight.dim() == values[0].dim() == 1 and is_at_hand(values[0]):
+def weighted_sums(weight: Tensor, *values: Tensor) -> Sequence[Tensor | float]:
+    """Σ h·x over the channels of each x, one for each group of [G, C].
+
+    Sums of [C] are Python numbers if they can be read without waiting: later steps with these take a tenth of the time.
+    """
+    if weight.dim() == values[0].dim() == 1 and readable_without_sync(values[0]):
         sums: list[float] = torch.mv(torch.stack(values), weight).tolist()
         return sums
-    return [(weight * each).sum(-1, keepdim=True) for each in values]
+    return [(weight * value).sum(-1, keepdim=True) for value in values]
 
 
 class CalibrationAccumulator:
-    """Collects a `Calibration` batch by batch, exactly whatever the batches are (Chan et al.), in
-    double precision."""
+    """Computes a `Calibration` batch by batch in double precision; how the data is cut makes no difference."""
 
     def __init__(self) -> None:
         self.size = 0
         self._mean = torch.zeros(())
-        self._scatter = torch.zeros(())
-        self._within = torch.zeros(())
-        self._pairs = 0
+        self._covariance = torch.zeros(())
+        self._within_class = torch.zeros(())
+        self._degrees_of_freedom = 0
 
     def update(self, mean: Tensor, square: Tensor) -> None:
-        """`mean` and `square`: [N, C], the moments of each example."""
-        pairs = torch.stack([mean, square]).double()
-        n = pairs.shape[1]
+        """Add the mean and mean square of each example and channel, [N, C] each."""
+        examples = torch.stack([mean, square]).double()
+        n = examples.shape[1]
         if n == 0:
             return
-        batch_mean = pairs.mean(1)
-        centred = pairs - batch_mean[:, None]
-        scatter = _scatter(centred)
+        batch_mean = examples.mean(1)
+        batch = batch_mean, _covariance_sums(examples - batch_mean[:, None]) / n
         if self.size == 0:
-            self._mean, self._scatter = batch_mean, scatter
+            self._mean, self._covariance = batch
         else:
-            delta = batch_mean - self._mean
-            between = torch.stack([*(delta**2), delta[0] * delta[1]])
-            self._scatter = self._scatter + scatter + between * (self.size * n / (self.size + n))
-            self._mean = self._mean + delta * (n / (self.size + n))
+            earlier = self._mean, self._covariance
+            self._mean, self._covariance = pool_central_moments(earlier, batch, n / (self.size + n), _products)
         self.size += n
 
     def update_classes(self, mean: Tensor, square: Tensor, classes: Tensor) -> None:
-        """The same moments once the classes [N] of the examples are predicted. What examples of a class in one batch
-        differ by is enough, so that nothing has to be kept for each class."""
-        pairs = torch.stack([mean, square]).double()
-        _, place, sizes = classes.unique(return_inverse=True, return_counts=True)
-        centres = torch.zeros_like(pairs[:, : len(sizes)]).index_add_(1, place, pairs) / sizes[:, None]
-        self._within = self._within + _scatter(pairs - centres[:, place])
-        self._pairs += len(classes) - len(sizes)
+        """Add the same moments again when the classes [N] of the examples have been predicted.
+
+        Differences between examples of one class in one batch are enough, so nothing has to be stored per class.
+        """
+        examples = torch.stack([mean, square]).double()
+        _, class_index, sizes = classes.unique(return_inverse=True, return_counts=True)
+        sums = torch.zeros_like(examples[:, : len(sizes)]).index_add_(1, class_index, examples)
+        class_means = sums / sizes[:, None]
+        self._within_class = self._within_class + _covariance_sums(examples - class_means[:, class_index])
+        self._degrees_of_freedom += len(classes) - len(sizes)
 
     def result(self, eps: float, stored: Statistics | None) -> Calibration:
-        """What is known by now, with this layer's chance alone for `network`; `eps` is added to the variance."""
+        """The calibration of a layer with the `stored` statistics. `network` is the chance of this layer alone."""
         mean, square = self._mean
         var = (square - mean * mean).clamp(min=0)
-        total = _chance(self._scatter / self.size, mean, var + eps)
-        weight = channel_weights(total)
-        between = USUAL_CLASS_SHARE
-        if self._pairs:
-            within = _chance(self._within / self._pairs, mean, var + eps)
+        chance = _chance(self._covariance, mean, var + eps)
+        weight = channel_weights(chance)
+        between = DEFAULT_CLASS_SHARE
+        if self._degrees_of_freedom:
+            within = _chance(self._within_class / self._degrees_of_freedom, mean, var + eps)
             between = min(max(0.0, 1 - float(weight @ within)), 1.0)
-        found = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
+        calibration = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
         if stored is not None:
-            _, squared, second = found.against(Statistics(*(t.to(mean) for t in stored)), eps)
-            found = found._replace(offset=float(found.apart(squared, second)))
-        return found.to(torch.float32)
+            _, z2, r = calibration.compare(Statistics(*(t.to(mean) for t in stored)), eps)
+            calibration = calibration._replace(offset=float(calibration.difference(z2, r)))
+        return calibration.to(torch.float32)
 
 
-def _chance(scatter: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """From the variances of the examples' means and mean squares and their covariance, [3, C]."""
-    mean_var, square_var, covariance = scatter.unbind()
-    about_mean = (square_var - 4 * mean * covariance + 4 * mean * mean * mean_var).clamp(min=0)
-    return (mean_var / scale + about_mean / (2 * scale * scale)).clamp(min=LEAST_CHANCE)
+def _chance(covariance: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """t of `Calibration.weight` from Var[m], Var[q] and Cov[m, q], [3, C]."""
+    mean_var, square_var, mean_square_cov = covariance.unbind()
+    about_mean = (square_var - 4 * mean * mean_square_cov + 4 * mean * mean * mean_var).clamp(min=0)
+    return (mean_var / scale + about_mean / (2 * scale * scale)).clamp(min=MIN_CHANCE)
 
 
-def _scatter(centred: Tensor) -> Tensor:
-    """Of [2, N, C] the sums of squares of both and of their product, [3, C]."""
-    return torch.stack([*(centred**2).sum(1), (centred[0] * centred[1]).sum(0)])
+def _covariance_sums(centred: Tensor) -> Tensor:
+    """Σm², Σq² and Σm·q over the examples, [3, C], of centred pairs (m, q), [2, N, C]."""
+    return _products(centred, centred).sum(1)
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """m·m, q·q and m·q, [3, …], of two pairs (m, q), [2, …]."""
+    return torch.stack([*(a * b), a[0] * b[1]])

@@ -7,38 +7,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernels import is_recorded
+from .kernels import is_tracing
 
 
-class _Kept(NamedTuple):
-    """One conversion. It holds on to the tensors, so that no other can come to stand at their address."""
+class _Entry(NamedTuple):
+    """One conversion. It holds the original tensors, so that no other tensor can take their address."""
 
     a: Tensor
     b: Tensor
     version: tuple[object, ...]
-    pair: tuple[Tensor, Tensor]
+    converted: tuple[Tensor, Tensor]
 
 
-class Widened:
-    """A pair of tensors in another dtype. On a GPU a conversion costs as much time to launch as the
-    normalisation itself, so the last pair is kept until one of the tensors is replaced or changed."""
+class CastCache:
+    """A pair of tensors in another dtype.
+
+    On a GPU, launching a conversion takes as long as the normalisation itself, so the last pair is reused until one of
+    the tensors is replaced or changed.
+    """
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._entry: _Entry | None = None
 
     def get(self, dtype: torch.dtype, a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if a is None or b is None or (a.dtype == dtype and b.dtype == dtype):
             return a, b
-        fixed = not is_recorded() and not a.is_inference() and not b.is_inference()
-        if not fixed or (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
+        cacheable = not is_tracing() and not a.is_inference() and not b.is_inference()
+        if not cacheable or (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
             return a.to(dtype), b.to(dtype)
-        kept, version = self._kept, (dtype, a.data_ptr(), a._version, b.data_ptr(), b._version)
-        if kept is None or kept.a is not a or kept.b is not b or kept.version != version:
+        entry, version = self._entry, (dtype, a.data_ptr(), a._version, b.data_ptr(), b._version)
+        if entry is None or entry.a is not a or entry.b is not b or entry.version != version:
             with torch.inference_mode(False), torch.no_grad():
-                kept = _Kept(a, b, version, (a.detach().to(dtype), b.detach().to(dtype)))
-            self._kept = kept
-        return kept.pair
+                entry = _Entry(a, b, version, (a.detach().to(dtype), b.detach().to(dtype)))
+            self._entry = entry
+        return entry.converted
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy of the layer has other tensors: it converts its own."""
-        return {"_kept": None}
+        """A copy of the layer has other tensors and starts with an empty cache."""
+        return {"_entry": None}

@@ -1,4 +1,4 @@
-"""A table of every batch norm layer and what it normalises with."""
+"""A table of the batch norm layers of a model and what they normalise with."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from dataclasses import astuple, dataclass
 
 from torch import nn
 
-from .kinds import named_layers
-from .layer import slot_of, source_class, source_statistics
+from .adapted_layer import attached, source_class, source_statistics
+from .layers import named_layers
 from .statistics import distance
 
 
 @dataclass(frozen=True)
 class LayerDescription:
-    """One batch norm layer. `distance` is that of the last batch's statistics from the source ones, in
-    source standard deviations (see `statistics.distance`); None before a batch was looked at."""
+    """One batch norm layer.
+
+    `distance` is how far the last batch's statistics were from the source statistics, in source standard deviations
+    (see `statistics.distance`); None if there was no batch yet.
+    """
 
     name: str
     kind: str
@@ -25,39 +28,33 @@ class LayerDescription:
 
 
 class Description(list[LayerDescription]):
-    """The layers of a model in order; printed, a table."""
+    """The layers of a model in order. It prints as a table."""
 
     def __str__(self) -> str:
         header = ("layer", "kind", "channels", "strategy", "eps", "distance")
-        rows = [header, *(tuple(_shown(v) for v in astuple(layer)) for layer in self)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-        right = {2, 4, 5}
-        lines = [
-            "  ".join(
-                v.rjust(w) if i in right else v.ljust(w) for i, (v, w) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        rows = [header, *(tuple(_format(value) for value in astuple(layer)) for layer in self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust]
+        lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=True)) for row in rows]
         return "\n".join(line.rstrip() for line in [lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
     __repr__ = __str__
 
 
 def describe(model: nn.Module) -> Description:
-    """Every batch norm layer of a model: name, kind, channels, strategy, eps, and how far the last
-    batch's statistics were from the source ones. Works on any model, adapted or not."""
+    """Every batch norm layer of a model: name, kind, channels, strategy, eps, and how far the last batch's statistics
+    were from the source statistics. The model may be adapted or not."""
     return Description(_describe(name, layer) for name, layer in named_layers(model))
 
 
 def _describe(name: str, layer: nn.Module) -> LayerDescription:
-    slot = slot_of(layer)
-    source = source_statistics(layer)
-    eps = float(layer.eps) if slot is None else slot.eps(layer)  # type: ignore[arg-type]
-    apart = None
-    if slot is not None and slot.seen is not None and source is not None:
-        apart = distance(slot.seen.statistics, source, eps)
-    strategy = "train" if slot is None else str(slot.adaptation.strategy)
-    return LayerDescription(name, source_class(layer).__name__, _channels(layer), strategy, eps, apart)
+    adaptation, source = attached(layer), source_statistics(layer)
+    strategy, eps, shift = "train", float(layer.eps), None  # type: ignore[arg-type]
+    if adaptation is not None:
+        strategy, eps = str(adaptation.shared.strategy), adaptation.eps(layer)
+        if adaptation.last_batch is not None and source is not None:
+            shift = distance(adaptation.last_batch.statistics, source, eps)
+    return LayerDescription(name, source_class(layer).__name__, _channels(layer), strategy, eps, shift)
 
 
 def _channels(layer: nn.Module) -> int:
@@ -66,7 +63,7 @@ def _channels(layer: nn.Module) -> int:
     return layer.running_mean.numel()  # type: ignore[operator]
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
-"""What a strategy may look at when it decides on a layer's statistics."""
+"""What a strategy can look at when it chooses a layer's statistics, and what it remembers of a stream."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -12,21 +12,49 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
-from .distributed import pool_over_processes
-from .statistics import Moments, Statistics
-from .stream import LayerState, Stream
+from .statistics import Moments, Statistics, pool_over_processes
+
+LayerState: TypeAlias = dict[str, "Tensor | int"]
+
+
+class Stream:
+    """The states of all layers for one source of data (a camera, a region, a user).
+
+    Passes through the model are counted by the layer that was called first: when it is called again, the next pass has
+    begun. All other layers, such as a detection head that is shared by all scales, may be called several times in one
+    pass.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.states: dict[str, LayerState] = {}
+        self.first_layer: str | None = None
+        self.passes = 0
+
+    def state(self, layer: str) -> LayerState:
+        return self.states.setdefault(layer, {})
+
+    def count_pass(self, layer: str) -> int:
+        if self.first_layer is None:
+            self.first_layer = layer
+        if layer == self.first_layer:
+            self.passes += 1
+        return self.passes
 
 
 class Observation:
-    """One call of one layer, seen by a strategy. Nothing is computed before it is asked for.
+    """One call of one layer, as a strategy sees it. Everything is computed only when it is asked for.
 
     `layer`        the layer's name
-    `layers`       how many layers are adapted with it
+    `layer_count`  how many layers are adapted together with this one, itself included
     `eps`          what is added to the variance
     `size`         how many examples the batch has
     `source`       the statistics stored in training; None for a layer that never tracked any
-    `calibration`  what `calibrate` left for the layer; None without it
-    `state`        a dictionary that lives as long as the stream, the strategy's to fill
+    `calibration`  what `calibrate` measured for the layer; None without calibration
+    `state`        a dictionary for the strategy's own use that lives as long as the stream
     """
 
     def __init__(
@@ -34,7 +62,7 @@ class Observation:
         x: Tensor,
         *,
         layer: str,
-        layers: int = 1,
+        layer_count: int,
         eps: float,
         source: Statistics | None,
         calibration: Calibration | None,
@@ -44,7 +72,7 @@ class Observation:
         group: int | None = None,
     ) -> None:
         self.layer = layer
-        self.layers = layers
+        self.layer_count = layer_count
         self.source = source
         self.calibration = calibration
         self.size = x.shape[0] if group is None else group
@@ -66,20 +94,28 @@ class Observation:
         return self._stream.state(self.layer)
 
     def count_pass(self) -> int:
-        """How many passes of this stream through the model have begun, this one included. To be called
-        once for each batch that a strategy wants counted."""
+        """How many passes of this stream through the model have begun, including this one.
+
+        A strategy that counts calls this once in every pass.
+        """
         return self._stream.count_pass(self.layer)
 
-    def moments(self, *, defined: bool = True) -> Moments:
-        """The batch's moments, over all processes where the adaptation is synchronised; [G, C] where the
-        batch is G groups. With `defined`, a batch of one value a channel, which has no variance, is an error."""
+    def moments(self, *, allow_single_value: bool = False) -> Moments:
+        """The batch's moments, over all processes if the adaptation is synchronised; [G, C] for a batch of G groups.
+
+        A single value per channel has no variance. That is an error, unless `allow_single_value` is set.
+        """
         if self._moments is None:
-            self._moments = self._compute()
-        if defined and self._moments.values <= 1 and (self._group is not None or self._x.numel() <= self._x.shape[1]):
-            raise undefined_variance(self.layer, self._x)
+            self._moments = self._compute_moments()
+        if (
+            not allow_single_value
+            and self._moments.values <= 1
+            and (self._group is not None or self._x.numel() <= self._x.shape[1])
+        ):
+            raise undefined_variance_error(self.layer, self._x)
         return self._moments
 
-    def _compute(self) -> Moments:
+    def _compute_moments(self) -> Moments:
         x = self._x
         if self._group is not None:
             return Moments(*kernels.group_moments(x, self._group), self._group * x[0, 0].numel(), self._group)
@@ -96,9 +132,11 @@ class Observation:
         """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
         return kernels.example_moments(self._x)
 
-    def between(self) -> Tensor | None:
-        """The unbiased variance of the means of the batch's examples, [C] or [G, C], over all processes where the
-        adaptation is synchronised; None for a single example, which has none."""
+    def example_mean_variance(self) -> Tensor | None:
+        """The unbiased variance of the examples' means, [C] or [G, C]; None for a single example.
+
+        It is taken over all processes if the adaptation is synchronised.
+        """
         means = kernels.example_means(self._x)
         if self._group is not None:
             return means.unflatten(0, (-1, self._group)).var(1) if self._group > 1 else None
@@ -109,20 +147,20 @@ class Observation:
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
 
-    def for_examples(self, statistics: Statistics) -> Statistics:
-        """Statistics of groups, [G, C], as those of their examples, [N, C]; all others as they are."""
+    def per_example(self, statistics: Statistics) -> Statistics:
+        """Repeat the statistics of groups, [G, C], for each of their examples, [N, C]; leave others as they are."""
         if self._group is None or statistics.mean.dim() == 1:
             return statistics
-        wanted = (-1, self._group, -1)
-        return Statistics(*(t[:, None].expand(wanted).flatten(0, 1) for t in statistics))
+        shape = (-1, self._group, -1)
+        return Statistics(*(t[:, None].expand(shape).flatten(0, 1) for t in statistics))
 
     @property
-    def batch_seen(self) -> Statistics | None:
-        """The batch's statistics if the strategy has asked for them and there is one batch."""
+    def batch_statistics(self) -> Statistics | None:
+        """The batch's own statistics if the strategy has asked for them; None for groups."""
         return None if self._moments is None or self._group is not None else self._moments.statistics
 
 
-def undefined_variance(layer: str, x: Tensor) -> AdaptationError:
+def undefined_variance_error(layer: str, x: Tensor) -> AdaptationError:
     return AdaptationError(
         f"layer '{layer}' got a batch of shape {tuple(x.shape)}: one value per channel has no variance, so the "
         "batch's own statistics are undefined. Predict more examples at once, or use strategy 'prior' "

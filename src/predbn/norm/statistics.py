@@ -1,18 +1,20 @@
-"""Means and variances per channel: how they are pooled, and how far apart two of them are."""
+"""Means and variances per channel: how they are mixed and pooled, and how far apart two of them are."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 
 class Statistics(NamedTuple):
     """What a batch norm layer normalises with: y = weight · (x − mean) / √(var + eps) + bias.
 
-    One value a channel, shape [C]; or one a channel and example, shape [N, C], for a strategy that
-    treats the examples of a batch differently. The variance is the biased one, Σ(x − mean)² / count.
+    One value per channel, shape [C]; or one per example and channel, shape [N, C], for a strategy that treats the
+    examples of a batch differently. The variance is the biased one, Σ(x − mean)² / count.
     """
 
     mean: Tensor
@@ -20,10 +22,10 @@ class Statistics(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Statistics of values that were counted, so that they can be pooled with others.
+    """Statistics together with the number of values behind them, so that they can be pooled with others.
 
-    `values` is the number of values a channel (examples × positions), `size` the number of examples.
-    Both are tensors where several processes contributed, so that nothing waits for a device.
+    `values` is the number of values per channel (examples × positions), `size` the number of examples. Both are
+    tensors if several processes contributed: turning them into Python numbers would wait for the device.
     """
 
     mean: Tensor
@@ -36,9 +38,11 @@ class Moments(NamedTuple):
         return Statistics(self.mean, self.var)
 
 
-class Seen(NamedTuple):
-    """The statistics of the last batch a layer saw, as the kernel left them: `spread` is the variance,
-    or 1/√(var + eps) where `eps` is given. Nothing is computed from them until somebody asks."""
+class LazyStatistics(NamedTuple):
+    """Statistics as a kernel returned them: `spread` is the variance, or 1/√(var + eps) if `eps` is given.
+
+    Every forward pass stores one of these for `describe`; the variance is computed only when somebody asks for it.
+    """
 
     mean: Tensor
     spread: Tensor
@@ -61,26 +65,65 @@ def mix(a: Statistics, b: Statistics, weight: float | Tensor) -> Statistics:
 
 
 def pool(a: Moments, b: Moments) -> Moments:
-    """The moments of the union of two sets, exactly (Chan, Golub and LeVeque).
-
-    With w = values_b / values and δ = mean_b − mean_a:
-    mean = mean_a + w·δ,  var = (1 − w)·var_a + w·var_b + w·(1 − w)·δ².
-    """
+    """The moments of the union of two sets of values, exactly."""
     values = a.values + b.values
-    w = b.values / values
-    delta = b.mean - a.mean
-    mean = a.mean + w * delta
-    var = a.var + w * (b.var - a.var) + w * (1 - w) * delta * delta
+    mean, var = pool_central_moments(a.statistics, b.statistics, b.values / values)
     return Moments(mean, var, values, a.size + b.size)
 
 
-def distance(batch: Statistics, source: Statistics, eps: float) -> float:
-    """How far a batch's statistics are from the source ones, in source standard deviations.
+def pool_central_moments(
+    a: tuple[Tensor, Tensor],
+    b: tuple[Tensor, Tensor],
+    weight: float | Tensor,
+    product: Callable[[Tensor, Tensor], Tensor] = torch.mul,
+) -> tuple[Tensor, Tensor]:
+    """Mean and second central moments of the union of two sets (Chan, Golub and LeVeque 1979).
 
-    The 2-Wasserstein distance between the two Gaussians of each channel, relative to the source's
-    spread, as root mean square over the channels:
-    √ mean_c [ ((μ_b − μ_s)² + (σ_b − σ_s)²) / (σ_s² + eps) ].
-    0 where nothing has shifted, 1 where a typical channel is off by a whole standard deviation.
+    `a` and `b` are such pairs, and w = `weight` is the share of the values that belong to b. With δ = mean_b − mean_a:
+
+        mean = mean_a + w·δ,    second = (1 − w)·second_a + w·second_b + w·(1 − w)·product(δ, δ).
+
+    The product is δ² for variances; give `torch.outer` for a covariance matrix, δ δᵀ.
+    """
+    (mean_a, second_a), (mean_b, second_b) = a, b
+    delta = mean_b - mean_a
+    second = second_a + weight * (second_b - second_a) + product(weight * (1 - weight) * delta, delta)
+    return mean_a + weight * delta, second
+
+
+def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
+    """The moments of the batch that is spread over the processes of a group, however unevenly.
+
+    The rule of `pool_central_moments` for any number of sets at once: with w_r = values_r / Σ values,
+
+        mean = Σ w_r·mean_r,    var = Σ w_r·(var_r + (mean_r − mean)²).
+
+    Every process of the group must call it, even with an empty share. Gradients do not cross processes.
+    """
+    channels = local.mean.numel()
+    counts = torch.tensor([local.values, local.size], dtype=torch.float64, device=local.mean.device)
+    payload = torch.cat([counts, local.mean.detach().double(), local.var.detach().double()])
+    gathered = [torch.empty_like(payload) for _ in range(dist.get_world_size(process_group))]
+    dist.all_gather(gathered, payload, group=process_group)
+    rows = torch.stack(gathered)
+    values, size = rows[:, 0].sum(), rows[:, 1].sum()
+    weight = rows[:, :1] / values.clamp(min=1)
+    means, variances = rows[:, 2:].split(channels, dim=1)
+    mean = (weight * means).sum(0)
+    var = (weight * (variances + (means - mean) ** 2)).sum(0)
+    dtype = local.mean.dtype
+    return Moments(mean.to(dtype), var.to(dtype), values, size)
+
+
+def distance(batch: Statistics, source: Statistics, eps: float) -> float:
+    """How far a batch's statistics are from the source statistics, in source standard deviations.
+
+    The 2-Wasserstein distance between the two Gaussians of each channel, relative to the source's spread, as root mean
+    square over the channels:
+
+        √ mean_c [ ((μ_b − μ_s)² + (σ_b − σ_s)²) / (σ_s² + eps) ].
+
+    It is 0 if nothing has shifted, and 1 if a typical channel is off by a whole standard deviation.
     """
     mean_b, var_b = (t.detach().double().cpu() for t in batch)
     mean_s, var_s = (t.detach().double().cpu() for t in source)

@@ -1,8 +1,8 @@
-"""The strategies: where a layer's statistics come from. One class a file; a new one needs no more."""
+"""The strategies: where a layer's statistics come from. One class per file; a new strategy needs nothing else."""
 
 from .auto import Auto
 from .auto_stream import AutoStream
-from .base import Strategy, find, names
+from .base import Strategy, find_strategy, strategies
 from .batch import Batch
 from .ema import Ema
 from .frozen import Frozen
@@ -20,6 +20,6 @@ __all__ = [
     "Prior",
     "Strategy",
     "Train",
-    "find",
-    "names",
+    "find_strategy",
+    "strategies",
 ]

@@ -1,4 +1,55 @@
-"""`auto`: as much of the batch as is not chance."""
+"""`auto`: a mixture of batch and source, like `prior`, with an N that follows from the batch itself.
+
+For one channel of a layer, let
+
+    μ_b, σ_b²   be the statistics of the batch, which has n examples,
+    μ_s, σ_s²   the statistics stored in training,
+    μ_c, σ_c²   the statistics of clean source data, which `calibrate` measured on M examples,
+    t           chance: how far a single source example differs from them although nothing has shifted,
+    h           the weight of the channel, with Σ h·t = 1 over the channels,
+    V           the typical t of a layer, summed over all layers of the network.
+
+`Calibration` holds μ_c, σ_c², M, h and V. eps is added to all variances.
+
+1. How much does chance explain? The batch differs from clean data by
+
+       d = Σ h·(z² + (r − 1)²/2),    z² = (μ_b − μ_c)²/σ_c²,    r = (σ_b² + (μ_b − μ_c)²)/σ_c²,
+
+   where r compares mean squares about μ_c. Chance alone makes d = 1/n + 1/M on average, so it explains the part
+
+       s = (1/n + 1/M)/d
+
+   of the difference: about 1 if nothing has shifted, and the less the more has shifted.
+
+2. How much of the source is mixed in? The batch's n examples are mixed with N of the source:
+
+       N/n = s·(1 + s)² + V²/(5·(n + 1)),    k = n/(n + N).
+
+   If nothing has shifted, the batch's weight k is a fifth at most. The larger the shift, the less of the source is
+   needed. The second term stays: chance enters at every layer and adds up over the network.
+
+3. The mixture of 1 − k of clean data and k of the batch has
+
+       μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
+
+4. What all channels share is known better than what each channel does. In an image of low contrast the values of all
+   channels are smaller. Therefore clean data is first scaled by a² = exp(q·ℓ), where ℓ is the mean of log r over the
+   channels (weighted by h; 0 if positive), ω is the variance of log r over ℓ², and
+
+       q = 1/(1 + s_ℓ·(1 + s_ℓ)² + ω·V²/(5·(n + 1))),    s_ℓ = (1/n + 1/M) / Σ h·ℓ²/2.
+
+   Steps 1 to 3 then compare the batch with a²·σ_c² in place of σ_c²: z², r and σ_b²/σ_c² are divided by a², and g is
+   multiplied by it. The mean becomes μ_m = μ_b − a·(1 − k)·(μ_b − μ_c), so that on the smaller scale what remains of
+   the difference weighs no more than before.
+
+5. Stored statistics and clean data differ even without a shift, because training images are augmented. This offset has
+   the size o (`Calibration.offset`, measured like d). A part f of it stays, on the scale of the mixture:
+
+       μ = μ_m + f·√g·(μ_s − μ_c),    σ² = g·(σ_c² + f·(σ_s² − σ_c²)),    f = 1 − k·e/(e + o),
+
+   where e = d − (1/n + 1/M) is what chance does not explain. The source's part of the mixture keeps the whole offset;
+   the batch's part keeps it as long as the shift is small compared to it.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +60,39 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..calibration import LEAST_CHANCE, USUAL_CLASS_SHARE, Calibration, channel_sums, channel_weights
-from ..kernels import has_gpu_kernels
+from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
+from ..kernels import can_use_triton
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
 
-_KEPT = 1 / 5
+_NETWORK_FACTOR = 1 / 5
 """However large the shift is, the batch is mixed with up to V²/5 source examples: 5 for ResNet-20, 37 for ResNet-50
 and 88 for EfficientNet-Lite0."""
-_CLASSES = 2.0
-"""What lies between classes counts twice where a batch may be of one: once, it still moves every layer a little."""
-_STORED_EXAMPLES = 8
-"""How many examples the stored statistics count for where they stand in for clean data: augmentation has moved them by
+_CLASS_FACTOR = 2.0
+"""Differences between classes are subtracted twice if a batch may be of one class: subtracted once, they would still
+move every layer a little."""
+_STORED_SIZE = 8
+"""How many examples the stored statistics count for if they replace those of clean data: augmentation has moved them by
 about as much as chance moves those of so few (measured on networks for CIFAR-10 and ImageNet)."""
-_USUAL_CHANCE = 0.25
-"""The chance of an example in a layer, where calibration has not told: 0.23 in ResNet-20, 0.26 in ResNet-50."""
-RANGE = 1e-12, 1e30
-"""Where what is seen stays, so that nothing divides by zero or becomes infinite."""
+_DEFAULT_CHANCE = 0.25
+"""The typical chance of a layer without calibration: it is 0.23 in ResNet-20 and 0.26 in ResNet-50."""
+LIMITS = 1e-12, 1e30
+"""Differences are clamped to this range, so that nothing is divided by zero or becomes infinite."""
 
 
 @dataclass(frozen=True)
 class Auto(Strategy):
-    """`prior` with an N that the batch itself tells: the batch's n examples are mixed with N of the source.
+    """As much of the batch as chance does not explain, and the rest from the source.
 
-    A layer compares its batch with clean source data, which `calibrate` has looked at: z² = (μ_b − μ_c)²/σ_c²
-    and r = (σ_b² + (μ_b − μ_c)²)/σ_c², its mean squares about μ_c. Single source examples vary in these by t
-    (`Calibration`), so that a batch of n, beside M calibration examples, differs by chance alone by t·(1/n + 1/M).
-    In sums over the channels with weights h for which Σ h·t = 1,
+    The batch's n examples are mixed with N source examples, where N depends on how far the batch differs from clean
+    source data, compared to how far chance alone would move it. The equations are at the top of this file and in
+    docs/auto.md.
 
-        s = (1/n + 1/M) / Σ h·(z² + (r − 1)²/2)
-
-    is what chance explains of what is seen: 1 on average where nothing has shifted, and the less the more has. With V
-    the sum of typical t over all layers of the network, for chance comes in at every layer and adds up,
-
-        N/n = s·(1 + s)² + V²/(5·(n + 1)),    k = n/(n + N).
-
-    Where nothing has shifted k is a fifth at most; the larger the shift, the less of the source is needed, but never
-    less than the chance of the whole network asks for. A mixture of 1 − k of the source and k of the batch has
-
-        μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
-
-    What all channels share is known better than what each does. In an image of low contrast all are smaller, and the
-    source is first scaled (`_shared_scale`), by a² = exp(q·ℓ), ℓ being the mean of log r, or 0 where that is positive,
-    and ω its variance over ℓ²:
-
-        q = 1/(1 + s_ℓ·(1 + s_ℓ)² + ω·V²/(5·(n + 1))),    s_ℓ = (1/n + 1/M) / Σ h·ℓ²/2;
-
-    z² and r above are over a², g is times a², and μ_m = μ_b − a·(1 − k)·(μ_b − μ_c), so that what remains of the
-    difference weighs no more than it did.
-
-    Stored statistics and clean data differ before any shift: augmentation left an offset between them, of the size o
-    (`Calibration.offset`), of which f stays, on the mixture's own scale:
-
-        μ = μ_m + f·√g·(μ_s − μ_c),    σ² = g·(σ_c² + f·(σ_s² − σ_c²)),    f = 1 − k·e/(e + o),
-
-    e being what is seen beyond chance: all of it with the source's part of the mixture, and with the batch's as long as
-    the shift is small beside it.
-
-    skewed       batches may be of few classes (a sorted stream): what differs between the classes that the model
-                 predicts is no news, and is taken off what is seen, twice; a shifted batch is then believed less
-    calibrated   False does without calibration, as where there is none: the stored statistics stand for μ_c and
-                 σ_c² as if known from M = 8 examples, the batch's own examples tell t, a channel has s·(1 + s)² times
-                 its t over the typical one, V is a quarter for each layer, and a quarter of t lies between classes
+    skewed       batches may contain few classes, as in a sorted stream: twice the part of the chance that lies between
+                 the classes that the model predicts is subtracted from d and Σ h·ℓ²/2. A batch that has really shifted
+                 is then trusted less
+    calibrated   False ignores the calibration, as if there were none (see `_calibration_from_batch`)
 
     A layer that never tracked statistics uses those of its batch.
     """
@@ -88,95 +109,110 @@ class Auto(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         if observation.source is None:
             return observation.moments().statistics
-        batch = observation.moments(defined=False)
-        return self.believed(observation, observation.source, batch.statistics, batch.size)
+        batch = observation.moments(allow_single_value=True)
+        return self.mixed_statistics(observation, observation.source, batch.statistics, batch.size)
 
-    def believed(self, observation: Observation, source: Statistics, seen: Statistics, n: Tensor | float) -> Statistics:
-        """As much of what was seen of n examples as is not chance: those of a batch, or all that a stream remembers."""
-        known = observation.calibration if self.calibrated else None
-        origin, spread = _stored(observation, source) if known is None else (known.to(source.mean), 1.0)
-        sampling, kept = 1 / n + 1 / origin.size, _KEPT * origin.network**2 / (n + 1)
-        no_news = _CLASSES * origin.between * (1 - 1 / n) if self.skewed else 0.0
-        given = seen, origin, source, observation.eps
-        single = source.mean.dtype == torch.float32
-        if known is not None and not isinstance(n, Tensor) and single and has_gpu_kernels(seen.mean):
-            from .gpu_mixed import mixed as at_once
+    def mixed_statistics(
+        self, observation: Observation, source: Statistics, batch: Statistics, n: Tensor | float
+    ) -> Statistics:
+        """Mix the statistics of n examples with the source; the n examples are a batch, or the memory of a stream."""
+        calibration = observation.calibration if self.calibrated else None
+        relative_chance: Tensor | float = 1.0
+        if calibration is None:
+            clean, relative_chance = _calibration_from_batch(observation, source)
+        else:
+            clean = calibration.to(source.mean)
+        sampling = 1 / n + 1 / clean.size
+        network = _NETWORK_FACTOR * clean.network**2 / (n + 1)
+        between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
+        arguments = batch, clean, source, observation.eps
+        is_single = source.mean.dtype == torch.float32
+        if calibration is not None and not isinstance(n, Tensor) and is_single and can_use_triton(batch.mean):
+            from .auto_gpu import mixture_on_gpu
 
-            return at_once(*given, float(sampling), float(no_news), float(kept))
-        return mixed(*given, sampling, no_news, kept, spread)
+            return mixture_on_gpu(*arguments, float(sampling), float(between_class), float(network))
+        return mixture(*arguments, sampling, between_class, network, relative_chance)
 
 
-def mixed(
+def mixture(
     batch: Statistics,
-    origin: Calibration,
+    clean: Calibration,
     source: Statistics,
     eps: float,
     sampling: Tensor | float,
-    no_news: Tensor | float,
-    kept: Tensor | float,
-    spread: Tensor | float = 1.0,
+    between_class: Tensor | float,
+    network: Tensor | float,
+    relative_chance: Tensor | float = 1.0,
 ) -> Statistics:
-    """The stored statistics moved to the mixture. `sampling`: 1/n + 1/M; `no_news`: what to take off what is seen;
-    `kept`: V²/(5·(n + 1)); `spread`: of each channel beside the layer's."""
-    move, squared, second = origin.against(batch, eps)
-    scale = _shared_scale(second, origin.weight, sampling, no_news, kept)
-    seen = _within(origin.apart(squared / scale, second / scale) - no_news)
-    part = 1 / (1 + spread * _doubt(sampling / seen) + kept)
-    shift = _within(seen - sampling)
-    left = 1 - part * shift / (shift + origin.offset)
-    grown = scale * (1 - part) + part * _plus(second, -part, squared)
-    followed = 1 - (1 - part) * scale**0.5
-    mean = _plus(_plus(origin.mean, followed, move), left, grown.sqrt() * (source.mean - origin.mean))
-    var = grown * (torch.lerp(origin.var, source.var, left) + eps) - eps
+    """Steps 1 to 5. Names are those of the equations.
+
+    sampling          1/n + 1/M
+    between_class     what is subtracted from d because it may be a matter of classes
+    network           V²/(5·(n + 1))
+    relative_chance   t of each channel over the layer's typical t; s·(1 + s)² is multiplied by it
+    """
+    delta, z2, r = clean.compare(batch, eps)
+    a2 = _shared_scale(r, clean.weight, sampling, between_class, network)
+    d = _clamp(clean.difference(z2 / a2, r / a2) - between_class)
+    k = 1 / (1 + relative_chance * _source_ratio(sampling / d) + network)
+    e = _clamp(d - sampling)
+    f = 1 - k * e / (e + clean.offset)
+    g = a2 * (1 - k) + k * _add_scaled(r, -k, z2)
+    mixed_mean = _add_scaled(clean.mean, 1 - (1 - k) * a2**0.5, delta)
+    mean = _add_scaled(mixed_mean, f, g.sqrt() * (source.mean - clean.mean))
+    var = g * (torch.lerp(clean.var, source.var, f) + eps) - eps
     return Statistics(mean, var.clamp(min=0))
 
 
 def _shared_scale(
-    second: Tensor,
-    weight: Tensor,
+    r: Tensor,
+    h: Tensor,
     sampling: Tensor | float,
-    no_news: Tensor | float,
-    kept: Tensor | float,
+    between_class: Tensor | float,
+    network: Tensor | float,
 ) -> Tensor | float:
-    """a² from `second`, which is r: how much smaller all channels of a layer are, followed the further the more even
-    that is over them. Only smaller: a mean that has moved makes r larger, whatever the scale is."""
-    logs = second.log()
-    total, level, squares = channel_sums(weight, torch.ones_like(logs), logs, logs * logs)
-    level = level / total
-    square = _within(level * level)
-    uneven = _within(squares / total / square - 1)
-    seen = _within(total * square / 2 - no_news)
-    followed = level / (1 + _doubt(sampling / seen) + kept * uneven)
-    return followed.clamp(max=0).exp() if isinstance(followed, Tensor) else math.exp(min(followed, 0.0))
+    """a² of step 4. It is never more than 1: a mean that has moved makes r larger too, whatever the scale is."""
+    log_r = r.log()
+    total, mean, mean_square = weighted_sums(h, torch.ones_like(log_r), log_r, log_r * log_r)
+    ell = mean / total
+    ell2 = _clamp(ell * ell)
+    omega = _clamp(mean_square / total / ell2 - 1)
+    d = _clamp(total * ell2 / 2 - between_class)
+    log_a2 = ell / (1 + _source_ratio(sampling / d) + network * omega)
+    return log_a2.clamp(max=0).exp() if isinstance(log_a2, Tensor) else math.exp(min(log_a2, 0.0))
 
 
-def _doubt(explained: Tensor | float) -> Tensor | float:
-    """s·(1 + s)²: how many source examples go with one of the batch, by what chance explains of what is seen."""
-    return explained * (1 + explained) ** 2
+def _source_ratio(s: Tensor | float) -> Tensor | float:
+    """s·(1 + s)²: how many source examples are mixed in for each example of the batch."""
+    return s * (1 + s) ** 2
 
 
-def _plus(start: Tensor, times: Tensor | float, step: Tensor) -> Tensor:
-    """start + times·step, in one operation."""
-    return torch.addcmul(start, times, step) if isinstance(times, Tensor) else torch.add(start, step, alpha=times)
+def _add_scaled(start: Tensor, factor: Tensor | float, step: Tensor) -> Tensor:
+    """start + factor·step, in one operation."""
+    return torch.addcmul(start, factor, step) if isinstance(factor, Tensor) else torch.add(start, step, alpha=factor)
 
 
-def _within(value: Tensor | float) -> Tensor | float:
-    """Kept in `RANGE`."""
-    return value.clamp(*RANGE) if isinstance(value, Tensor) else min(max(value, RANGE[0]), RANGE[1])
+def _clamp(value: Tensor | float) -> Tensor | float:
+    return value.clamp(*LIMITS) if isinstance(value, Tensor) else min(max(value, LIMITS[0]), LIMITS[1])
 
 
-def _stored(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:
-    """Without calibration: an example counts as σ²/v independent values, whose mean square varies by 2v/σ²; where the
-    batch is a single one, as one value. A variance of few examples may be small by chance, and is taken for
-    (n + 1)/(n − 1) of what it is. Also each channel's chance beside the layer's."""
-    between = observation.between()
-    if between is None:
+def _calibration_from_batch(observation: Observation, source: Statistics) -> tuple[Calibration, Tensor]:
+    """What replaces the calibration if there is none, and the chance of each channel relative to the layer's.
+
+    The stored statistics stand for μ_c and σ_c², as if measured on M = 8 examples, without an offset. V is a quarter
+    per layer, and a quarter of t lies between classes. t comes from the variance v of the means of the batch's own
+    examples: an example counts as σ²/v independent values, whose mean square varies by 2v/σ², so that t = 2v/σ². A
+    single example counts as one value. A variance of few examples may be small by chance and is multiplied by
+    (n + 1)/(n − 1).
+    """
+    v = observation.example_mean_variance()
+    if v is None:
         chance = torch.full_like(source.var, 2.0)
     else:
         batch = observation.moments()
-        chance = 2 * between / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
-    chance = chance.clamp(min=LEAST_CHANCE)
+        chance = 2 * v / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
+    chance = chance.clamp(min=MIN_CHANCE)
     weight = channel_weights(chance)
-    network = _USUAL_CHANCE * observation.layers
-    known = Calibration(_STORED_EXAMPLES, network, USUAL_CLASS_SHARE, 0.0, source.mean, source.var, weight)
-    return known, chance * weight.sum(-1, keepdim=True)
+    network = _DEFAULT_CHANCE * observation.layer_count
+    clean = Calibration(_STORED_SIZE, network, DEFAULT_CLASS_SHARE, 0.0, source.mean, source.var, weight)
+    return clean, chance * weight.sum(-1, keepdim=True)

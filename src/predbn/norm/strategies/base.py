@@ -1,4 +1,4 @@
-"""The interface of a strategy, and finding one by name."""
+"""The interface of a strategy, strategies by name, and helpers for those that keep state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from predbn.common import AdaptationError, find_by_name, written
 
-from ..observation import Observation
+from ..kernels import is_tracing
+from ..observation import LayerState, Observation
 from ..statistics import Statistics
 
 
@@ -18,18 +20,18 @@ from ..statistics import Statistics
 class Strategy(ABC):
     """Where a layer's statistics come from.
 
-    A strategy is a small immutable object: its fields are its arguments, its class attribute `name`
-    makes it known to `adapt`. What it remembers between batches it puts into `observation.state`, as
-    tensors and integers, and never in itself: one object serves all layers, streams and models.
+    A strategy is a small immutable object. Its fields are its arguments; its class attribute `name` registers it, so
+    that `adapt` finds it. What it remembers between batches goes into `observation.state`, as tensors and integers, and
+    never into the object itself: one object serves all layers, streams and models.
     """
 
     name: ClassVar[str]
     keeps_state: ClassVar[bool] = False
-    """Whether a batch changes how later ones are normalised. Such a model cannot be exported."""
-    varies: ClassVar[bool] = True
-    """Whether statistics depend on the batch being predicted. Where they don't, they can be folded."""
+    """Whether a batch changes how later batches are normalised. Such a model cannot be exported."""
+    can_be_folded: ClassVar[bool] = False
+    """Whether there are statistics that do not depend on the batch being predicted: see `fixed_statistics`."""
     works_in_groups: ClassVar[bool] = False
-    """Whether `statistics` may be asked for many batches at once: moments are [G, C] then, as may be the answer."""
+    """Whether `statistics` can handle G batches at once. Moments are then [G, C], and so may be the result."""
 
     _by_name: ClassVar[dict[str, type[Strategy]]] = {}
 
@@ -44,12 +46,12 @@ class Strategy(ABC):
 
     @property
     def uses_batch_alone(self) -> bool:
-        """Whether `statistics` is just the batch's own, so that one fused kernel may do it all."""
+        """Whether `statistics` always returns the batch's own statistics, so that one fused kernel can do it all."""
         return False
 
     @property
     def uses_calibration(self) -> bool:
-        """Whether it looks at what `calibrate` has left with a layer."""
+        """Whether it looks at what `calibrate` has measured."""
         return False
 
     @property
@@ -57,21 +59,46 @@ class Strategy(ABC):
         """Whether the layer simply does what it did before."""
         return False
 
-    def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:
-        """The statistics that now stand for a stream in this state, or None if none do yet."""
-        return None
+    def fixed_statistics(self, state: LayerState) -> Statistics | None:
+        """The statistics to fold for a stream in this state: those saved last, None if there are none yet."""
+        return load_statistics(state)
 
     def __str__(self) -> str:
         return written(self.name, self)
 
 
-def names() -> list[str]:
-    """The strategies known by name."""
+def strategies() -> list[str]:
+    """The names of all strategies."""
     return sorted(Strategy._by_name)
 
 
-def find(strategy: str | Strategy, **arguments: Any) -> Strategy:
+def find_strategy(strategy: str | Strategy, **arguments: Any) -> Strategy:
     """A strategy from an object, a name with arguments, or a text such as ``"prior(N=16)"``."""
     return find_by_name(
         "strategy", Strategy, Strategy._by_name, strategy, arguments, example="prior(N=16)", error=AdaptationError
     )
+
+
+def save_statistics(state: LayerState, statistics: Statistics) -> Statistics:
+    """Save statistics for later batches, detached from this batch's graph; return them as they are."""
+    state["mean"], state["var"] = statistics.mean.detach(), statistics.var.detach()
+    return statistics
+
+
+def load_statistics(state: LayerState) -> Statistics | None:
+    """The statistics saved last; None if there are none."""
+    return Statistics(load_tensor(state, "mean"), load_tensor(state, "var")) if "mean" in state else None
+
+
+def load_tensor(state: LayerState, key: str) -> Tensor:
+    """A tensor of the state. One that was saved in inference mode cannot be used with gradients: it is copied once."""
+    value = state[key]
+    assert isinstance(value, Tensor)
+    if not is_tracing() and value.is_inference() and not torch.is_inference_mode_enabled():
+        value = state[key] = value.clone()
+    return value
+
+
+def check_momentum(strategy: str, momentum: float, meaning: str) -> None:
+    if not isinstance(momentum, int | float) or not 0 <= momentum <= 1:
+        raise AdaptationError(f"strategy '{strategy}' got momentum={momentum!r}; it is {meaning}, from 0 to 1")

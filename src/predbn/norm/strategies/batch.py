@@ -12,8 +12,10 @@ from .base import Strategy
 
 @dataclass(frozen=True)
 class Batch(Strategy):
-    """μ = (1/m) Σ x_i,  σ² = (1/m) Σ (x_i − μ)²  over the m values a channel of the batch being
-    predicted (Nado et al. 2020). The variance is the biased one, as in training."""
+    """μ = (1/m) Σ x_i,  σ² = (1/m) Σ (x_i − μ)²  over the m values per channel of the batch being predicted.
+
+    This is the method of Nado et al. (2020). The variance is the biased one, as in training.
+    """
 
     name: ClassVar[str] = "batch"
     works_in_groups: ClassVar[bool] = True

@@ -5,27 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from torch import Tensor
-
 from predbn.common import AdaptationError
 
 from ..observation import Observation
 from ..statistics import Statistics, mix
-from .base import Strategy
-from .state import check_momentum, keep, recall
+from .base import Strategy, check_momentum, load_statistics, save_statistics
 
 
 @dataclass(frozen=True)
 class Ema(Strategy):
-    """μ_t = (1 − momentum)·μ_{t−1} + momentum·μ_b, and so for σ²; batch t is normalised with μ_t, σ²_t.
+    """μ_t = (1 − momentum)·μ_{t−1} + momentum·μ_b, and likewise σ²; batch t is normalised with μ_t and σ_t².
 
-    `start` says what stands before the first batch: the "source" statistics, or nothing, so that the
-    "first" batch is taken as it is. Momentum 1 is `batch`; momentum 0 from the source is `train`.
+    `start` says where the average begins: at the "source" statistics, or with the "first" batch, whose statistics are
+    then used unchanged. Momentum 1 is `batch`; momentum 0 from the source is `train`.
     """
 
     name: ClassVar[str] = "ema"
     keeps_state: ClassVar[bool] = True
-    varies: ClassVar[bool] = False
+    can_be_folded: ClassVar[bool] = True
     momentum: float = 0.1
     start: Literal["source", "first"] = "source"
 
@@ -36,15 +33,9 @@ class Ema(Strategy):
 
     def statistics(self, observation: Observation) -> Statistics:
         state = observation.state
-        before = self.settled(state) or (observation.source if self.start == "source" else None)
-        batch = observation.moments(defined=before is None or self.momentum == 1)
-        if before is None:
-            after = batch.statistics
-        else:
-            after = mix(
-                Statistics(before.mean.to(batch.mean), before.var.to(batch.var)), batch.statistics, self.momentum
-            )
-        return keep(state, after)
-
-    def settled(self, state: dict[str, Tensor | int]) -> Statistics | None:
-        return recall(state)
+        average = load_statistics(state) or (observation.source if self.start == "source" else None)
+        if average is None:
+            return save_statistics(state, observation.moments().statistics)
+        batch = observation.moments(allow_single_value=self.momentum != 1).statistics
+        average = Statistics(average.mean.to(batch.mean), average.var.to(batch.var))
+        return save_statistics(state, mix(average, batch, self.momentum))

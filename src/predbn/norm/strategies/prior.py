@@ -1,4 +1,4 @@
-"""`prior`: the batch, steadied by the source."""
+"""`prior`: a fixed mixture of the batch and the source."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from .base import Strategy
 
 @dataclass(frozen=True)
 class Prior(Strategy):
-    """μ = n/(n+N)·μ_b + N/(n+N)·μ_s, and so for σ² (Schneider et al. 2020).
+    """μ = n/(n+N)·μ_b + N/(n+N)·μ_s, and likewise σ² (Schneider et al. 2020).
 
-    The source statistics count as N examples beside the n of the batch, so a small batch is not
-    trusted blindly: N = 0 is `batch`, N = ∞ is `train`. A layer that never tracked statistics has no
-    prior and uses its batch.
+    The source statistics count as N examples next to the n examples of the batch, so a small batch is not trusted
+    blindly: N = 0 is `batch`, N = ∞ is `train`. A layer that never tracked statistics has no prior and uses its batch.
     """
 
     name: ClassVar[str] = "prior"
@@ -42,6 +41,5 @@ class Prior(Strategy):
             return observation.moments().statistics
         if math.isinf(self.N):
             return source
-        batch = observation.moments(defined=False)
-        w = batch.size / (batch.size + self.N)
-        return mix(source, batch.statistics, w)
+        batch = observation.moments(allow_single_value=True)
+        return mix(source, batch.statistics, batch.size / (batch.size + self.N))

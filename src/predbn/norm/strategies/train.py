@@ -12,14 +12,14 @@ from .base import Strategy
 
 @dataclass(frozen=True)
 class Train(Strategy):
-    """μ = μ_s, σ² = σ²_s: what the model did before. Useful beside a changed eps, and as the baseline.
+    """μ = μ_s, σ² = σ_s²: what the model did before. It is the baseline, and useful with another eps.
 
-    A layer that never tracked statistics goes on using those of its batch.
+    A layer that never tracked statistics uses those of its batch, as it did before.
     """
 
     name: ClassVar[str] = "train"
+    can_be_folded: ClassVar[bool] = True
     works_in_groups: ClassVar[bool] = True
-    varies: ClassVar[bool] = False
 
     @property
     def is_identity(self) -> bool:

@@ -1,4 +1,4 @@
-"""What cannot be adapted says why."""
+"""A model that cannot be adapted gives an error with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import predbn
 from .models import net
 
 
-def test_no_batch_norm_lists_what_is_there():
+def test_without_batch_norm_the_other_layers_are_listed():
     model = nn.Sequential(nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.GroupNorm(1, 3), nn.InstanceNorm2d(3))
     with pytest.raises(predbn.AdaptationError) as caught:
         predbn.adapt(model)
@@ -22,7 +22,7 @@ def test_no_batch_norm_lists_what_is_there():
         predbn.adapt(nn.Linear(2, 2))
 
 
-def test_a_folded_model_has_none_left():
+def test_a_folded_model_has_no_batch_norm():
     with pytest.raises(predbn.AdaptationError, match="already folded"):
         predbn.adapt(predbn.fold(net()))
 
@@ -54,6 +54,6 @@ def test_quantised_layers_are_refused():
         predbn.adapt(nn.Sequential(fused, nn.BatchNorm2d(3)))
 
 
-def test_something_else():
+def test_not_a_module():
     with pytest.raises(predbn.AdaptationError, match=r"expected a torch.nn.Module, got dict"):
         predbn.adapt({})

@@ -1,4 +1,4 @@
-"""`batch` equals train-mode batch norm for every kind of layer; what is around the layer stays."""
+"""`batch` equals train-mode batch norm for every kind of layer; everything around the layer stays."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_batch_is_train_mode_batch_norm(kind):
     make, shape, after = KINDS[kind]
     layer = randomise(make()).eval()
     x = torch.randn(shape) * 3 + 2
-    wanted = train_mode_output(layer, x, after)
+    expected = train_mode_output(layer, x, after)
     before = copy.deepcopy(layer.state_dict())
     predbn.adapt(layer)
     with torch.no_grad():
-        torch.testing.assert_close(layer(x), wanted, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(layer(x), wanted, rtol=1e-6, atol=2e-6)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-6, atol=2e-6)
     assert all(torch.equal(v, before[k]) for k, v in layer.state_dict().items())
 
 
@@ -88,12 +88,12 @@ def test_low_precision(kind, dtype):
     make, shape, after = KINDS[kind]
     layer = randomise(make()).eval().to(dtype)
     x = (torch.randn(shape) * 3 + 2).to(dtype)
-    wanted = train_mode_output(layer, x, after)
+    expected = train_mode_output(layer, x, after)
     predbn.adapt(layer)
     with torch.no_grad():
         y = layer(x)
     assert y.dtype == dtype
-    torch.testing.assert_close(y.float(), wanted, rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(y.float(), expected, rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,9 +101,9 @@ def test_train_strategy_is_the_identity(kind):
     make, shape, _ = KINDS[kind]
     layer = randomise(make()).eval()
     x = torch.randn(shape)
-    wanted = layer(x)
-    assert torch.equal(predbn.adapt(layer, "train")(x), wanted)
-    assert torch.equal(predbn.restore(layer)(x), wanted)
+    expected = layer(x)
+    assert torch.equal(predbn.adapt(layer, "train")(x), expected)
+    assert torch.equal(predbn.restore(layer)(x), expected)
 
 
 @pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen", "auto_stream"])
@@ -136,12 +136,14 @@ def test_any_shape_and_strategy(n, channels, spatial, strategy, dtype):
     assert y.dtype == dtype
     assert torch.isfinite(y).all()
     if own_statistics:
-        wanted = F.batch_norm(x.double(), None, None, layer.weight.double(), layer.bias.double(), True, 0.0, layer.eps)
+        expected = F.batch_norm(
+            x.double(), None, None, layer.weight.double(), layer.bias.double(), True, 0.0, layer.eps
+        )
         tolerance = 0.05 if dtype == torch.bfloat16 else 1e-4
-        torch.testing.assert_close(y.double(), wanted, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_changed_parameters_of_a_half_precision_layer_count():
+def test_changed_parameters_of_a_half_precision_layer_are_used():
     layer = predbn.adapt(randomise(nn.BatchNorm2d(3)).eval().to(torch.bfloat16))
     x = images().to(torch.bfloat16)
     with torch.no_grad():
@@ -152,11 +154,11 @@ def test_changed_parameters_of_a_half_precision_layer_count():
             lambda: layer.load_state_dict({**layer.state_dict(), "bias": torch.ones(3)}),
         ):
             change()
-            wanted = train_mode_output(layer, x, None)
-            torch.testing.assert_close(layer(input=x).float(), wanted, rtol=0.02, atol=0.02)
+            expected = train_mode_output(layer, x, None)
+            torch.testing.assert_close(layer(input=x).float(), expected, rtol=0.02, atol=0.02)
 
 
-def test_an_empty_batch_is_what_it_was():
+def test_an_empty_batch_is_passed_through():
     model = predbn.adapt(net())
     assert model(images(0)).shape == (0, 5)
 
@@ -176,11 +178,11 @@ def test_a_forward_that_hides_its_normalisation_is_refused():
         layer(images())
 
 
-def test_eps_counts_at_prediction_only():
+def test_eps_is_replaced_at_prediction_only():
     layer = randomise(nn.BatchNorm2d(3)).eval()
     x = images()
-    wanted = F.batch_norm(x, None, None, layer.weight, layer.bias, True, 0.0, 0.5)
-    torch.testing.assert_close(predbn.adapt(layer, eps=0.5)(x), wanted, rtol=1e-6, atol=1e-6)
+    expected = F.batch_norm(x, None, None, layer.weight, layer.bias, True, 0.0, 0.5)
+    torch.testing.assert_close(predbn.adapt(layer, eps=0.5)(x), expected, rtol=1e-6, atol=1e-6)
     assert layer.eps == 1e-5
     source = F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, False, 0.0, 0.5)
     torch.testing.assert_close(predbn.adapt(layer, "train", eps=0.5)(x), source, rtol=1e-6, atol=1e-6)
@@ -216,8 +218,8 @@ def test_frozen_pools_all_calls_of_a_pass():
         model(images())
         x, first, _ = model(images())
     var, mean = torch.var_mean(torch.cat([x, 5 * x + 3]), (0, 2, 3), correction=0)
-    wanted = F.batch_norm(x, mean, var, model.bn.weight, model.bn.bias, False, 0.0, model.bn.eps)
-    torch.testing.assert_close(first, wanted, rtol=1e-5, atol=1e-5)
+    expected = F.batch_norm(x, mean, var, model.bn.weight, model.bn.bias, False, 0.0, model.bn.eps)
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_data_parallel_and_names_without_the_wrapper():
@@ -226,8 +228,8 @@ def test_data_parallel_and_names_without_the_wrapper():
     x = images()
     predbn.adapt(wrapped, layers="bn2")
     assert [row.strategy for row in predbn.describe(wrapped)] == ["train", "batch", "train"]
-    wanted = model(x)
-    assert torch.equal(wrapped(x), wanted)
+    expected = model(x)
+    assert torch.equal(wrapped(x), expected)
     predbn.restore(wrapped)
     assert type(model.bn2) is nn.BatchNorm2d
 

@@ -1,4 +1,4 @@
-"""Data by a word: arrays, folders, samples, corrupted or not."""
+"""Data by name: arrays, folders, samples, corrupted or not."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.common.errors import ShiftError
-from predbn.data import DataError, sample
-from predbn.diagnostics import DiagnosticError
-from predbn.diagnostics.sources import open_data
+from predbn.common import DataError, DiagnosticError, ShiftError
+from predbn.data import sample
+from predbn.diagnostics import open_diagnosis_data as open_data
 from predbn.models.preprocessing import SIGNED, Preprocessing
 from predbn.shifts import corrupt
 
@@ -26,7 +25,7 @@ def test_the_reference_and_the_data_of_the_sample_are_its_two_parts():
     assert len(open_data("sample", "data", SIGNED)) == 2000
 
 
-def test_some_are_drawn_and_always_the_same():
+def test_the_random_choice_depends_on_the_seed_alone():
     first, second = (open_data("sample", "data", SIGNED, most=20, seed=3) for _ in range(2))
     assert all_of(first).equal(all_of(second, size=20))
     positions = torch.randperm(2000, generator=torch.Generator().manual_seed(3))[:20]
@@ -38,8 +37,8 @@ def test_some_are_drawn_and_always_the_same():
 def test_a_corruption_follows_the_image():
     data = open_data("sample", "data", SIGNED, most=6, corruption="gaussian_noise", severity=4, seed=1)
     whole = sample("test")
-    wanted = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
-    assert all_of(data, size=4).equal(wanted)
+    expected = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
+    assert all_of(data, size=4).equal(expected)
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
@@ -48,25 +47,25 @@ def test_an_array_needs_no_labels(tmp_path: Path, channels_last: bool, named: st
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
     stored = pixels if channels_last else pixels.transpose(0, 3, 1, 2)
     np.save(tmp_path / (named or "images.npy"), stored)
-    found = open_data(str(tmp_path / named), "data", SIGNED)
-    wanted = torch.from_numpy(pixels).permute(0, 3, 1, 2)[found.positions]
-    assert all_of(found).equal(wanted)
+    data = open_data(str(tmp_path / named), "data", SIGNED)
+    expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
+    assert all_of(data).equal(expected)
 
 
-def test_a_folder_flat_or_in_classes_as_the_model_wants_it(tmp_path: Path) -> None:
+def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     (tmp_path / "cats" / "deep").mkdir(parents=True)
     for name in ("a.png", "cats/b.PNG", "cats/deep/c.png"):
         Image.fromarray(random.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
-    wants = Preprocessing((32, 32), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), resize=40)
-    found = open_data(str(tmp_path), "data", wants)
-    assert len(found) == 3
+    preprocessing = Preprocessing((32, 32), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), resize=40)
+    data = open_data(str(tmp_path), "data", preprocessing)
+    assert len(data) == 3
     middle = np.asarray(Image.open(tmp_path / "a.png"))[4:36, 14:46].transpose(2, 0, 1)
-    assert any(np.array_equal(image.numpy(), middle) for image in all_of(found, size=2))
+    assert any(np.array_equal(image.numpy(), middle) for image in all_of(data, size=2))
 
 
-def test_what_cannot_be_read(tmp_path: Path) -> None:
+def test_data_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError, match="There is no data 'nowhere'"):
         open_data("nowhere", "data", SIGNED)
     with pytest.raises(DiagnosticError, match="has no pictures"):
