@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cache_folder"]
-
 
 def cache_folder() -> Path:
     """`PREDBN_CACHE` if it is set, otherwise the folder `predbn` in the user's cache folder."""

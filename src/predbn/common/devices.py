@@ -6,8 +6,6 @@ import torch
 
 from .errors import DeviceError
 
-__all__ = ["parse_device"]
-
 
 def parse_device(name: str) -> torch.device:
     """The device of a name: "cpu", "cuda", "cuda:1", or "auto" for the GPU if there is one, otherwise the CPU."""

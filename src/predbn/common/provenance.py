@@ -1,4 +1,4 @@
-"""Which code, which packages and which hardware a result comes from."""
+"""Which code, packages and hardware a result comes from."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from typing import Any
 
 import torch
 
-__all__ = ["commit", "hardware_of", "versions"]
-
 _DESCRIBE = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
 _PACKAGES = ("predbn", "torch", "numpy", "scipy", "opencv-python-headless", "Pillow")
 
 
-def commit(here: Path = Path(__file__)) -> str | None:
-    """The commit of the checkout that this file belongs to, with "-dirty" if it was changed; None outside of one."""
-    git = ["git", "-C", str(here.parent)]
+def git_commit(file: Path = Path(__file__)) -> str | None:
+    """The commit of the git checkout that tracks `file`, with "-dirty" if it has changes; None if there is none."""
+    git = ["git", "-C", str(file.parent)]
     try:
-        for arguments in (["ls-files", "--error-unmatch", here.name], _DESCRIBE):
-            found = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)
+        for arguments in (["ls-files", "--error-unmatch", file.name], _DESCRIBE):
+            done = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return done.stdout.strip()
 
 
-def versions() -> dict[str, str]:
-    """The versions of the packages that measured values depend on."""
-    found = {}
+def package_versions() -> dict[str, str]:
+    """The versions of the packages that results depend on; one that is not installed is left out."""
+    versions = {}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def hardware_of(device: str) -> dict[str, Any]:
-    """What this process computes on."""
-    known: dict[str, Any] = {"machine": platform.machine(), "system": platform.system()}
+    """What a run on this device computes with."""
+    hardware: dict[str, Any] = {"machine": platform.machine(), "system": platform.system()}
     if torch.device(device).type == "cuda":
-        known["gpu"] = torch.cuda.get_device_name(device)
-    return {**known, "cpu": torch.backends.cpu.get_cpu_capability()}
+        hardware["gpu"] = torch.cuda.get_device_name(device)
+    return {**hardware, "cpu": torch.backends.cpu.get_cpu_capability()}
