@@ -63,8 +63,8 @@ def test_a_name_a_name_with_arguments_or_an_object():
         ("circle(1)", {}, r"cannot read shape 'circle\(1\)'; .* such as 'circle\(radius=1\)'"),
         ("circle(radius=open)", {}, "cannot read shape"),
         ("circle(", {}, "cannot read shape"),
-        (Point(), {"radius": 1}, "cannot take the arguments radius; pass them when you make the object"),
-        (None, {}, "a shape must be a name or a Shape object, not NoneType"),
+        (Point(), {"radius": 1}, "arguments radius were given beside the shape object"),
+        (None, {}, "a shape is a name or a Shape object, not NoneType"),
     ],
 )
 def test_an_error_says_what_is_wrong(spec, arguments, message):

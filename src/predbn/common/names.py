@@ -33,12 +33,12 @@ def find_by_name(
     if isinstance(spec, base):
         if arguments:
             raise error(
-                f"the {kind} object {spec} cannot take the arguments {', '.join(arguments)}; "
+                f"arguments {', '.join(arguments)} were given beside the {kind} object {spec}; "
                 "pass them when you make the object"
             )
         return cast(T, spec)
     if not isinstance(spec, str):
-        raise error(f"a {kind} must be a name or a {base.__name__} object, not {type(spec).__name__}")
+        raise error(f"a {kind} is a name or a {base.__name__} object, not {type(spec).__name__}")
     try:
         name, spec_arguments = _parse_spec(spec)
     except (SyntaxError, ValueError):
