@@ -1,4 +1,4 @@
-"""The elastic transform: a random affine map of the whole image, then a smooth random dispositionment."""
+"""The elastic transform: a random affine map of the whole image, then a smooth random displacement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 from predbn.common import Draws
 
 from .registry import register
-from .separable import Operator, apply_separable
+from .separable import Operator, apply_separable, filter_operator, gaussian_weights, tap_positions
 
 
 def _severities(side: int, *parts: tuple[float, float, float]) -> tuple[tuple[float, float, float], ...]:
@@ -22,15 +22,10 @@ def _severities(side: int, *parts: tuple[float, float, float]) -> tuple[tuple[fl
 
 @lru_cache(maxsize=32)
 def _smoother(size: int, sigma: float, device: torch.device) -> Operator:
-    """Gaussian filter along an axis: w_k ∝ exp(−k²/2σ²), |k| ≤ ⌊3σ + ½⌋; the image is mirrored at its edges."""
-    radius = int(3 * sigma + 0.5)
-    offsets = torch.arange(-radius, radius + 1)
-    weights = torch.exp(offsets.double().square() / (-2 * sigma**2))
-    weights /= weights.sum()
-    read = (torch.arange(size)[:, None] + offsets) % (2 * size)
-    read = torch.minimum(read, 2 * size - 1 - read)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    return Operator.from_matrix(matrix.scatter_add_(1, read, weights.expand(size, -1)), device)
+    """Gaussian filter along an axis, truncated at 3σ; the image is mirrored at the outer edges of its edge pixels."""
+    weights = gaussian_weights(sigma, truncate=3)
+    read = tap_positions(size, weights) % (2 * size)
+    return filter_operator(weights, torch.minimum(read, 2 * size - 1 - read), device)
 
 
 def _affine(height: int, width: int, reach: float, draws: Draws) -> Tensor:
@@ -85,9 +80,9 @@ def _sample(
     min_side=16,
 )
 def elastic_transform(x: Tensor, c: tuple[float, float, float], draws: Draws) -> Tensor:
-    """Affine map mirrored about the edge pixels, then x(p + d(p)) mirrored about the edges of the image.
+    """An affine map mirrored about the edge pixels, then x(p + d(p)) mirrored about the edges of the image.
 
-    Both interpolate linearly. The dispositionment is d = amplitude·Gaussian(U(−1, 1)) for each axis.
+    Both interpolate linearly. The displacement is d = amplitude·Gaussian(U(−1, 1)) for each axis.
     """
     height, width = x.shape[2:]
     amplitude, sigma, reach = c

@@ -58,7 +58,7 @@ def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: 
 
 
 def _shuffle(positions: Positions, seed: int, name: str) -> Positions:
-    """Sort the positions by two random words each; one word would often be equal for two positions."""
+    """Sort the positions by two random words each; with one 32-bit word, a large data set would have ties."""
     words = Draws(seed, name, 0, torch.from_numpy(positions)).bits(2).numpy()
     return positions[np.lexsort((words[:, 1], words[:, 0]))]
 

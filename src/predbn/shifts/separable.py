@@ -42,31 +42,38 @@ class Operator(NamedTuple):
         return Operator(matrix.to(torch.float32), tuple(blocks))
 
 
-def gaussian_weights(sigma: float) -> Tensor:
-    """w_k ∝ exp(−k²/2σ²), |k| ≤ ⌊4σ + ½⌋, in float64."""
-    radius = int(4 * sigma + 0.5)
+def gaussian_weights(sigma: float, *, truncate: float = 4) -> Tensor:
+    """w_k ∝ exp(−k²/2σ²), |k| ≤ ⌊truncate·σ + ½⌋, in float64."""
+    radius = int(truncate * sigma + 0.5)
     weights = torch.exp(torch.arange(-radius, radius + 1).double().square() / (-2 * sigma**2))
     return weights / weights.sum()
+
+
+def tap_positions(size: int, weights: Tensor) -> Tensor:
+    """[size, taps]: the positions i + k that a centred filter reads; some of them are outside of the image."""
+    radius = len(weights) // 2
+    return torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)
+
+
+def filter_operator(weights: Tensor, read: Tensor, device: torch.device) -> Operator:
+    """The filter Σ_k w_k·x(read[i, k]), where `read` are the positions after the treatment of the border."""
+    size = len(read)
+    matrix = torch.zeros(size, size, dtype=torch.float64)
+    return Operator.from_matrix(matrix.scatter_add_(1, read, weights.double().expand(size, -1)), device)
 
 
 @lru_cache(maxsize=64)
 def gaussian_operator(size: int, sigma: float, device: torch.device) -> Operator:
     """Gaussian filter along an axis; outside of the image the edge value is repeated."""
     weights = gaussian_weights(sigma)
-    radius = len(weights) // 2
-    read = (torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)).clamp_(0, size - 1)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    return Operator.from_matrix(matrix.scatter_add_(1, read, weights.expand(size, -1)), device)
+    return filter_operator(weights, tap_positions(size, weights).clamp_(0, size - 1), device)
 
 
 def mirrored_operator(size: int, weights: Tensor, device: torch.device) -> Operator:
     """The filter Σ_k w_k·x(i + k) along an axis; the image is mirrored about the centre of its edge pixels."""
-    radius = len(weights) // 2
     period = max(2 * (size - 1), 1)
-    read = (torch.arange(size)[:, None] + torch.arange(-radius, radius + 1)).remainder_(period)
-    read = torch.minimum(read, period - read).clamp_(max=size - 1)
-    matrix = torch.zeros(size, size, dtype=torch.float64)
-    return Operator.from_matrix(matrix.scatter_add_(1, read, weights.double().expand(size, -1)), device)
+    read = tap_positions(size, weights).remainder_(period)
+    return filter_operator(weights, torch.minimum(read, period - read).clamp_(max=size - 1), device)
 
 
 @lru_cache(maxsize=256)
