@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from predbn.common import finish
+from predbn.common.files import finish
 from predbn.evaluation import Cell, EvaluationError, Fit, FitUnit, Results, Row, Split, SplitUnit, UnitResult
 from predbn.evaluation.store import Store
 

@@ -4,8 +4,7 @@ Errors, atomic files and locks, threads, random draws, lookup by name, the progr
 provenance. Importing it loads only torch and numpy.
 """
 
-from .cache import cache_folder
-from .devices import parse_device
+from .environment import cache_folder, git_commit, hardware_of, package_versions, parse_device
 from .errors import (
     AdaptationError,
     DataError,
@@ -34,7 +33,6 @@ from .files import (
 )
 from .names import class_by_name, did_you_mean, find_by_name, format_spec
 from .progress import Progress, ProgressWithNote, progress_bar
-from .provenance import git_commit, hardware_of, package_versions
 from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
 

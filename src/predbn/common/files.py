@@ -34,6 +34,9 @@ def finish_partial(path: Path) -> None:
     partial.replace(path)
 
 
+finish = finish_partial  # until its users are changed
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Give the temporary path to write to; at the end of the block the file gets its name.
@@ -42,7 +45,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     try:
         yield partial_path(path)
-        finish_partial(path)
+        finish(path)
     except BaseException:
         partial_path(path).unlink(missing_ok=True)
         raise
