@@ -114,7 +114,10 @@ def test_options_of_ray_are_refused_without_it(values):
         pass
 
 
-@pytest.mark.parametrize("arguments", [["--engine", "rey"], ["--address", "auto"], ["--device", "tpu"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--engine", "rey"], ["--address", "auto"], ["--device", "tpu"], ["--engine", "ray", "--device", "cuda:1"]],
+)
 def test_usage_errors_leave_no_run(arguments, tmp_path):
     model = ["--model", "zoo:resnet20-cifar10/batch/0", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(cli.app, ["evaluate", *model, *arguments])

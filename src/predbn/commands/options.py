@@ -138,6 +138,8 @@ def open_engine(
                 raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=f"--{option}")
         yield in_process_engine(device)
         return
+    if device not in ("cpu", "cuda", "auto"):
+        raise typer.BadParameter(f"{device!r} does not work with Ray: use cpu, cuda or auto.", param_hint="--device")
     from predbn.evaluation import RayEngine
 
     with RayEngine(
