@@ -1,14 +1,14 @@
 """Speed of the 19 corruptions against `imagecorruptions-imaug` 1.1.5 (pip install "predbn[bench]").
 
-Both sides corrupt the same images at severity 3 with the ImageNet constants, the only ones the other has,
-on two CPU cores: here two threads, there two processes. Rounds alternate between the two, so that whatever
-else the machine does meets both; a round lasts equally long on both sides, and the fastest of each counts.
-Beside the clock stands the CPU time of both, which other work on the machine disturbs less.
-Columns: images a second here, there, ratio; images a CPU second here, there, ratio.
+Both corrupt the same images at severity 3 with the ImageNet constants, the only ones that the other package has, on
+two CPU cores: ours with two threads, the peer with two processes. Rounds alternate between the two, so that other work
+on the machine affects both; a round takes equally long on both sides, and the fastest round of each counts. CPU time is
+measured as well, because other work disturbs it less.
+Columns: images per second of ours, of the peer, their ratio; the same per CPU second.
 
     python benchmarks/corruptions.py                    # writes results/corruptions-cpu.json
-    python benchmarks/corruptions.py --device cuda      # ours alone, on a GPU: results/corruptions-cuda.json
-    python benchmarks/corruptions.py --markdown         # measures nothing: the tables of docs/corruptions.md
+    python benchmarks/corruptions.py --device cuda      # only ours, on a GPU: results/corruptions-cuda.json
+    python benchmarks/corruptions.py --markdown         # measures nothing, prints the tables of docs/corruptions.md
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Images = npt.NDArray[np.uint8]
 
 
 class Seconds(NamedTuple):
-    """By the clock, and of all cores together."""
+    """Wall-clock time, and CPU time of all cores together."""
 
     wall: float
     cpu: float
 
 
 def pictures(size: int, count: int) -> Images:
-    """Real CIFAR-10 test images, enlarged where the size asks for it."""
+    """CIFAR-10 test images, enlarged if the size is not 32."""
     mosaic = np.asarray(Image.open(ROOT / "tests/shifts/data/cifar10-test-2000.webp").convert("RGB"))
     small = mosaic.reshape(40, 32, 50, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3)[:count]
     if size == 32:
@@ -54,45 +54,45 @@ def pictures(size: int, count: int) -> Images:
 
 
 def peer_process(pipe: Connection, images: dict[int, Images]) -> None:
-    """Corrupt one's share of the images whenever asked: (size, name, count) in, CPU seconds out."""
+    """Corrupt this process's share of the images on request: receives (size, name, count), sends CPU seconds."""
     warnings.filterwarnings("ignore")
     os.environ["OMP_NUM_THREADS"] = "1"
     import cv2
     from imagecorruptions import corrupt  # type: ignore[import-not-found]
 
     cv2.setNumThreads(1)
-    while (order := pipe.recv()) is not None:
-        size, name, count = order
+    while (request := pipe.recv()) is not None:
+        size, name, count = request
         start = time.process_time()
-        for turn in range(count):
-            image = images[size][turn % len(images[size])]
+        for number in range(count):
+            image = images[size][number % len(images[size])]
             corrupt(image, severity=SEVERITY, corruption_name=name)
         pipe.send(time.process_time() - start)
 
 
 class Peer:
-    """The other generator, on `cores` processes that live as long as the benchmark."""
+    """The other package, in `cores` processes that live as long as the benchmark."""
 
     def __init__(self, images: dict[int, Images], cores: int) -> None:
         context = get_context("fork")
         self.pipes: list[Connection] = []
         for part in range(cores):
-            here, there = context.Pipe()
+            parent_end, child_end = context.Pipe()
             share = {size: batch[part::cores] for size, batch in images.items()}
-            context.Process(target=peer_process, args=(there, share), daemon=True).start()
-            self.pipes.append(here)
+            context.Process(target=peer_process, args=(child_end, share), daemon=True).start()
+            self.pipes.append(parent_end)
 
     def seconds(self, size: int, name: str, count: int) -> Seconds:
-        """Time for `count` images, shared between the processes."""
+        """The time for `count` images, shared between the processes."""
         start = time.perf_counter()
         for pipe in self.pipes:
             pipe.send((size, name, -(-count // len(self.pipes))))
-        spent = sum(pipe.recv() for pipe in self.pipes)
-        return Seconds(time.perf_counter() - start, spent)
+        cpu = sum(pipe.recv() for pipe in self.pipes)
+        return Seconds(time.perf_counter() - start, cpu)
 
 
 def ours(images: Any, name: str) -> Seconds:
-    """Time for a batch."""
+    """The time for a batch."""
     start, cpu = time.perf_counter(), time.process_time()
     shifts.corrupt(images, name, SEVERITY, seed=0, index=np.arange(len(images)), constants="imagenet")
     if isinstance(images, torch.Tensor) and images.is_cuda:
@@ -101,9 +101,9 @@ def ours(images: Any, name: str) -> Seconds:
 
 
 def against_peer(sizes: dict[int, int], rounds: int, cores: int, window: float, only: list[str]) -> dict[str, Any]:
-    """Images a second on both sides for each size and corruption, and the totals.
+    """Images per second on both sides for each size and corruption, and the totals.
 
-    The ratio of the totals is that of the time for one image under all corruptions, one after another.
+    The total ratio is the ratio of the times for one image under all corruptions, one after another.
     """
     torch.set_num_threads(cores)
     images = {size: pictures(size, count) for size, count in sizes.items()}
@@ -113,33 +113,30 @@ def against_peer(sizes: dict[int, int], rounds: int, cores: int, window: float, 
         rows: dict[str, Any] = {}
         for name in only:
             for _ in range(2):
-                once = peer.seconds(size, name, cores).wall / cores
-                again = ours(batch, name).wall
-            few = cores * max(1, round(window / once / cores))
-            times = max(1, round(window / again))
-            mine, theirs = [], []
+                peer_image_seconds = peer.seconds(size, name, cores).wall / cores
+                our_batch_seconds = ours(batch, name).wall
+            peer_images = cores * max(1, round(window / peer_image_seconds / cores))
+            our_batches = max(1, round(window / our_batch_seconds))
+            our_rounds, peer_rounds = [], []
             for _ in range(rounds):
-                theirs.append([t / few for t in peer.seconds(size, name, few)])
-                mine.append(np.sum([ours(batch, name) for _ in range(times)], axis=0) / times / len(batch))
-            (wall, cpu), (their_wall, their_cpu) = np.min(mine, axis=0), np.min(theirs, axis=0)
-            row = {"ours": 1 / wall, "theirs": 1 / their_wall, "ratio": their_wall / wall}
-            row |= {"ours_per_core": 1 / cpu, "theirs_per_core": 1 / their_cpu, "ratio_cpu": their_cpu / cpu}
+                peer_rounds.append([t / peer_images for t in peer.seconds(size, name, peer_images)])
+                total = np.sum([ours(batch, name) for _ in range(our_batches)], axis=0)
+                our_rounds.append(total / our_batches / len(batch))
+            (wall, cpu), (peer_wall, peer_cpu) = np.min(our_rounds, axis=0), np.min(peer_rounds, axis=0)
+            row = {"ours": 1 / wall, "theirs": 1 / peer_wall, "ratio": peer_wall / wall}
+            row |= {"ours_per_core": 1 / cpu, "theirs_per_core": 1 / peer_cpu, "ratio_cpu": peer_cpu / cpu}
             rows[name] = row
             print(f"{size:4d} px {name:18s}" + "".join(f"{value:10.1f}" for value in row.values()), flush=True)
-        spent = {side: sum(1 / row[side] for row in rows.values()) for side in rows[only[0]]}
-        total, total_cpu = (
-            spent["theirs"] / spent["ours"],
-            spent["theirs_per_core"] / spent["ours_per_core"],
-        )
-        table[str(size)] = {"corruptions": rows, "total_ratio": total, "total_ratio_cpu": total_cpu}
-        print(f"{size:4d} px total: {total:.1f} times faster, {total_cpu:.1f} times by CPU time", flush=True)
+        seconds = {side: sum(1 / row[side] for row in rows.values()) for side in rows[only[0]]}
+        ratio, ratio_cpu = seconds["theirs"] / seconds["ours"], seconds["theirs_per_core"] / seconds["ours_per_core"]
+        table[str(size)] = {"corruptions": rows, "total_ratio": ratio, "total_ratio_cpu": ratio_cpu}
+        print(f"{size:4d} px total: {ratio:.1f} times faster, {ratio_cpu:.1f} times by CPU time", flush=True)
     return table
 
 
 def on_gpu(only: list[str]) -> dict[str, Any]:
-    """All of CIFAR-10-C from 10,000 images in host memory, and images a second at 224 px."""
-    few = pictures(32, 2000)
-    clean = np.concatenate([few] * 5)
+    """Seconds for all of CIFAR-10-C from 10,000 images in CPU memory, and images per second at 224 px."""
+    clean = np.concatenate([pictures(32, 2000)] * 5)
     result: dict[str, Any] = {"cifar10c": {}, "224": {}}
 
     def timed(function: Callable[[], object]) -> float:
@@ -173,7 +170,7 @@ def on_gpu(only: list[str]) -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """What is in results/ as a table and a sentence."""
+    """The measurements in results/ as a table and a sentence."""
     cpu, gpu = (json.loads((ROOT / f"results/corruptions-{d}.json").read_text()) for d in ("cpu", "cuda"))
     small, large = (cpu[size]["corruptions"] for size in ("32", "224"))
     lines = [
@@ -201,12 +198,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--window", type=float, default=0.4, help="seconds that each side works in a round")
+    parser.add_argument("--window", type=float, default=0.4, help="seconds that each side works per round")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=list(shifts.names("all")))
     parser.add_argument("--sizes", nargs="*", type=int, default=[32, 224])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--markdown", action="store_true", help="print the tables of what is in results/")
+    parser.add_argument("--markdown", action="store_true", help="print the tables for the measurements in results/")
     options = parser.parse_args()
     if options.markdown:
         print(markdown())

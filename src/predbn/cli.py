@@ -1,4 +1,4 @@
-"""The command line: puts the commands together and turns errors into one sentence."""
+"""The command line: all commands together, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ app = typer.Typer(
 DEBUG = "PREDBN_DEBUG"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"predbn {__version__}")
         raise typer.Exit
 
 
-def _set_debug(wanted: bool) -> None:
-    if wanted:
+def _set_debug(requested: bool) -> None:
+    if requested:
         os.environ[DEBUG] = "1"
 
 
@@ -65,10 +65,10 @@ app.add_typer(tune_app, name="tune")
 
 
 def main() -> None:
-    """Run the command line. Exit code 2 for a wrong argument, 1 for a failure, each explained in one sentence.
+    """Run the command line. The exit code is 2 for a wrong argument and 1 for a failure.
 
-    Only `PredbnError` is turned into a sentence: anything else is a bug and shows its traceback, as does every error
-    with --debug or with the environment variable PREDBN_DEBUG.
+    A `PredbnError` is printed as one sentence. Any other exception is a bug and shows its traceback, and so does a
+    `PredbnError` with --debug or the environment variable PREDBN_DEBUG.
     """
     try:
         app()

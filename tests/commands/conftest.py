@@ -1,4 +1,4 @@
-"""Fixtures that the commands share with the folders whose work they do."""
+"""Fixtures of the folders that the commands use."""
 
 from ..data.conftest import cache, small
 from ..shifts.conftest import cifar, large

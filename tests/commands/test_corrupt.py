@@ -12,6 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from predbn.commands.corrupt import corrupt_command
+from predbn.common import PredbnError
 
 app = typer.Typer()
 app.command()(corrupt_command)
@@ -24,6 +25,7 @@ def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8
     out = tmp_path / "c"
     result = run.invoke(app, [str(tmp_path / "images.npy"), str(out), "--only", "contrast", "--only", "fog"])
     assert result.exit_code == 0, result.output
+    assert "Wrote 2 corruptions" in result.output
     assert np.load(out / "contrast.npy").shape == (25, 32, 32, 3)
     assert np.load(out / "labels.npy").tolist() == [0, 1, 2, 3, 4] * 5
 
@@ -40,21 +42,38 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
     ("arguments", "message"),
     [
         ([], "predbn corrupt SOURCE OUT"),
+        (["clean"], "predbn corrupt SOURCE OUT"),
         (["nowhere", "out"], "nowhere does not exist"),
-        (["empty", "out"], "no pictures"),
         (["empty", "out", "--only", "fogg"], "did you mean 'fog'?"),
+        (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
+        (["empty", "out", "--processes", "0"], "--processes"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_exit_code_2(
+def test_a_wrong_argument_is_a_usage_error(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     result = run.invoke(app, arguments)
     assert result.exit_code == 2
-    assert message in result.output
-    assert "Traceback" not in result.output
+    assert message in " ".join(result.output.replace("│", " ").split())
     assert not (tmp_path / "out").exists()
+
+
+def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "images.npy").write_bytes(b"not an array")
+    for arguments, message in (
+        (["empty", "out"], "no pictures"),
+        (["images.npy", "out"], "images.npy cannot be read"),
+        (["--preview", "grid.txt"], "grid.txt"),
+    ):
+        result = run.invoke(app, arguments)
+        assert result.exit_code == 1
+        assert isinstance(result.exception, PredbnError)
+        assert message in str(result.exception)
+        assert not (tmp_path / "out").exists()
 
 
 def test_preview_is_one_picture(tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
+"""`predbn data` on the command line."""
+
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import DataError, cifar10, cifar10_fetch, wnids
+from predbn.data import DataError, ImageNetSet, Interpolation, cifar10, cifar10_fetch, wnids
 from predbn.data.cifar10_cache import cache_file
 
 from ..data.folders import make_folder
@@ -78,7 +82,7 @@ def test_a_wrong_source_is_a_usage_error(cache):
 def test_list_says_what_is_there(source, cache, small):
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10 sample, test (embedded): 2,000 images, 3.4 MB" in done.output
-    assert f"CIFAR-10: not in {cache}; predbn data cifar10 gets it." in done.output
+    assert f"CIFAR-10: not in {cache}; predbn data cifar10 downloads it." in done.output
     runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10: 120 images" in done.output
@@ -102,6 +106,12 @@ def test_imagenet_is_checked_and_decoded(cache, tmp_path):
     wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
     assert isinstance(wrong.exception, DataError)
     assert f"point at {root}." in str(wrong.exception)
+
+
+def test_the_help_lists_the_sets_and_interpolations():
+    text = words(runner.invoke(cli.app, ["data", "imagenet", "--help"], env={"COLUMNS": "200"}))
+    for choice in (*get_args(ImageNetSet), *get_args(Interpolation)):
+        assert choice in text
 
 
 def test_an_unknown_set_is_a_usage_error(tmp_path):

@@ -1,4 +1,4 @@
-"""`predbn data criteo` as a person meets it."""
+"""`predbn data criteo` on the command line."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def invoke(*arguments: object):
     return result, " ".join(result.output.split())
 
 
-def test_prepares_into_the_cache_and_names_lines_that_are_no_rows(tmp_path):
+def test_prepares_into_the_cache_and_names_lines_that_are_not_valid_rows(tmp_path):
     rows = lines(30)
     rows[4] = "1\t2"
     (tmp_path / "train.txt").write_text("\n".join(rows) + "\n")
     result, words = invoke("criteo", "--root", tmp_path)
     assert result.exit_code == 0
     assert "line 5: the line has 2 columns where there must be 40" in words
-    assert "1 of 30 lines are no rows and were left out." in words
+    assert "1 of 30 lines are not valid rows and were left out." in words
     assert "Criteo: 29 rows (23 to train, 3 to validate, 3 to test)" in words
     assert len(criteo("train")) == 23
     _, listed = invoke("list")
@@ -44,7 +44,7 @@ def test_many_wrong_lines_are_counted(tmp_path):
     (tmp_path / "train.txt").write_text("\n".join(rows))
     _, words = invoke("criteo", "--root", tmp_path / "train.txt", "--out", tmp_path / "out")
     assert words.count("the line has 1 columns") == 10
-    assert "12 of 17 lines are no rows and were left out; 2 more are in" in words
+    assert "12 of 17 lines are not valid rows and were left out; 2 more are in" in words
 
 
 def test_synthetic_rows_are_called_so(tmp_path, cache):
@@ -62,7 +62,7 @@ def test_usage(tmp_path):
         ((), "give either the file"),
         (("--root", tmp_path, "--synthetic", 5), "give either the file"),
         (("--root", tmp_path / "nothing"), "does not exist"),
-        (("--root", tmp_path, "--where", "period"), "is no condition"),
+        (("--root", tmp_path, "--where", "period"), "is not a condition"),
     ):
         result, words = invoke("criteo", *arguments)
         assert result.exit_code == 2

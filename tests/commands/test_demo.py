@@ -1,4 +1,4 @@
-"""The demo, end to end, on fewer images: what the paper says holds on the networks that come with the package."""
+"""The demo, end to end, on fewer images: the claim of the paper holds for the networks of the package."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from predbn.commands import demo
-
-SMALL = replace(demo.PLAN, models="zoo:resnet20-cifar10/batch/[0-1]", severities=(3, 5), images=60, batch_sizes=60)
+from predbn.commands.demo import demo_plan, run_demo
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def plan():
+    changes = {"models": "zoo:resnet20-cifar10/batch/[0-1]", "severities": (3, 5), "images": 60, "batch_sizes": 60}
+    return replace(demo_plan(), **changes)
+
+
+@pytest.fixture(scope="module")
+def shown(plan, tmp_path_factory):
     out = tmp_path_factory.mktemp("demo")
-    return demo.run(out, plan=SMALL), out
+    return run_demo(out, plan), out
 
 
 @pytest.mark.parametrize("method", ["vanilla", "ensemble"])
@@ -34,9 +38,9 @@ def test_the_report_is_written_whole(shown):
     assert "Prediction-time BN raises accuracy" in page
 
 
-def test_what_is_printed_can_be_read(shown, capsys):
+def test_it_prints_tables_and_where_the_report_is(shown, plan, capsys):
     _, out = shown
-    demo.run(out, plan=SMALL)
+    run_demo(out, plan)
     text = capsys.readouterr().out
     for part in ("ensemble · batch", "accuracy, %", "gaussian noise", "report.html", "predbn.adapt(model)"):
         assert part in text

@@ -33,8 +33,8 @@ def test_it_says_what_it_found_and_writes_the_page(tmp_path: Path) -> None:
 
 def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8))
-    asked = ["--data", str(tmp_path / "images.npy"), "--strategy", "prior(N=8)", "--json", "--out", "deep/page.html"]
-    result = run.invoke(app, [*MODEL, *asked, *SMALL])
+    arguments = ["--data", str(tmp_path / "images.npy"), "--strategy", "prior(N=8)", "--out", "deep/page.html"]
+    result = run.invoke(app, [*MODEL, *arguments, "--json", *SMALL])
     assert result.exit_code == 0, result.output
     found = json.loads(result.output)
     assert found["strategy"] == "prior(N=8)"
@@ -47,8 +47,8 @@ def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
     code = "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 4))\n"
     (tmp_path / "mine_without_norm.py").write_text(code)
     prepared = ["--mean", "0.5", "--std", "0.25", "--size", "32"]
-    asked = ["diagnose", "--model", "mine_without_norm:build", "--data", "sample", "--quiet", *prepared, *SMALL]
-    result = run.invoke(app, asked)
+    arguments = ["diagnose", "--model", "mine_without_norm:build", "--data", "sample", "--quiet", *prepared, *SMALL]
+    result = run.invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert result.output == ""
     assert "has no batch norm layer" in (tmp_path / "diagnosis.html").read_text()
@@ -66,7 +66,7 @@ def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
         (["--data", "sample", "--batch-size", "0"], 2, "batch-size"),
         (["--data", "sample", "--mean", "0.5"], 2, "size"),
         (["--data", "sample", "--mean", "0.1,0.2", "--size", "8"], 2, "or three"),
-        (["--data", "sample", "--device", "gpu"], 2, "is not cuda"),
+        (["--data", "sample", "--device", "gpu"], 2, "there is no device 'gpu'"),
         ([], 2, "--data"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`predbn evaluate` as a person types it."""
+"""`predbn evaluate` on the command line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("theirs", None)
 
 
-def said(result):
+def output_of(result):
     return " ".join((result.output + (result.stderr or "")).replace("│", " ").split())
 
 
@@ -102,14 +102,14 @@ def test_arrays_json_and_quiet(own):
         (["--model", "theirs:build_model", "--method", "vanila"], 2, "did you mean 'vanilla'"),
         (["--model", "theirs:build_model", "--shift", "fogg"], 2, "did you mean 'fog'"),
         (["--model", "theirs:build_model", "--batch-size", "many"], 2, "neither a number nor all"),
-        (["--model", "theirs:build_model", "--mean", "0.5"], 2, "say the size of the pictures too"),
-        (["--model", "theirs:build_model", "--mean", "120", "--size", "32"], 2, "means lie between 0 and 1"),
+        (["--model", "theirs:build_model", "--mean", "0.5"], 2, "give the size of the images too"),
+        (["--model", "theirs:build_model", "--mean", "120", "--size", "32"], 2, "means must be between 0 and 1"),
         (["--model", "theirs:build_model", "--mean", "1,2", "--size", "32"], 2, "is not one number or three"),
         (["--model", "theirs:build_model", "--data", "imagenet"], 2, "add --root DIR"),
         (["--model", "theirs:build_model", "--data", "pictures", "--root", "x"], 2, "it goes with --data cifar10"),
         (["--model", "theirs:build_model", *PREPARED, "--data", "imagenet", "--root", "pictures"], 1, "has no class"),
         (["--plan", "nowhere.toml"], 2, "cannot be read"),
-        (["--model", "theirs:build_model", "--device", "gpu"], 2, "is no device"),
+        (["--model", "theirs:build_model", "--device", "gpu"], 2, "there is no device 'gpu'"),
         (["--model", "theirs:build_model", "--weights", "no.pt", *PREPARED], 1, "no.pt is not there"),
         (["--model", "theirs:build_model", *PREPARED, "--data", "nowhere"], 1, "neither sample, cifar10"),
         (["--model", "theirs:build_model", *PREPARED, "--data", "sample"], 1, "has 2 classes, but the data has 10"),
@@ -128,7 +128,7 @@ def test_wrong_input_is_one_sentence(own, arguments, code, sentence):
     result = runner.invoke(cli.app, ["evaluate", "--device", "cpu", *arguments])
     if code == 2:
         assert result.exit_code == 2, result.output
-        assert sentence in said(result)
+        assert sentence in output_of(result)
     else:
         assert isinstance(result.exception, ValueError), result.exception
         assert sentence in str(result.exception)
@@ -139,7 +139,7 @@ def test_wrong_input_is_one_sentence(own, arguments, code, sentence):
 def test_a_gpu_that_is_not_there_is_a_usage_error(own):
     result = runner.invoke(cli.app, ["evaluate", "--model", "theirs:build_model", "--device", "cuda"])
     assert result.exit_code == 2
-    assert "there is no GPU" in said(result)
+    assert "PyTorch finds no cuda here" in output_of(result)
 
 
 def test_help_has_an_example():

@@ -1,4 +1,4 @@
-"""`predbn paper` as a person meets it."""
+"""`predbn paper` on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_list_says_what_there_is(results):
     assert "batch-sizes*" in shown.output
     assert "one-layer*" not in shown.output
     listed = json.loads(runner.invoke(cli.app, ["paper", "list", "--json"]).output)
-    assert [each["id"] for each in listed][:3] == ["C1", "C2", "C3"]
+    assert [record["id"] for record in listed][:3] == ["C1", "C2", "C3"]
 
 
 def test_verify_prints_statement_figures_and_verdict(results):
@@ -65,7 +65,7 @@ def test_figures_and_document_are_written(results, tmp_path):
     ("arguments", "message"),
     [
         (["verify", "C9"], "there is no experiment 'C9'"),
-        (["run", "C1", "--device", "tpu"], "is no device"),
+        (["run", "C1", "--device", "tpu"], "there is no device 'tpu'"),
         (["figures", "C7", "--suffix", ".gif"], "end the name with"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`predbn results` as a person types it."""
+"""`predbn results` on the command line."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_export(run, tmp_path, suffix):
     ("arguments", "sentence"),
     [
         (["show", "{run}", "--where", "strategy=frozen"], "no result has strategy frozen: there are"),
-        (["show", "{run}", "--where", "strategy"], "is no condition"),
-        (["show", "{run}", "--where", "severity=high"], "no whole number"),
+        (["show", "{run}", "--where", "strategy"], "is not a condition"),
+        (["show", "{run}", "--where", "severity=high"], "is not an integer"),
         (["show", "{run}", "--metric", "auc"], "no result has metric auc"),
-        (["compare", "{run}"], "one run is compared with itself by parts"),
+        (["compare", "{run}"], "to compare parts of one run"),
         (["export", "{run}", "out.xls"], "must end with"),
     ],
 )

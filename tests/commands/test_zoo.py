@@ -1,3 +1,5 @@
+"""`predbn zoo` on the command line."""
+
 from __future__ import annotations
 
 import json
@@ -10,7 +12,7 @@ from predbn.cli import app
 from predbn.models import zoo
 
 
-def said(*arguments):
+def output_of(*arguments):
     result = CliRunner().invoke(app, ["zoo", *arguments])
     assert result.exit_code == 0
     return result.output
@@ -18,20 +20,20 @@ def said(*arguments):
 
 def test_every_kind_has_a_row_with_its_mean():
     accuracy = np.mean([zoo.card(f"resnet20-cifar10/batch/{seed}")["test"]["accuracy"] for seed in range(10)])
-    (row,) = [line for line in said().splitlines() if "resnet20-cifar10/batch/*" in line]
+    (row,) = [line for line in output_of().splitlines() if "resnet20-cifar10/batch/*" in line]
     assert row.split()[1:3] == ["10", f"{100 * accuracy:.2f}"]
-    assert said().count("…") == 1, "nothing is cut off but the heading has its dots"
+    assert output_of().count("…") == 1, "nothing is cut off but the heading has its dots"
 
 
 @pytest.mark.parametrize("name", ["resnet20-cifar10/group/1", "zoo:resnet20-cifar10/group/1"])
 def test_a_card(name):
-    assert json.loads(said(name)) == zoo.card("resnet20-cifar10/group/1")
+    assert json.loads(output_of(name)) == zoo.card("resnet20-cifar10/group/1")
 
 
 def test_json_has_all_cards():
-    assert list(json.loads(said("--json"))) == zoo.names()
+    assert list(json.loads(output_of("--json"))) == zoo.names()
 
 
-def test_an_unknown_network_is_told():
+def test_an_unknown_network_is_an_error():
     result = CliRunner().invoke(app, ["zoo", "resnet20-cifar10/batch/77"])
     assert "The zoo has no" in str(result.exception)

@@ -1,4 +1,4 @@
-"""What is written is read again, and what cannot be read is said."""
+"""Specs are turned into objects and back, and an error says what is wrong with a spec."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.common.names import find_by_name, written
+from predbn.common import did_you_mean, find_by_name, format_spec
 
 
 class Wrong(ValueError):
@@ -31,32 +31,32 @@ class Point(Shape):
     pass
 
 
-def find(given, **arguments):
-    known = {"circle": Circle, "point": Point}
-    return find_by_name("shape", Shape, known, given, arguments, example="circle(radius=1)", error=Wrong)
+def find(spec, **arguments):
+    classes = {"circle": Circle, "point": Point}
+    return find_by_name("shape", Shape, classes, spec, arguments, example="circle(radius=1)", error=Wrong)
 
 
 @given(st.floats(allow_nan=False), st.text(max_size=5))
-def test_what_is_written_is_read_again(radius, colour):
+def test_a_formatted_spec_gives_an_equal_object(radius, colour):
     circle = Circle(radius, colour)
     if abs(radius) == float("inf") or "=inf" in colour:
         return
-    assert find(written("circle", circle)) == circle
+    assert find(format_spec("circle", circle)) == circle
 
 
 def test_infinity_is_read():
     assert find("circle(radius=inf)") == Circle(float("inf"))
 
 
-def test_a_name_arguments_or_an_object():
+def test_a_name_a_name_with_arguments_or_an_object():
     assert find("point") == find(Point()) == Point()
     assert find("circle", radius=2) == find("circle(radius=2)") == find(" circle(radius=3)", radius=2) == Circle(2)
 
 
 @pytest.mark.parametrize(
-    ("given", "arguments", "message"),
+    ("spec", "arguments", "message"),
     [
-        ("circel", {}, r"unknown shape 'circel' \(did you mean 'circle'\?\); known are circle, point"),
+        ("circel", {}, r"unknown shape 'circel' \(did you mean 'circle'\?\); choose one of circle, point"),
         ("circle", {}, "shape 'circle' needs its argument 'radius'; write it as in"),
         ("circle", {"size": 1}, "shape 'circle' has no argument 'size'; it takes radius, colour"),
         ("point(x=1)", {}, "it takes no arguments"),
@@ -67,6 +67,11 @@ def test_a_name_arguments_or_an_object():
         (None, {}, "a shape is a name or a Shape object, not NoneType"),
     ],
 )
-def test_says_what_is_wrong(given, arguments, message):
+def test_an_error_says_what_is_wrong(spec, arguments, message):
     with pytest.raises(Wrong, match=message):
-        find(given, **arguments)
+        find(spec, **arguments)
+
+
+def test_the_hint_is_empty_if_nothing_is_similar():
+    assert did_you_mean("fogg", ["fog", "snow"]) == " (did you mean 'fog'?)"
+    assert did_you_mean("rain", ["fog", "snow"]) == ""

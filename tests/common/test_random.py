@@ -1,4 +1,4 @@
-"""Random numbers belong to an image, and are good ones."""
+"""Random numbers depend on the image alone, and have the distributions that they should have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from predbn.common.random import Draws, subseed
+from predbn.common import Draws, derive_seed
 
 METHODS = {
     "bits": lambda d: d.bits(3, 5),
-    "halves": lambda d: d.halves(3, 5),
+    "bits16": lambda d: d.bits16(3, 5),
     "uniform": lambda d: d.uniform(3, 5),
     "normal": lambda d: d.normal(3, 5),
     "integers": lambda d: d.integers(-4, 9, 3, 5),
@@ -61,7 +61,7 @@ def test_the_numbers_stay_what_they_are() -> None:
     """A change here changes every corrupted data set that anyone has made."""
     words = Draws(0, "fog", 1, torch.tensor([0, 12345])).bits(3)
     assert words.tolist() == [[-643059605, -1993576072, -1932731507], [-755521287, 1117087476, -1181343395]]
-    assert subseed(0, "fog", 1) == 12077925714424093732
+    assert derive_seed(0, "fog", 1) == 12077925714424093732
 
 
 def test_words_are_uniform_in_every_byte_and_in_pairs() -> None:
@@ -110,8 +110,8 @@ def test_integers_fill_their_range_evenly() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_draws_the_same() -> None:
     index = torch.arange(50)
-    for method in ("bits", "halves", "uniform", "integers"):
-        there = METHODS[method](Draws(0, "fog", 1, index, "cuda"))
-        assert torch.equal(there.cpu(), METHODS[method](Draws(0, "fog", 1, index)))
-    there = METHODS["normal"](Draws(0, "fog", 1, index, "cuda"))
-    assert torch.allclose(there.cpu(), METHODS["normal"](Draws(0, "fog", 1, index)), atol=1e-5)
+    for method in ("bits", "bits16", "uniform", "integers"):
+        on_gpu = METHODS[method](Draws(0, "fog", 1, index, "cuda"))
+        assert torch.equal(on_gpu.cpu(), METHODS[method](Draws(0, "fog", 1, index)))
+    on_gpu = METHODS["normal"](Draws(0, "fog", 1, index, "cuda"))
+    assert torch.allclose(on_gpu.cpu(), METHODS["normal"](Draws(0, "fog", 1, index)), atol=1e-5)

@@ -32,7 +32,7 @@ def small(cache, monkeypatch) -> dict[str, Arrays]:
         for name, arrays in files.items()
     }
     monkeypatch.setattr(cifar10_sums, "RECORDED", sums)
-    monkeypatch.setattr("predbn.commands.data.RECORDED", sums)
+    monkeypatch.setattr("predbn.data.RECORDED", sums)
     monkeypatch.setitem(cifar10.__globals__, "HELD_OUT", 5)
     return files
 

@@ -48,7 +48,7 @@ def test_what_is_written_is_read_again(method):
         (
             "vanila",
             {},
-            r"unknown method 'vanila' \(did you mean 'vanilla'\?\); known are ensemble, temperature, vanilla",
+            r"unknown method 'vanila' \(did you mean 'vanilla'\?\); choose one of ensemble, temperature, vanilla",
         ),
         ("temperature", {}, "method 'temperature' needs its argument 'value'"),
         ("vanilla(x=1)", {}, "method 'vanilla' has no argument 'x'; it takes no arguments"),

@@ -20,7 +20,7 @@ def _two_threads() -> None:
 
 @pytest.fixture(scope="session")
 def cifar() -> npt.NDArray[np.uint8]:
-    """The first 2,000 CIFAR-10 test images, lossless: the ones the reference figures were made from."""
+    """The first 2,000 CIFAR-10 test images, lossless; the reference figures were computed from them."""
     mosaic = np.asarray(Image.open(MOSAIC).convert("RGB"))
     return np.ascontiguousarray(mosaic.reshape(40, 32, 50, 32, 3).swapaxes(1, 2).reshape(-1, 32, 32, 3))
 

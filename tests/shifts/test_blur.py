@@ -1,4 +1,4 @@
-"""The blurs against straightforward references written with scipy and OpenCV."""
+"""The blurs against simple references written with scipy and OpenCV."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from scipy import ndimage, stats
 
-from predbn.shifts import corrupt
-from predbn.shifts.registry import get
+from predbn.common import Draws
+from predbn.shifts import corrupt, get_corruption
+from predbn.shifts.blur import (
+    _disk_kernel,
+    _disk_terms,
+    _filter_by_spectrum,
+    _neighbour_offsets,
+    disk_filter,
+    shuffled_pixels,
+)
 
 Images = npt.NDArray[np.uint8]
 SETS = ("cifar", "imagenet")
 SEVERITIES = (1, 2, 3, 4, 5)
+DISKS = get_corruption("defocus_blur").cifar + get_corruption("defocus_blur").imagenet
 
 
 def truncated(x: np.ndarray) -> np.ndarray:
-    """To uint8 by truncation; a whole grey level stays whole on whichever side of it rounding has put it."""
+    """To uint8 by truncation; an integer stays that integer even if rounding has put it slightly below."""
     return (np.clip(x, 0, 1) * 255 + 1e-4).astype(np.uint8)
 
 
@@ -68,9 +78,9 @@ def test_equals_the_reference_to_one_grey_level(
 ) -> None:
     images = cifar[:16] if size == 32 else large[:2]
     made = corrupt(images, name, severity, seed=0, index=range(len(images)), constants=constants)
-    c = get(name).constant(severity, constants)
-    wanted = np.stack([reference(image, c) for image in images])
-    difference = np.abs(made.astype(int) - wanted)
+    c = get_corruption(name).constant(severity, constants)
+    expected = np.stack([reference(image, c) for image in images])
+    difference = np.abs(made.astype(int) - expected)
     assert difference.max() <= 1
     assert difference.mean() < 0.02
 
@@ -80,22 +90,8 @@ def test_images_need_not_be_square(name: str, large: Images) -> None:
     images = np.ascontiguousarray(large[:2, 30:70, 20:95])
     reference = gaussian_reference if name == "gaussian_blur" else defocus_reference
     made = corrupt(images, name, 4, seed=0, index=[0, 1], constants="imagenet")
-    wanted = np.stack([reference(image, get(name).constant(4, "imagenet")) for image in images])
-    assert np.abs(made.astype(int) - wanted).max() <= 1
-
-
-def test_motion_angles_are_uniform_within_45_degrees() -> None:
-    """A single bright pixel leaves a streak whose direction is the angle."""
-    count, size = 400, 61
-    images = np.zeros((count, size, size, 3), np.uint8)
-    images[:, size // 2, size // 2] = 255
-    made = corrupt(images, "motion_blur", 4, seed=0, index=range(count), constants="imagenet")[..., 0]
-    weight = made.astype(float)
-    down = (weight * (np.arange(size) - size // 2)[:, None]).sum((1, 2)) / weight.sum((1, 2))
-    across = (weight * (np.arange(size) - size // 2)).sum((1, 2)) / weight.sum((1, 2))
-    angle = np.degrees(np.arctan2(-down, -across))
-    assert np.abs(angle).max() < 46.5
-    assert stats.kstest(angle, stats.uniform(-45, 90).cdf).pvalue > 1e-3
+    expected = np.stack([reference(image, get_corruption(name).constant(4, "imagenet")) for image in images])
+    assert np.abs(made.astype(int) - expected).max() <= 1
 
 
 def test_a_flat_image_stays_flat() -> None:
@@ -105,3 +101,88 @@ def test_a_flat_image_stays_flat() -> None:
         for severity in SEVERITIES:
             made = corrupt(images, name, severity, seed=0, index=[0, 1])
             assert np.array_equal(made, images), (name, severity)
+
+
+@pytest.mark.parametrize("c", DISKS)
+def test_the_kernel_has_a_whole_and_few_disk_terms(c: tuple[float, float]) -> None:
+    kernel = _disk_kernel(*c)
+    terms = _disk_terms(*c, 50, torch.device("cpu"))
+    assert abs(kernel.sum() - 1) < 0.02
+    assert len(terms) <= c[0] + 1
+    line = torch.zeros(50, 50)
+    line[25, 25] = 1
+    made = sum(rows.matrix @ line @ columns.matrix.T for (rows, _), (_, columns) in zip(terms, terms, strict=True))
+    reach = len(kernel) // 2
+    assert np.abs(np.asarray(made)[25 - reach : 26 + reach, 25 - reach : 26 + reach] - kernel).max() < 1e-6
+
+
+@pytest.mark.parametrize("c", DISKS)
+@pytest.mark.parametrize("shape", [(70, 91), (113, 65)])
+def test_both_ways_of_disk_filtering_equal_opencvs_filter(c: tuple[float, float], shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).random((2, 3, *shape), dtype=np.float32)
+    expected = np.stack([[cv2.filter2D(plane.astype(np.float64), -1, _disk_kernel(*c)) for plane in one] for one in x])
+    for made in (disk_filter(torch.from_numpy(x), *c), _filter_by_spectrum(torch.from_numpy(x), *c)):
+        assert np.abs(made.numpy() - expected).max() < 1e-5
+
+
+def blurred(image: np.ndarray, sigma: float) -> np.ndarray:
+    x = ndimage.gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0)
+    return (x * 255 + 1e-4).astype(np.uint8)
+
+
+def walk(image: np.ndarray, offsets: np.ndarray, reach: int) -> np.ndarray:
+    """From the bottom right to the top left, copy its neighbour's value to one pixel after another."""
+    image = image.copy()
+    height, width = image.shape[:2]
+    for h in range(height - reach, reach, -1):
+        for w in range(width - reach, reach, -1):
+            dy, dx = offsets[h - reach - 1, w - reach - 1]
+            image[h, w] = image[h + dy, w + dx]
+    return image
+
+
+def drawn_offsets(draws: Draws, height: int, width: int, reach: int) -> np.ndarray:
+    """[N, H − 2d, W − 2d, 2] (dy, dx), from the lower and the upper half of each word."""
+    words = draws.bits(height - 2 * reach, width - 2 * reach).numpy().view(np.uint32).astype(np.int64)
+    parts = np.stack([words & 0xFFFF, words >> 16], axis=-1)
+    return (parts * 2 * reach >> 16) - reach
+
+
+@pytest.mark.parametrize("constants", ["cifar", "imagenet"])
+@pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
+def test_glass_blur_equals_the_sequential_loop(constants: Any, severity: int, cifar: Images) -> None:
+    images = cifar[:3]
+    index = torch.tensor([5, 0, 9])
+    sigma, reach, rounds = get_corruption("glass_blur").constant(severity, constants)
+    made = corrupt(images, "glass_blur", severity, seed=3, index=index, constants=constants)
+    draws = Draws(3, "glass_blur", severity, index)
+    expected = [blurred(image, sigma) for image in images]
+    for _ in range(rounds):
+        offsets = drawn_offsets(draws, 32, 32, reach)
+        expected = [walk(image, offset, reach) for image, offset in zip(expected, offsets, strict=True)]
+    final = np.stack([blurred(image, sigma) for image in expected])
+    difference = np.abs(made.astype(int) - final)
+    assert difference.max() <= 2
+    assert (difference > 1).mean() < 1e-3
+
+
+@pytest.mark.parametrize(("height", "width", "reach", "rounds"), [(32, 32, 1, 2), (23, 40, 4, 1), (41, 30, 2, 3)])
+def test_chains_resolve_to_what_the_loop_copies(height: int, width: int, reach: int, rounds: int) -> None:
+    index = torch.arange(4)
+    source = shuffled_pixels(Draws(0, "glass_blur", 1, index), height, width, reach, rounds)
+    draws = Draws(0, "glass_blur", 1, index)
+    expected = [np.arange(n * height * width, (n + 1) * height * width).reshape(height, width) for n in range(4)]
+    for _ in range(rounds):
+        offsets = drawn_offsets(draws, height, width, reach)
+        expected = [walk(place, offset, reach) for place, offset in zip(expected, offsets, strict=True)]
+    assert np.array_equal(source.numpy(), np.stack(expected).ravel())
+
+
+@pytest.mark.parametrize("reach", [1, 2, 3, 4])
+def test_neighbours_are_uniform_from_minus_d_to_d_minus_one(reach: int) -> None:
+    width = 200
+    flat = _neighbour_offsets(Draws(1, "glass_blur", 1, torch.arange(4)), 150, width, reach).numpy().ravel()
+    down, right = np.divmod(flat + reach * (width + 1), width)
+    counts = np.bincount(down * 2 * reach + right, minlength=4 * reach * reach)
+    assert len(counts) == 4 * reach * reach
+    assert stats.chisquare(counts).pvalue > 1e-4

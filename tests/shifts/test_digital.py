@@ -1,4 +1,4 @@
-"""The digital corruptions equal a plain reference, to one grey level."""
+"""The digital corruptions against simple references, to one grey level."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from predbn.shifts import corrupt
-from predbn.shifts.registry import get
+from predbn.shifts import corrupt, get_corruption
 
 Images = npt.NDArray[np.uint8]
 SETS = ["cifar", "imagenet"]
@@ -21,24 +20,24 @@ _to_hsv = np.vectorize(colorsys.rgb_to_hsv)
 _to_rgb = np.vectorize(colorsys.hsv_to_rgb)
 
 
-def grey(x: npt.NDArray[np.float64]) -> Images:
+def to_uint8(x: npt.NDArray[np.float64]) -> Images:
     return (np.clip(x, 0, 1) * 255).astype(np.uint8)
 
 
 def brightness(image: Images, c: float) -> Images:
     h, s, v = _to_hsv(*np.moveaxis(image / 255.0, 2, 0))
-    return grey(np.stack(_to_rgb(h, s, np.clip(v + c, 0, 1)), axis=2))
+    return to_uint8(np.stack(_to_rgb(h, s, np.clip(v + c, 0, 1)), axis=2))
 
 
 def saturate(image: Images, c: tuple[float, float]) -> Images:
     h, s, v = _to_hsv(*np.moveaxis(image / 255.0, 2, 0))
-    return grey(np.stack(_to_rgb(h, np.clip(s * c[0] + c[1], 0, 1), v), axis=2))
+    return to_uint8(np.stack(_to_rgb(h, np.clip(s * c[0] + c[1], 0, 1), v), axis=2))
 
 
 def contrast(image: Images, c: float) -> Images:
     x = image / 255.0
     mean = x.mean(axis=(0, 1), keepdims=True)
-    return grey((x - mean) * c + mean)
+    return to_uint8((x - mean) * c + mean)
 
 
 def pixelate(image: Images, c: float) -> Images:
@@ -62,7 +61,7 @@ REFERENCES = {
 }
 
 
-def hard(cifar: Images) -> Images:
+def difficult_images(cifar: Images) -> Images:
     """Real images, every grey, black, white and pure colours."""
     greys = np.arange(1024).reshape(32, 32, 1).astype(np.uint8).repeat(3, axis=2)
     pure = np.zeros((32, 32, 3), np.uint8)
@@ -75,11 +74,11 @@ def hard(cifar: Images) -> Images:
 @pytest.mark.parametrize("constants", SETS)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_equals_the_reference(name: str, constants: str, severity: int, cifar: Images) -> None:
-    images = hard(cifar)
+    images = difficult_images(cifar)
     done = corrupt(images, name, severity, seed=0, index=np.arange(len(images)), constants=constants)
-    c = get(name).constant(severity, constants)
-    wanted = np.stack([REFERENCES[name](image, c) for image in images])
-    difference = np.abs(done.astype(int) - wanted)
+    c = get_corruption(name).constant(severity, constants)
+    expected = np.stack([REFERENCES[name](image, c) for image in images])
+    difference = np.abs(done.astype(int) - expected)
     assert difference.max() <= 1
     if name in ("pixelate", "jpeg_compression"):
         assert difference.max() == 0
@@ -89,9 +88,9 @@ def test_equals_the_reference(name: str, constants: str, severity: int, cifar: I
 def test_equals_the_reference_at_224_pixels(name: str, large: Images) -> None:
     for severity in SEVERITIES:
         done = corrupt(large, name, severity, seed=0, index=np.arange(len(large)))
-        c = get(name).constant(severity, "imagenet")
-        wanted = np.stack([REFERENCES[name](image, c) for image in large])
-        assert np.abs(done.astype(int) - wanted).max() <= 1
+        c = get_corruption(name).constant(severity, "imagenet")
+        expected = np.stack([REFERENCES[name](image, c) for image in large])
+        assert np.abs(done.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("shape", [(33, 47), (50, 21), (100, 64)])
@@ -100,5 +99,5 @@ def test_equals_the_reference_on_odd_shapes(name: str, shape: tuple[int, int]) -
     images = np.random.default_rng(0).integers(0, 256, (2, *shape, 3), dtype=np.uint8)
     for constants in SETS:
         done = corrupt(images, name, 3, seed=0, index=[0, 1], constants=constants)
-        wanted = np.stack([REFERENCES[name](image, get(name).constant(3, constants)) for image in images])
-        assert np.abs(done.astype(int) - wanted).max() <= 1
+        expected = np.stack([REFERENCES[name](image, get_corruption(name).constant(3, constants)) for image in images])
+        assert np.abs(done.astype(int) - expected).max() <= 1

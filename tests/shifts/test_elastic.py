@@ -1,4 +1,4 @@
-"""The elastic transform against OpenCV and scipy, given the same random numbers."""
+"""The elastic transform against OpenCV and scipy with the same random numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 import torch
 from scipy import ndimage
 
-from predbn.common.random import Draws
-from predbn.shifts import corrupt
-from predbn.shifts.registry import get
+from predbn.common import Draws
+from predbn.shifts import corrupt, get_corruption
 
 
 def reference(image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws: Draws) -> npt.NDArray[np.uint8]:
@@ -36,11 +35,11 @@ def reference(image: npt.NDArray[np.uint8], c: tuple[float, float, float], draws
 @pytest.mark.parametrize("size", [32, 224])
 def test_equals_the_reference(size: int, severity: int, cifar, large) -> None:  # type: ignore[no-untyped-def]
     images = cifar[:4] if size == 32 else large[:2]
-    c = get("elastic_transform").constant(severity, "cifar" if size == 32 else "imagenet")
+    c = get_corruption("elastic_transform").constant(severity, "cifar" if size == 32 else "imagenet")
     done = corrupt(images, "elastic_transform", severity, seed=5, index=np.arange(len(images)))
     for i, image in enumerate(images):
         draws = Draws(5, "elastic_transform", severity, torch.tensor([i]))
         difference = np.abs(done[i].astype(int) - reference(image, c, draws))
-        # OpenCV may round the place it reads to a thirty-second of a pixel.
+        # OpenCV may round the position that it reads to a thirty-second of a pixel.
         assert difference.mean() < 0.7
         assert np.quantile(difference, 0.99) <= 5

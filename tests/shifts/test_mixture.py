@@ -1,4 +1,4 @@
-"""A mixture is made of the very images that its kinds make."""
+"""The images of a mixture are those that `corrupt` makes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from predbn.shifts import ShiftError, corrupt, mix, names
+from predbn.shifts import ShiftError, corrupt, draw_kinds, mix, names
 
 Images = npt.NDArray[np.uint8]
 FIVE = [("fog", 1), ("contrast", 3), ("shot_noise", 5), ("pixelate", 2), ("jpeg_compression", 4)]
@@ -18,10 +18,10 @@ def test_each_image_is_as_its_kind_makes_it(cifar: Images) -> None:
     images, index = cifar[:60], np.arange(60) + 100
     mixed, which = mix(images, FIVE, seed=3, index=index)
     for kind, (name, severity) in enumerate(FIVE):
-        mine = (which == kind).numpy()
-        pure = corrupt(images[mine], name, severity, seed=3, index=index[mine])
-        assert mine.any()
-        assert np.array_equal(mixed[mine], pure)
+        members = (which == kind).numpy()
+        pure = corrupt(images[members], name, severity, seed=3, index=index[members])
+        assert members.any()
+        assert np.array_equal(mixed[members], pure)
 
 
 def test_does_not_depend_on_the_batch(cifar: Images) -> None:
@@ -38,11 +38,12 @@ def test_all_19_kinds_are_equally_likely() -> None:
     with pytest.raises(ShiftError, match="pixels"):
         mix(black, kinds, seed=0, index=range(19_000))
     which = mix(np.zeros((5000, 1, 1, 3), np.uint8), [("contrast", 1)] * 19, seed=0, index=range(5000))[1]
+    assert torch.equal(which, draw_kinds(19, seed=0, index=range(5000)))
     assert stats.chisquare(torch.bincount(which, minlength=19).numpy()).pvalue > 1e-3
 
 
-def test_bad_input_gets_one_sentence(cifar: Images) -> None:
+def test_wrong_input(cifar: Images) -> None:
     with pytest.raises(ShiftError, match="at least one"):
         mix(cifar[:2], [], seed=0, index=[0, 1])
-    with pytest.raises(ShiftError, match="2 images to index"):
+    with pytest.raises(ShiftError, match="for each of 2 images"):
         mix(cifar[:2], FIVE, seed=0, index=[0])

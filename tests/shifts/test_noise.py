@@ -1,4 +1,4 @@
-"""Noise has the distribution it should have, by formula and by count."""
+"""Noise has the distribution that it should have, by formula and by count."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from predbn.common.random import Draws
+from predbn.common import Draws
 from predbn.shifts import corrupt, noise
-from predbn.shifts.alias import alias_table, draw, in_units
+from predbn.shifts.noise import alias_table, round_to_units, sample_levels
 
 MATRICES = {
     "gaussian": (noise.gaussian_matrix, (0.04, 0.10, 0.38)),
@@ -20,7 +20,7 @@ MATRICES = {
 CASES = [(name, c) for name, (_, constants) in MATRICES.items() for c in constants]
 
 
-def held_by(table: torch.Tensor) -> np.ndarray:
+def matrix_of(table: torch.Tensor) -> np.ndarray:
     """The matrix that an alias table draws from."""
     entry = np.roll(table.numpy(), -(1 << 15)).astype(np.int64).reshape(256, 256)
     own = entry & 255 == np.arange(256)
@@ -34,17 +34,17 @@ def held_by(table: torch.Tensor) -> np.ndarray:
 def test_the_alias_table_is_the_matrix(name: str, c: float) -> None:
     matrix = MATRICES[name][0](c)
     assert np.allclose(matrix.sum(axis=1), 1, atol=1e-9)
-    held = held_by(alias_table(matrix))
-    assert np.array_equal(held, in_units(matrix) / 65536)
-    assert np.abs(held - matrix).max() < 2**-16
+    drawn_from = matrix_of(alias_table(matrix))
+    assert np.array_equal(drawn_from, round_to_units(matrix) / 65536)
+    assert np.abs(drawn_from - matrix).max() < 2**-16
 
 
 @pytest.mark.parametrize("evenness", [0.01, 0.05, 1.0, 100.0])
 def test_the_alias_table_takes_any_stochastic_matrix(evenness: float) -> None:
     matrix = np.random.default_rng(0).dirichlet(np.full(256, evenness), size=256)
-    held = held_by(alias_table(matrix))
-    assert np.array_equal(held, in_units(matrix) / 65536)
-    assert np.abs(held - matrix).max() < 2**-16
+    drawn_from = matrix_of(alias_table(matrix))
+    assert np.array_equal(drawn_from, round_to_units(matrix) / 65536)
+    assert np.abs(drawn_from - matrix).max() < 2**-16
 
 
 def reference(name: str, c: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -71,18 +71,23 @@ def test_the_matrix_is_what_the_recipe_does(name: str, c: float) -> None:
         expected = matrix[level] * len(done)
         often = expected > 10
         seen = np.append(counts[often], counts[~often].sum())
-        wanted = np.append(expected[often], expected[~often].sum())
-        kept = wanted > 1e-6
+        expected_counts = np.append(expected[often], expected[~often].sum())
+        kept = expected_counts > 1e-6
         assert seen[~kept].sum() == 0
         if kept.sum() > 1:
-            assert stats.chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue > 1e-5
+            assert (
+                stats.chisquare(
+                    seen[kept], expected_counts[kept] * seen[kept].sum() / expected_counts[kept].sum()
+                ).pvalue
+                > 1e-5
+            )
 
 
 @pytest.mark.parametrize(("name", "c"), CASES)
 def test_drawing_follows_the_matrix(name: str, c: float) -> None:
     matrix = MATRICES[name][0](c)
     levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 256).expand(400, 3, 256).contiguous()
-    done = draw(levels, alias_table(matrix), Draws(0, name, 1, torch.arange(400))).to(torch.float64)
+    done = sample_levels(levels, alias_table(matrix), Draws(0, name, 1, torch.arange(400))).to(torch.float64)
     mean = matrix @ np.arange(256)
     spread = np.sqrt(np.maximum(matrix @ np.arange(256) ** 2 - mean**2, 0))
     error = (done.mean(dim=(0, 1)).numpy() - mean) * 1200**0.5
@@ -114,6 +119,6 @@ def test_shot_noise_counts_are_poisson() -> None:
     assert counts.var() == pytest.approx(10, rel=0.02)
 
 
-def test_speckle_leaves_black_alone() -> None:
+def test_speckle_does_not_change_black() -> None:
     x = np.zeros((4, 32, 32, 3), np.uint8)
     assert not corrupt(x, "speckle_noise", 5, seed=0, index=np.arange(4)).any()

@@ -1,4 +1,4 @@
-"""Feature randomisation breaks what ties features together and nothing else."""
+"""Feature randomisation removes the relations between features and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_replaces_with_probability_p_from_the_marginal() -> None:
     assert np.corrcoef(done.T)[0, 1] == pytest.approx(0.7**2, abs=0.05)
 
 
-def test_the_ends() -> None:
+def test_p_of_0_and_1() -> None:
     assert np.array_equal(randomise_features(ROWS, 0, marginals=ROWS, seed=0, index=range(4000)), ROWS)
     gone = randomise_features(ROWS, 1, marginals=ROWS[:1], seed=0, index=range(4000))
     assert (gone == ROWS[:1]).all()
@@ -40,13 +40,13 @@ def test_does_not_depend_on_the_batch_and_grows_with_p() -> None:
     assert np.array_equal(few[moved], many[moved])
 
 
-def test_tables_with_other_names_are_drawn_apart() -> None:
+def test_tables_with_different_names_are_drawn_independently() -> None:
     first = randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=range(4000)) != ROWS
     second = randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=range(4000), name="more") != ROWS
     assert (first == second).mean() == pytest.approx(0.5, abs=0.03)
 
 
-def test_tensors_and_words_work_alike() -> None:
+def test_tensors_and_arrays_of_objects() -> None:
     tensor = torch.from_numpy(ROWS)
     done = randomise_features(tensor, 0.4, marginals=tensor, seed=0, index=range(4000))
     assert np.array_equal(done.numpy(), randomise_features(ROWS, 0.4, marginals=ROWS, seed=0, index=range(4000)))
@@ -55,18 +55,18 @@ def test_tensors_and_words_work_alike() -> None:
     assert set(mixed[:, 1]) <= {"x", "y", "z"}
 
 
-def test_bad_input_gets_one_sentence() -> None:
+def test_wrong_input() -> None:
     with pytest.raises(ShiftError, match="between 0 and 1"):
         randomise_features(ROWS, 1.5, marginals=ROWS, seed=0, index=range(4000))
     with pytest.raises(ShiftError, match="same columns"):
         randomise_features(ROWS, 0.5, marginals=ROWS[:, :2], seed=0, index=range(4000))
     with pytest.raises(ShiftError, match="no rows"):
         randomise_features(ROWS, 0.5, marginals=ROWS[:0], seed=0, index=range(4000))
-    with pytest.raises(ShiftError, match="4000 rows to index"):
+    with pytest.raises(ShiftError, match="for each of 4000 rows"):
         randomise_features(ROWS, 0.5, marginals=ROWS, seed=0, index=[0])
 
 
-def test_random_tokens_are_any_and_groups_decide_together() -> None:
+def test_random_tokens_are_uniform_and_groups_are_replaced_together() -> None:
     tokens = torch.zeros(4000, 6, dtype=torch.int32)
     done = randomise_tokens(tokens, 0.3, seed=0, index=range(4000))
     changed = done != 0

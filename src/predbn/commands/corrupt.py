@@ -1,4 +1,4 @@
-"""`predbn corrupt`: corrupted copies of a user's clean data, or a picture of what the corruptions do."""
+"""`predbn corrupt`: corrupted copies of clean images, or a picture of what the corruptions do."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from predbn.common import ShiftError
-from predbn.data import write_cifar10c, write_imagenetc, write_preview
-from predbn.shifts import find_corruption as find
-from predbn.shifts import names
+from predbn.common import progress_bar
 
-__all__ = ["corrupt_command"]
+from .options import usage_error
+from .output import make_console
+
+CONSTANTS = ("auto", "cifar", "imagenet")
 
 
 def corrupt_command(
@@ -32,19 +24,21 @@ def corrupt_command(
         Path | None, typer.Argument(help="Directory to write to; with --preview, the picture to write.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="Labels of a .npy source; labels.npy beside it unless given.")
+        Path | None, typer.Option(help="Labels of a .npy source; labels.npy next to it by default.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="A corruption to write, may be repeated; all 19 unless given.")
+        list[str] | None, typer.Option(help="A corruption to write; may be repeated; all 19 by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="What all random draws follow from.")] = 0,
-    processes: Annotated[int, typer.Option(help="Processes to work on.")] = 1,
-    constants: Annotated[str, typer.Option(help="Severities: cifar, imagenet or auto, by size.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    constants: Annotated[
+        str, typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images.")
+    ] = "auto",
     preview: Annotated[bool, typer.Option(help="Write one picture of all 19 × 5 instead.")] = False,
 ) -> None:
-    """Write CIFAR-10-C or ImageNet-C from clean data: a .npy file gives the one, a folder the other.
+    """Write CIFAR-10-C or ImageNet-C from clean images: the first from a .npy file, the second from a folder.
 
-    It can be stopped at any moment and goes on where it was when it is started again.
+    It can be stopped at any time and continues when it is started again.
 
     Examples: predbn corrupt cifar10-test.npy CIFAR-10-C --processes 4
 
@@ -52,41 +46,33 @@ def corrupt_command(
 
     predbn corrupt --preview corruptions.png
     """
-    try:
-        if preview:
-            # With --preview one path is the picture to write, two are a picture to corrupt and that one.
-            target = out or source or Path("corruptions.png")
-            write_preview(target, source if out else None, seed=seed, constants=constants)
-            typer.echo(f"Wrote {target}")
-            return
-        if source is None or out is None:
-            raise ShiftError("Say where the clean images are and where to write: predbn corrupt SOURCE OUT.")
-        chosen = [find(name).name for name in only] if only else list(names("all"))
-        if not source.exists():
-            raise ShiftError(f"{source} does not exist.")
-        options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants}
-        with _progress() as bar:
-            task = bar.add_task("corrupting", total=None)
+    if constants not in CONSTANTS:
+        raise typer.BadParameter(f"{constants!r} is not one of {', '.join(CONSTANTS)}.", param_hint="--constants")
+    if preview:
+        from predbn.data import write_preview
 
-            def report(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
+        # With --preview, one path is the picture to write; of two, the first is a picture to corrupt.
+        target = out or source or Path("corruptions.png")
+        write_preview(target, source if out else None, seed=seed, constants=constants)
+        typer.echo(f"Wrote {target}")
+        return
+    if source is None or out is None:
+        raise typer.BadParameter(
+            "give the clean images and the directory to write to: predbn corrupt SOURCE OUT.", param_hint="SOURCE OUT"
+        )
+    if not source.exists():
+        raise typer.BadParameter(f"{source} does not exist.", param_hint="SOURCE")
+    from predbn.data import write_cifar10c, write_imagenetc
+    from predbn.shifts import find_corruption, names
 
-            if source.is_dir():
-                write_imagenetc(source, out, chosen, report=report, **options)
-            else:
-                truth = labels or source.with_name("labels.npy")
-                write_cifar10c(source, truth, out, chosen, report=report, **options)
-    except ShiftError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from error
-
-
-def _progress() -> Progress:
-    """A bar with counts, the time gone and an estimate of the time left."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    with usage_error("--only"):
+        corruptions = [find_corruption(name).name for name in only] if only else list(names("all"))
+    console = make_console(soft_wrap=True)
+    with progress_bar(console, "corrupting") as report:
+        options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "report": report}
+        if source.is_dir():
+            write_imagenetc(source, out, corruptions, **options)
+        else:
+            labels_file = labels or source.with_name("labels.npy")
+            write_cifar10c(source, labels_file, out, corruptions, **options)
+    console.print(f"Wrote {len(corruptions)} corruptions at 5 severities to {out}", markup=False)

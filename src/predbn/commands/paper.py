@@ -1,4 +1,4 @@
-"""`predbn paper`: the paper's experiments by name."""
+"""`predbn paper`: run, draw and check the paper's experiments."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from .engines import engine_on
-from .output import Json, Quiet, console_for, progress_bar
+from predbn.common import progress_bar
+
+from .options import Device, Json, Quiet, in_process_engine, usage_error
+from .output import make_console, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from predbn.paper import Experiment, Finding
-
-__all__ = ["paper_app"]
 
 paper_app = typer.Typer(help="The paper's experiments: run them, draw them, check their claims.", no_args_is_help=True)
 
@@ -28,12 +27,12 @@ FULL, QUICK = Path("results/cifar10"), Path("predbn-paper-quick")
 VERDICT_COLOURS = {"holds": "green", "does not hold": "red", "not clear": "yellow", "not measured": "dim"}
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Experiments such as C1, C3 and auto, or all.")]
-ResultsFolder = Annotated[Path, typer.Option("--results", help="The folder of the results, one run a plan.")]
+ResultsFolder = Annotated[Path, typer.Option("--results", help="The folder of the results, with one run per plan.")]
 
 
 @paper_app.command("list")
 def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
-    """List the experiments: where they are in the paper, which plans they need, whether these are measured.
+    """List the experiments: where they are in the paper, which plans they need, and which of these are measured.
 
     Example: predbn paper list
     """
@@ -41,38 +40,38 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
 
     measured = Runs(results).measured
     if as_json:
-        listed = [
-            {"id": each.id, "figure": each.figure, "title": each.title, "plans": each.plans, "claims": len(each.claims)}
-            for each in EXPERIMENTS.values()
+        records = [
+            {"id": item.id, "figure": item.figure, "title": item.title, "plans": item.plans, "claims": len(item.claims)}
+            for item in EXPERIMENTS.values()
         ]
-        typer.echo(json.dumps(listed))
+        typer.echo(json.dumps(records))
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = new_table()
     for heading in ("id", "experiment", "in the paper", "plans (* measured)"):
         table.add_column(heading)
-    for each in EXPERIMENTS.values():
-        plans = ", ".join(f"{plan}{'*' if plan in measured else ''}" for plan in each.plans) or "–"
-        table.add_row(each.id, each.title, each.figure, plans)
-    console_for(False).print(table)
+    for experiment in EXPERIMENTS.values():
+        plans = ", ".join(f"{plan}{'*' if plan in measured else ''}" for plan in experiment.plans) or "–"
+        table.add_row(experiment.id, experiment.title, experiment.figure, plans)
+    make_console().print(table)
 
 
 @paper_app.command("run")
 def run_command(
     ids: Ids = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A small version on the embedded sample: no download, a CPU, minutes.")
+        bool, typer.Option("--quick", help="A small version on the embedded sample: no download, on a CPU, in minutes.")
     ] = False,
     results: Annotated[
         Path | None,
-        typer.Option(help=f"Folder for the results, continued where it holds some; {FULL}, or {QUICK} with --quick."),
+        typer.Option(help=f"Folder for the results, which is continued; by default {FULL}, or {QUICK} with --quick."),
     ] = None,
     root: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             file_okay=False,
-            help="The folder with ImageNet's class folders, for auto and I1 to I7 (PREDBN_IMAGENET unless given); or "
-            "with the rows and networks of K1, as docs/criteo.md says (criteo unless given).",
+            help="For auto and I1 to I7, the folder with ImageNet's class folders (by default PREDBN_IMAGENET); for "
+            "K1, the folder with rows and networks that docs/criteo.md describes (by default criteo).",
         ),
     ] = None,
     weights: Annotated[
@@ -80,22 +79,23 @@ def run_command(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Weights of ResNet-50 v1, for auto and I1 to I4 (PREDBN_RESNET50 unless given).",
+            help="Weights of ResNet-50 v1, for auto and I1 to I4 (by default PREDBN_RESNET50).",
         ),
     ] = None,
     images: Annotated[
-        int | None, typer.Option(help="Use so many images of each split, for a trial; marked as quick results.")
+        int | None,
+        typer.Option(help="Use only this many images of each split, for a trial; the results are marked as quick."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")] = "auto",
+    device: Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; looking inside is always fp32.")
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics always use fp32.")
     ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
-    """Compute what experiments need. It can be stopped at any moment and goes on where it was.
+    """Compute the results that experiments need. It can be stopped at any time and continues when it is started again.
 
-    The full version takes CIFAR-10 (see predbn data) and wants a GPU. A plan is computed once for all experiments. What
-    lacks its data, weights or packages is left out, and said to be.
+    The full version needs CIFAR-10 (see predbn data) and a GPU. A plan is computed once for all experiments. Plans
+    whose data, weights or packages are missing are left out and named.
 
     Examples: predbn paper run C1 --quick
 
@@ -105,16 +105,16 @@ def run_command(
     """
     from predbn.paper import PLANS, Runs, plans_of, run_plan
 
-    chosen = _chosen(ids)
-    engine = engine_on(device)
-    console = console_for(quiet)
-    names = plans_of(chosen)
+    experiments = _choose(ids)
+    engine = in_process_engine(device)
+    console = make_console(quiet=quiet)
+    names = plans_of(experiments)
     runs = Runs(results or (QUICK if quick else FULL))
     folders = {name: runs.place(name).parent for name in names}
     for number, name in enumerate(names, 1):
-        was_there = name in Runs(folders[name]).measured
+        was_measured = name in Runs(folders[name]).measured
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
-            gap = run_plan(
+            missing = run_plan(
                 name,
                 folders[name],
                 quick=quick,
@@ -125,11 +125,11 @@ def run_command(
                 weights=weights,
                 images=images,
             )
-        is_there = name in Runs(folders[name]).measured
-        left = "as before" if was_there else "done in part" if is_there else "not measured"
-        said = "done" if gap is None else f"{left}: {gap}"
-        console.print(f"[bold]{name}[/bold]: {escape(said)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
-    for experiment in chosen:
+        is_measured = name in Runs(folders[name]).measured
+        state = "as before" if was_measured else "done in part" if is_measured else "not measured"
+        outcome = "done" if missing is None else f"{state}: {missing}"
+        console.print(f"[bold]{name}[/bold]: {escape(outcome)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
+    for experiment in experiments:
         if not experiment.plans:
             console.print(f"{experiment.id}: nothing to run here; predbn paper verify {experiment.id} says why")
     for folder in dict.fromkeys(folders.values()):
@@ -138,57 +138,52 @@ def run_command(
 
 @paper_app.command("verify")
 def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json = False) -> None:
-    """Check every claim of the paper against results: its statement, what was measured, and whether it holds.
+    """Check every claim of the paper against results: its statement, the measured values, and whether it holds.
 
     Examples: predbn paper verify
 
     predbn paper verify C1 C3 --results predbn-paper-quick
     """
-    from predbn.paper import QUICK_WARNING as WARNING
-    from predbn.paper import Runs, verify
-    from predbn.paper import findings_as_data as as_data
-    from predbn.paper import verdict_summary as summary
+    from predbn.paper import QUICK_WARNING, Runs, findings_as_data, verdict_summary, verify
 
-    chosen = _chosen(ids)
+    experiments = _choose(ids)
     if results != FULL and not results.is_dir():
         raise typer.BadParameter(f"{results} does not exist: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results)
-    found = verify(runs, [experiment.id for experiment in chosen])
+    findings_of = verify(runs, [experiment.id for experiment in experiments])
     if as_json:
-        typer.echo(json.dumps({"results": str(results), "quick": runs.is_quick, "claims": as_data(found)}))
+        claims = findings_as_data(findings_of)
+        typer.echo(json.dumps({"results": str(results), "quick": runs.is_quick, "claims": claims}))
         return
-    console = console_for(False)
-    for experiment, findings in found.items():
+    console = make_console()
+    for experiment, findings in findings_of.items():
         console.print(f"\n[bold]{experiment.id}[/bold] {experiment.title} [dim]({experiment.figure})[/dim]")
         for finding in findings:
             _print_finding(console, finding)
-    console.print(f"\n{summary(found)}")
+    console.print(f"\n{verdict_summary(findings_of)}")
     if runs.is_quick:
-        console.print(WARNING)
+        console.print(QUICK_WARNING)
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
+    """Print a claim with its verdict, and below it one row per measurement."""
     colour = VERDICT_COLOURS[finding.verdict.value]
     why = f" ({escape(finding.why)})" if finding.why else ""
-    claim = finding.claim
-    console.print(
-        Padding(
-            f"{claim.id} {escape(claim.statement)} → [{colour}]{finding.verdict.value}[/{colour}]{why}", (0, 2, 0, 2)
-        )
-    )
+    verdict = f"[{colour}]{finding.verdict.value}[/{colour}]{why}"
+    console.print(Padding(f"{finding.claim.id} {escape(finding.claim.statement)} → {verdict}", (0, 2, 0, 2)))
     if not finding.measurements:
         return
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     for justify in ("left", "right", "left", "left", "left"):
         table.add_column(justify=justify, no_wrap=justify == "right")
-    for each in finding.measurements:
-        shade = VERDICT_COLOURS[each.verdict.value]
+    for measurement in finding.measurements:
+        colour = VERDICT_COLOURS[measurement.verdict.value]
         table.add_row(
-            escape(each.what),
-            each.value,
-            f"[dim]{each.bounds}[/dim]",
-            each.expected,
-            f"[{shade}]{each.verdict.value}[/{shade}]",
+            escape(measurement.what),
+            measurement.value,
+            f"[dim]{measurement.bounds}[/dim]",
+            measurement.expected,
+            f"[{colour}]{measurement.verdict.value}[/{colour}]",
         )
     console.print(Padding(table, (0, 0, 0, 7)))
 
@@ -199,7 +194,7 @@ def figures_command(
     results: ResultsFolder = FULL,
     out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("paper-figures"),
     suffix: Annotated[
-        list[str] | None, typer.Option(help=".svg, .pdf, .png or .json, may be repeated; .svg and .pdf unless given.")
+        list[str] | None, typer.Option(help=".svg, .pdf, .png or .json; may be repeated; .svg and .pdf by default.")
     ] = None,
 ) -> None:
     """Draw every figure as the paper draws it: one file each, and one HTML page with all of them.
@@ -209,15 +204,15 @@ def figures_command(
     predbn paper figures C1 --results predbn-paper-quick --suffix .png
     """
     from predbn.paper import Runs, save_figures
-    from predbn.report import ReportError
+    from predbn.report import suffix_of
 
-    chosen = _chosen(ids)
-    forms = [each if each.startswith(".") else f".{each}" for each in suffix or (".svg", ".pdf")]
-    try:
-        saved = save_figures(out, Runs(results), [experiment.id for experiment in chosen], suffixes=forms)
-    except ReportError as error:
-        raise typer.BadParameter(str(error), param_hint="--suffix") from None
-    typer.echo(f"Wrote {(len(saved) - 1) // len(forms)} figures as {' and '.join(forms)}, and {saved[-1]}")
+    experiments = _choose(ids)
+    suffixes = [text if text.startswith(".") else f".{text}" for text in suffix or (".svg", ".pdf")]
+    with usage_error("--suffix"):
+        for text in suffixes:
+            suffix_of(Path(f"figure{text}"))
+    saved = save_figures(out, Runs(results), [experiment.id for experiment in experiments], suffixes=suffixes)
+    typer.echo(f"Wrote {(len(saved) - 1) // len(suffixes)} figures as {' and '.join(suffixes)}, and {saved[-1]}")
 
 
 @paper_app.command("document")
@@ -225,20 +220,21 @@ def document_command(
     results: ResultsFolder = FULL,
     out: Annotated[Path, typer.Option(help="The document.")] = Path("docs/replication.md"),
     figures: Annotated[
-        Path | None, typer.Option(help="Folder to draw the figures in and link them from; none unless given.")
+        Path | None,
+        typer.Option(help="Folder for the figures that the document links to; by default it has none."),
     ] = None,
-    table: Annotated[bool, typer.Option("--table", help="Only print the table of the README.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Only print the table for the README.")] = False,
     auto: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Only fill the tables of this page, docs/auto.md, and with --figures its figures, with the results of "
-            "auto.",
+            help="Only update the tables of this page, docs/auto.md, and with --figures its figures, from the results "
+            "of auto.",
         ),
     ] = None,
 ) -> None:
-    """Write the document on what holds, from results.
+    """Write the document on which claims hold, from results.
 
     Examples: predbn paper document --figures docs/replication
 
@@ -250,7 +246,7 @@ def document_command(
 
     runs = Runs(results)
     if auto is not None:
-        typer.echo(f"Filled {fill_page(auto, runs, figures=figures)}")
+        typer.echo(f"Updated {fill_page(auto, runs, figures=figures)}")
         return
     if table:
         typer.echo(headline_table(runs))
@@ -258,11 +254,9 @@ def document_command(
     typer.echo(f"Wrote {write_document(out, runs, figures=figures)}")
 
 
-def _chosen(ids: list[str] | None) -> list[Experiment]:
-    """The experiments asked for; one that is not there is a wrong argument."""
-    from predbn.paper import PaperError, choose
+def _choose(ids: list[str] | None) -> list[Experiment]:
+    """The experiments with these ids; an unknown id is a usage error."""
+    from predbn.paper import choose
 
-    try:
+    with usage_error("IDS"):
         return choose(ids or [])
-    except PaperError as error:
-        raise typer.BadParameter(str(error), param_hint="IDS") from None

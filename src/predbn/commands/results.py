@@ -1,4 +1,4 @@
-"""`predbn results`: look at a run, compare two, take the numbers elsewhere."""
+"""`predbn results`: show a run, compare two, export the numbers."""
 
 from __future__ import annotations
 
@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, comparison_table, console_for, print_results
+from .options import Json, usage_error
+from .output import METRICS, comparison_table, make_console, print_results, to_records
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from predbn.evaluation import Results
 
-__all__ = ["results_app"]
+results_app = typer.Typer(help="Show results, compare them, export them.", no_args_is_help=True)
 
-results_app = typer.Typer(help="Look at results, compare them, export them.", no_args_is_help=True)
-
-Run = Annotated[Path, typer.Argument(help="The folder of a run, as predbn evaluate writes it.")]
+Run = Annotated[Path, typer.Argument(help="The folder of a run that predbn evaluate has written.")]
 Where = Annotated[
     list[str] | None,
     typer.Option(
-        "--where", help="Only rows with this: strategy=batch, severity=3,4,5, model='zoo:*'. May be repeated."
+        "--where", help="Only these rows, as in strategy=batch, severity=3,4,5 or model='zoo:*'. May be repeated."
     ),
 ]
 
-_NUMBERS = ("severity", "batch_size", "seed")
-_WRITERS = (".csv", ".json", ".parquet", ".md", ".html")
+_INTEGER_COLUMNS = ("severity", "batch_size", "seed")
+_SUFFIXES = (".csv", ".json", ".parquet", ".md", ".html")
 
 
 @results_app.command("show")
@@ -36,37 +33,37 @@ def show_command(
     run: Run,
     where: Where = None,
     metric: Annotated[
-        list[str] | None, typer.Option(help="accuracy, brier, ece, nll, top5 or confidence; may be repeated.")
+        list[str] | None, typer.Option(help="accuracy, auc, brier, ece, nll, top5 or confidence; may be repeated.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a run as tables by severity, and say in words what it found.
+    """Show the results of a run as tables by severity, and what they say in words.
 
     Examples: predbn results show predbn-run
 
     predbn results show predbn-run --metric ece --where method=ensemble
     """
-    results = _selected(run, where, "--where")
+    results = _load(run, where)
     if metric:
-        results = _filtered(results, {"metric": metric}, "--metric")
+        results = _filter(results, {"metric": metric}, "--metric")
     if as_json:
-        typer.echo(json.dumps(_records(results.by_severity())))
+        typer.echo(json.dumps(to_records(results.by_severity())))
         return
-    print_results(console_for(False), results, tuple(metric) if metric else None)
+    print_results(make_console(), results, metric or METRICS)
 
 
 @results_app.command("compare")
 def compare_command(
     first: Run,
-    second: Annotated[Path | None, typer.Argument(help="Another run; the same one unless given.")] = None,
+    second: Annotated[Path | None, typer.Argument(help="Another run; by default the same one.")] = None,
     where: Where = None,
     first_where: Annotated[
-        list[str] | None, typer.Option("--first", help="Only these rows of the first, as in strategy=batch.")
+        list[str] | None, typer.Option("--first", help="Only these rows of the first run, as in strategy=batch.")
     ] = None,
     second_where: Annotated[
-        list[str] | None, typer.Option("--second", help="Only these rows of the second, as in strategy=train.")
+        list[str] | None, typer.Option("--second", help="Only these rows of the second run, as in strategy=train.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     as_json: Json = False,
 ) -> None:
     """Compare two runs, or two parts of one, split by split, with paired bootstrap intervals.
@@ -79,22 +76,19 @@ def compare_command(
 
     if second is None and not (first_where and second_where):
         raise typer.BadParameter(
-            "one run is compared with itself by parts: say them, as in --first strategy=batch --second strategy=train.",
+            "to compare parts of one run, name both, as in --first strategy=batch --second strategy=train.",
             param_hint="SECOND",
         )
-    sides = [
-        _filtered(_selected(run, where, "--where"), _conditions(parts, option), option)
-        for run, parts, option in ((first, first_where, "--first"), (second or first, second_where, "--second"))
-    ]
-    table = compare(sides[0], sides[1], level=level)
+    first_rows = _filter(_load(first, where), _parse_conditions(first_where, "--first"), "--first")
+    second_rows = _filter(_load(second or first, where), _parse_conditions(second_where, "--second"), "--second")
+    table = compare(first_rows, second_rows, level=level)
     if as_json:
-        typer.echo(json.dumps(_records(table)))
+        typer.echo(json.dumps(to_records(table)))
         return
-    console = console_for(False)
-    names = [
-        " ".join([str(run), *(parts or [])]) for run, parts in ((first, first_where), (second or first, second_where))
-    ]
-    console.print(f"First: {names[0]}. Second: {names[1]}.", markup=False)
+    console = make_console()
+    first_name = " ".join([str(first), *(first_where or [])])
+    second_name = " ".join([str(second or first), *(second_where or [])])
+    console.print(f"First: {first_name}. Second: {second_name}.", markup=False)
     console.print(comparison_table(table, level))
 
 
@@ -106,94 +100,84 @@ def export_command(
     ],
     where: Where = None,
 ) -> None:
-    """Write results in another form.
+    """Write results to a file in another format.
 
     Examples: predbn results export predbn-run results.csv
 
     predbn results export predbn-run report.html --where batch_size=500
     """
-    if target.suffix not in _WRITERS:
-        raise typer.BadParameter(f"{target} must end with {', '.join(_WRITERS)}.", param_hint="TARGET")
-    results = _selected(run, where, "--where")
+    if target.suffix not in _SUFFIXES:
+        raise typer.BadParameter(f"{target} must end with {', '.join(_SUFFIXES)}.", param_hint="TARGET")
+    results = _load(run, where)
     if target.suffix == ".html":
-        from predbn import report
+        from predbn.report import write
 
-        report.write(target, results.frame, results.card, reliability=results.reliability)
+        write(target, results.frame, results.card, reliability=results.reliability)
     else:
-        from predbn.report import write_file as store
+        from predbn.report import write_file
 
-        store(target, _exported(results, target.suffix))
+        write_file(target, _encode(results, target.suffix))
     typer.echo(f"Wrote {target}")
 
 
-def _exported(results: Results, suffix: str) -> bytes:
+def _encode(results: Results, suffix: str) -> bytes:
     frame = results.frame
     if suffix == ".csv":
         return bytes(frame.to_csv(index=False).encode())
     if suffix == ".json":
-        return json.dumps(_records(frame), indent=1).encode()
+        return json.dumps(to_records(frame), indent=1).encode()
     if suffix == ".parquet":
         return bytes(frame.to_parquet(index=False))
     return _markdown(results).encode()
 
 
 def _markdown(results: Results) -> str:
-    """A table by severity for every metric."""
-    from predbn.report import by_severity, meaning
-    from predbn.report import check_frame as checked
-    from predbn.report import order_metrics as ordered
+    """One table by severity for each metric."""
+    from predbn.report import by_severity, check_frame, meaning, order_metrics
 
-    parts = []
-    for metric in ordered(results.frame["metric"]):
-        known = meaning(metric)
-        summary = by_severity(checked(results.frame[results.frame["metric"] == metric]))
+    tables = []
+    for metric in order_metrics(results.frame["metric"]):
+        info = meaning(metric)
+        summary = by_severity(check_frame(results.frame[results.frame["metric"] == metric]))
         severities = sorted(set(summary["severity"]))
         lines = [
-            f"| {known.label}{', %' if known.percent else ''} | {' | '.join(map(str, severities))} |",
+            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(str, severities))} |",
             f"|---|{'--:|' * len(severities)}",
         ]
         for series, rows in summary.groupby("series", sort=False):
             values = dict(zip(rows["severity"], rows[metric], strict=True))
-            cells = [known.number(values[severity]) if severity in values else "–" for severity in severities]
+            cells = [info.number(values[severity]) if severity in values else "–" for severity in severities]
             lines.append(f"| {series} | {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables) + "\n"
 
 
-def _selected(run: Path, where: list[str] | None, option: str) -> Results:
+def _load(run: Path, where: list[str] | None) -> Results:
+    """The results of a run, filtered by --where."""
     from predbn.evaluation import Results
 
-    return _filtered(Results.load(run), _conditions(where, option), option)
+    return _filter(Results.load(run), _parse_conditions(where, "--where"), "--where")
 
 
-def _filtered(results: Results, conditions: dict[str, Any], option: str) -> Results:
-    """The rows asked for; to ask for what is not there is a wrong argument."""
-    from predbn.evaluation import EvaluationError
-
-    try:
+def _filter(results: Results, conditions: dict[str, Any], option: str) -> Results:
+    """The rows that fulfil the conditions; it is a usage error if there are none."""
+    with usage_error(option):
         return results.filter(**conditions)
-    except EvaluationError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def _conditions(texts: list[str] | None, option: str) -> dict[str, Any]:
-    """`severity=3,4,5` as what `Results.filter` takes."""
-    found: dict[str, Any] = {}
+def _parse_conditions(texts: list[str] | None, option: str) -> dict[str, Any]:
+    """`severity=3,4,5` as the arguments of `Results.filter`."""
+    conditions: dict[str, Any] = {}
     for text in texts or []:
-        key, equals, value = (part.strip() for part in text.partition("="))
+        column, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
-            raise typer.BadParameter(f"{text!r} is no condition: write it as in strategy=batch.", param_hint=option)
-        if key in _NUMBERS:
+            raise typer.BadParameter(f"{text!r} is not a condition: write it as in strategy=batch.", param_hint=option)
+        if column in _INTEGER_COLUMNS:
             try:
-                found[key] = [int(part) for part in value.split(",")]
+                conditions[column] = [int(part) for part in value.split(",")]
             except ValueError:
-                raise typer.BadParameter(f"{value!r} in {text!r} is no whole number.", param_hint=option) from None
+                raise typer.BadParameter(f"{value!r} in {text!r} is not an integer.", param_hint=option) from None
         else:
-            found[key] = [value] if "(" in value or "[" in value else value.split(",")
-    return found
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which has neither NaN nor infinity."""
-    records: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
-    return records
+            # A comma inside of brackets belongs to the value, as in strategy=batch[eps=0.01, layers=last].
+            conditions[column] = [value] if "(" in value or "[" in value else value.split(",")
+    return conditions

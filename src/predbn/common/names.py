@@ -1,4 +1,4 @@
-"""Objects by name: ``"prior(N=16)"`` is the dataclass registered as "prior" with its argument.
+"""Objects by name: the spec ``"prior(N=16)"`` stands for the dataclass registered as "prior", with that argument.
 
 Strategies and methods are looked up this way.
 """
@@ -19,68 +19,71 @@ T = TypeVar("T")
 def find_by_name(
     kind: str,
     base: type[Any],
-    by_name: Mapping[str, type[T]],
-    given: str | T,
+    classes: Mapping[str, type[T]],
+    spec: str | T,
     arguments: Mapping[str, Any],
     *,
     example: str,
     error: type[PredbnError],
 ) -> T:
-    """An object of a kind ("strategy") from an object, a name with arguments, or a text such as `example`."""
-    if isinstance(given, base):
+    """Make the object that a spec stands for; an object of the class `base` is returned as it is.
+
+    `kind` (such as "strategy") and `example` are for error messages. `arguments` override those of the spec.
+    """
+    if isinstance(spec, base):
         if arguments:
             raise error(
-                f"arguments {', '.join(arguments)} were given beside the {kind} object {given}; "
-                "give them to the object itself"
+                f"arguments {', '.join(arguments)} were given beside the {kind} object {spec}; "
+                "pass them when you make the object"
             )
-        return cast(T, given)
-    if not isinstance(given, str):
-        raise error(f"a {kind} is a name or a {base.__name__} object, not {type(given).__name__}")
+        return cast(T, spec)
+    if not isinstance(spec, str):
+        raise error(f"a {kind} is a name or a {base.__name__} object, not {type(spec).__name__}")
     try:
-        name, written = _parse(given)
+        name, spec_arguments = _parse_spec(spec)
     except (SyntaxError, ValueError):
-        raise error(
-            f"cannot read {kind} '{given}'; write a name, or a name with arguments such as '{example}'"
-        ) from None
-    cls, wanted = class_by_name(kind, by_name, name, error=error), {**written, **arguments}
-    takes = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    unknown = [argument for argument in wanted if argument not in takes]
+        hint = f"write a name, or a name with arguments such as '{example}'"
+        raise error(f"cannot read {kind} '{spec}'; {hint}") from None
+    cls = class_by_name(kind, classes, name, error=error)
+    values = {**spec_arguments, **arguments}
+    parameters = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = [argument for argument in values if argument not in parameters]
     if unknown:
-        listed = f"takes {', '.join(takes)}" if takes else "takes no arguments"
-        raise error(f"{kind} '{name}' has no argument '{unknown[0]}'; it {listed}")
-    missing = [argument for argument, field in takes.items() if _is_required(field) and argument not in wanted]
+        accepted = f"takes {', '.join(parameters)}" if parameters else "takes no arguments"
+        raise error(f"{kind} '{name}' has no argument '{unknown[0]}'; it {accepted}")
+    missing = [p for p, field in parameters.items() if _is_required(field) and p not in values]
     if missing:
         raise error(f"{kind} '{name}' needs its argument '{missing[0]}'; write it as in '{name}({missing[0]}=…)'")
-    return cls(**wanted)
+    return cls(**values)
 
 
-def class_by_name(kind: str, by_name: Mapping[str, type[T]], name: str, *, error: type[PredbnError]) -> type[T]:
-    """The class known by a name."""
-    if name not in by_name:
-        raise error(f"unknown {kind} '{name}'{did_you_mean(name, by_name)}; known are {', '.join(sorted(by_name))}")
-    return by_name[name]
+def class_by_name(kind: str, classes: Mapping[str, type[T]], name: str, *, error: type[PredbnError]) -> type[T]:
+    """The class registered under a name."""
+    if name not in classes:
+        raise error(f"unknown {kind} '{name}'{did_you_mean(name, classes)}; choose one of {', '.join(sorted(classes))}")
+    return classes[name]
 
 
-def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """The hint for an error message, such as " (did you mean 'fog'?)"; empty if no known name is similar."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+def did_you_mean(name: str, choices: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The hint for an error message, such as " (did you mean 'fog'?)"; empty if no choice is similar."""
+    closest = difflib.get_close_matches(name, list(choices), n=1, cutoff=cutoff)
+    return f" (did you mean '{closest[0]}'?)" if closest else ""
 
 
-def _parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Split ``"name(key=literal, …)"``."""
-    if "(" not in text:
-        return text.strip(), {}
-    call = ast.parse(text.strip().replace("=inf", "=1e999"), mode="eval").body
+def format_spec(name: str, instance: Any) -> str:
+    """The spec of a dataclass instance, which `find_by_name` turns into an equal instance."""
+    arguments = ", ".join(f"{field.name}={getattr(instance, field.name)!r}" for field in fields(instance))
+    return f"{name}({arguments})" if arguments else name
+
+
+def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split ``"name(key=literal, …)"`` into name and arguments. 1e999 is how a Python literal writes infinity."""
+    if "(" not in spec:
+        return spec.strip(), {}
+    call = ast.parse(spec.strip().replace("=inf", "=1e999"), mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise ValueError
     return call.func.id, {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
-
-
-def written(name: str, thing: Any) -> str:
-    """The text that `find_by_name` reads as this dataclass."""
-    arguments = ", ".join(f"{f.name}={getattr(thing, f.name)!r}" for f in fields(thing))
-    return f"{name}({arguments})" if arguments else name
 
 
 def _is_required(field: Field[Any]) -> bool:

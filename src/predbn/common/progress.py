@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Progress", "ProgressWithNote", "progress_bar"]
-
 Progress = Callable[[int, int], object]
 """Called with how much is done and how much there is."""
 

@@ -1,22 +1,21 @@
-"""What happens to the data: the 19 corruptions, mixtures of them, stream orders, tabular shift.
+"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, and shifts for tables.
 
-scipy, OpenCV and Pillow do what they do exactly and fast (filters' reference behaviour, Canny, JPEG);
-everything else is batched in torch and runs on either device.
+OpenCV does what it does exactly like the reference implementations and fast (short filters, Canny, JPEG); everything
+else is batched in torch and runs on a CPU or a GPU.
 """
 
 from predbn.common import ShiftError
 
-from . import blur, digital, elastic, noise, orders, weather  # noqa: F401
+from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weather  # noqa: F401
 from .corrupt import corrupt
-from .corrupt import find as find_corruption
-from .mixture import mix
-from .registry import get as get_corruption
-from .registry import names
+from .mixture import draw_kinds, mix
+from .registry import find_corruption, get_corruption, names
 from .tabular import randomise_features, randomise_tokens
 
 __all__ = [
     "ShiftError",
     "corrupt",
+    "draw_kinds",
     "find_corruption",
     "get_corruption",
     "mix",

@@ -1,7 +1,7 @@
-"""Batches in which several kinds of shift meet.
+"""Batches that mix several kinds of shift.
 
-Statistics taken from a batch describe it only as far as the batch is of one kind. A mixture of k kinds, each
-image drawing its own, is what the method has to be tried on.
+Statistics of a batch describe its images well only if these are of one kind. A mixture, in which each image draws its
+own kind, is the hard case for prediction-time batch normalisation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from predbn.common import Draws, ShiftError
 
 from .corrupt import Batch, Index, check_index, corrupt
 
-__all__ = ["mix"]
+
+def draw_kinds(count: int, *, seed: int, index: Index) -> Tensor:
+    """For each image, which of `count` kinds it gets: int64 [N], all kinds equally likely.
+
+    The kind of an image depends only on the seed and on its index in the data set.
+    """
+    return Draws(seed, "mixture", 0, check_index(index, len(index))).integers(0, count)
 
 
 def mix(
@@ -28,18 +34,17 @@ def mix(
     index: Index,
     constants: Literal["auto", "cifar", "imagenet"] = "auto",
 ) -> tuple[Batch, Tensor]:
-    """Give each image one of the kinds (name, severity), all equally likely; also say which, int64 [N].
+    """Apply one of the kinds (name, severity) to each image, all equally likely; also return which, int64 [N].
 
-    The kind follows from the seed and the image's index alone, and under that kind the image looks just as
-    `corrupt` makes it look, so that a mixture can be taken apart again.
+    Under its kind an image looks exactly as `corrupt` makes it look, so that a mixture can be taken apart again.
     """
     if not kinds:
         raise ShiftError("kinds is empty, but a mixture needs at least one (name, severity).")
     indices = check_index(index, len(images))
-    which = Draws(seed, "mixture", 0, indices).integers(0, len(kinds))
+    kind_of = draw_kinds(len(kinds), seed=seed, index=indices)
     result: Any = torch.empty_like(images) if isinstance(images, Tensor) else np.empty_like(images)
     for kind, (name, severity) in enumerate(kinds):
-        mine = (which == kind).nonzero().squeeze(1)
-        place: Any = mine.to(images.device) if isinstance(images, Tensor) else mine.numpy()
-        result[place] = corrupt(images[place], name, severity, seed=seed, index=indices[mine], constants=constants)
-    return result, which
+        members = (kind_of == kind).nonzero().squeeze(1)
+        rows: Any = members.to(images.device) if isinstance(images, Tensor) else members.numpy()
+        result[rows] = corrupt(images[rows], name, severity, seed=seed, index=indices[members], constants=constants)
+    return result, kind_of

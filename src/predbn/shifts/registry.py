@@ -1,8 +1,8 @@
-"""The table of corruptions: what each is called, where it belongs, what its constants are.
+"""The table of corruptions: their names, families and constants.
 
-A corruption is one function `f(x, c, draws) -> x'`: x is a batch of images, c the constant of the severity
-(a number or a tuple), draws the random numbers of these images. It is entered here by a decorator, which
-leaves the function as it was, so that it can be read and called by itself.
+A corruption is one function `f(x, c, draws) -> x'`: x is a batch of images, c the constant of the severity (a number
+or a tuple), draws the random numbers of these images. The decorator `register` enters it in the table and returns it
+unchanged.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from predbn.common import Draws, ShiftError
-
-__all__ = ["EXTRA", "STANDARD", "ConstantSet", "Corruption", "get", "names", "register"]
+from predbn.common import Draws, ShiftError, did_you_mean
 
 ConstantSet = Literal["cifar", "imagenet"]
-WorksOn = Literal["float", "uint8", "nhwc"]
+InputFormat = Literal["float", "uint8", "nhwc"]
 Function = Callable[[Tensor, Any, Draws], Tensor]
 
 STANDARD = (
@@ -43,7 +41,7 @@ EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 
 @dataclass(frozen=True)
 class Corruption:
-    """One entry of the table."""
+    """One corruption; `register` explains the fields."""
 
     name: str
     function: Function
@@ -51,8 +49,8 @@ class Corruption:
     set: str
     cifar: tuple[Any, ...]
     imagenet: tuple[Any, ...]
-    works_on: WorksOn
-    smallest: int
+    works_on: InputFormat
+    min_side: int
     chunk: int
 
     def constant(self, severity: int, constants: ConstantSet) -> Any:
@@ -60,7 +58,7 @@ class Corruption:
         return (self.cifar if constants == "cifar" else self.imagenet)[severity - 1]
 
 
-_TABLE: dict[str, Corruption] = {}
+_CORRUPTIONS: dict[str, Corruption] = {}
 
 
 def register(
@@ -70,25 +68,27 @@ def register(
     set: Literal["standard", "extra"],
     cifar: tuple[Any, ...],
     imagenet: tuple[Any, ...],
-    works_on: WorksOn = "float",
-    smallest: int = 1,
+    works_on: InputFormat = "float",
+    min_side: int = 1,
     chunk: int = 1 << 20,
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table.
 
-    `smallest` is the smallest image side on which the corruption means anything; below it `corrupt` refuses.
-    A function with works_on="float" gets and gives float32 NCHW on the scale [0, 1]: clipping and the cast
-    to uint8 are done by `corrupt`. With works_on="uint8" it gets and gives uint8 NCHW, with "nhwc" uint8
-    NHWC, as libraries for single pictures have it. `chunk` is how many
-    values (pixels times channels) a CPU thread works on at once: few enough for its cache, enough that the
-    threads seldom wait for each other between two operations.
+    `cifar` and `imagenet` are the constants of the five severities in CIFAR-10-C and ImageNet-C.
+
+    With works_on="float" the function takes and returns float32 NCHW on the scale [0, 1], and `corrupt` clips and
+    casts to uint8. With "uint8" it takes and returns uint8 NCHW, with "nhwc" uint8 NHWC, the layout of OpenCV.
+
+    `min_side` is the smallest image side for which the corruption is defined; `corrupt` refuses smaller images.
+    `chunk` is how many values (pixels times channels) a CPU thread works on at once: few enough for its cache, and
+    enough that threads rarely wait for each other between two operations.
     """
 
-    def enter(function: Function) -> Function:
-        _TABLE[name] = Corruption(name, function, family, set, cifar, imagenet, works_on, smallest, chunk)
+    def decorator(function: Function) -> Function:
+        _CORRUPTIONS[name] = Corruption(name, function, family, set, cifar, imagenet, works_on, min_side, chunk)
         return function
 
-    return enter
+    return decorator
 
 
 def names(which: Literal["standard", "extra", "all"] = "standard") -> tuple[str, ...]:
@@ -99,6 +99,16 @@ def names(which: Literal["standard", "extra", "all"] = "standard") -> tuple[str,
     return sets[which]
 
 
-def get(name: str) -> Corruption:
-    """The entry of a corruption; `predbn.shifts` must have been imported, which fills the table."""
-    return _TABLE[name]
+def get_corruption(name: str) -> Corruption:
+    """The corruption of that name. `predbn.shifts` must have been imported, which fills the table."""
+    return _CORRUPTIONS[name]
+
+
+def find_corruption(name: str) -> Corruption:
+    """The corruption of that name, or an error that suggests the most similar name."""
+    choices = names("all")
+    if name in choices:
+        return _CORRUPTIONS[name]
+    normalised = str(name).lower().replace("-", "_").replace(" ", "_")
+    hint = did_you_mean(normalised, choices, cutoff=0.5) or f": choose one of {', '.join(choices)}"
+    raise ShiftError(f"There is no corruption called {name!r}{hint}.")

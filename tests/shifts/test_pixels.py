@@ -1,4 +1,4 @@
-"""Layouts turn into each other and back."""
+"""Conversions between layouts, and the step to 8 bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.shifts.layout import load_pixels, load_planes, store_pixels, store_planes
+from predbn.shifts.pixels import load_nchw, load_nhwc, opencv_threads, store_nchw, store_nhwc, to_uint8
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
 FROZEN = IMAGES.copy()
@@ -28,8 +28,8 @@ FROZEN.flags.writeable = False
 def test_round_trip(batch: np.ndarray | torch.Tensor) -> None:
     pixels = np.asarray(batch) if isinstance(batch, np.ndarray) else batch.permute(0, 2, 3, 1).numpy()
     for load, store, order in (
-        (load_planes, store_planes, (0, 2, 3, 1)),
-        (load_pixels, store_pixels, (0, 1, 2, 3)),
+        (load_nchw, store_nchw, (0, 2, 3, 1)),
+        (load_nhwc, store_nhwc, (0, 1, 2, 3)),
     ):
         x = load(batch)
         assert x.is_contiguous()
@@ -37,3 +37,13 @@ def test_round_trip(batch: np.ndarray | torch.Tensor) -> None:
         back = np.zeros(batch.shape, np.uint8) if isinstance(batch, np.ndarray) else torch.zeros_like(batch)
         store(x, back)
         assert np.array_equal(np.asarray(back), np.asarray(batch))
+
+
+def test_to_uint8_clips_truncates_and_keeps_integers() -> None:
+    values = torch.tensor([-3.0, 0.0, 0.9, 6.9995, 7.0, 254.99, 255.0, 300.0])
+    assert to_uint8(values).tolist() == [0, 0, 0, 7, 7, 254, 255, 255]
+
+
+def test_only_large_images_are_worth_several_threads() -> None:
+    assert opencv_threads(32, 32) == opencv_threads(64, 64) == 1
+    assert opencv_threads(224, 224) == 12

@@ -1,0 +1,151 @@
+"""Options that several commands have, and what is made of their values.
+
+A wrong value is a usage error: `typer.BadParameter`, which exits with code 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from predbn.common import PredbnError, parse_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from predbn.evaluation import Engine
+    from predbn.models import Preprocessing
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto for the GPU if there is one.")]
+Mean = Annotated[
+    str | None,
+    typer.Option(
+        help="Preprocessing of your own model: mean of each channel on the scale from 0 to 1, such as "
+        "0.485,0.456,0.406."
+    ),
+]
+Std = Annotated[str | None, typer.Option(help="Standard deviation of each channel, on the same scale.")]
+Size = Annotated[str | None, typer.Option(help="Height and width of the images that the model takes: 224, or 224x192.")]
+
+
+class EngineName(str, Enum):
+    """The engines by name."""
+
+    in_process = "in-process"
+    ray = "ray"
+
+
+EngineOption = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        help="in-process, or ray for more than one machine (pip install predbn\\[ray]). Every node needs the same "
+        "version of predbn, either installed or in Ray's runtime_env, as with: ray job submit --working-dir . -- "
+        "predbn evaluate --engine ray …",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="The Ray cluster: auto (the default: the cluster that this machine belongs to), host:port, or local to "
+        "start one on this machine only."
+    ),
+]
+CpusPerWorker = Annotated[
+    int | None, typer.Option(help="Cores per Ray worker; by default a whole node, or with GPUs an equal part of one.")
+]
+GpusPerWorker = Annotated[
+    float | None, typer.Option(help="GPUs per Ray worker with --device cuda; 1 by default, 0.5 to share one.")
+]
+
+
+@contextmanager
+def usage_error(option: str | None = None) -> Iterator[None]:
+    """Turn an error of the package into a usage error. For checks of option values only, not for the work itself."""
+    try:
+        yield
+    except PredbnError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def parse_device_option(name: str) -> torch.device:
+    """The device that --device names."""
+    with usage_error("--device"):
+        return parse_device(name)
+
+
+def parse_preprocessing(mean: str | None, std: str | None, size: str | None) -> Preprocessing | None:
+    """The preprocessing that --mean, --std and --size describe; pixels are scaled to 0 to 1 first."""
+    from predbn.models import Preprocessing
+
+    if mean is None and std is None and size is None:
+        return None
+    if size is None:
+        raise typer.BadParameter("give the size of the images too, as in --size 224.", param_hint="--size")
+    height, _, width = size.partition("x")
+    try:
+        height_and_width = int(height), int(width or height)
+    except ValueError:
+        raise typer.BadParameter(f"{size!r} is not a size: write 224 or 224x192.", param_hint="--size") from None
+    means, stds = _parse_channels(mean or "0", "--mean"), _parse_channels(std or "1", "--std")
+    if max(means) > 1 or min(stds) <= 0:
+        raise typer.BadParameter(
+            "means must be between 0 and 1 and deviations above 0, as in --mean 0.485,0.456,0.406 "
+            "--std 0.229,0.224,0.225.",
+            param_hint="--mean",
+        )
+    scaled = [(255 * a, 255 * b, 255 * c) for a, b, c in (means, stds)]
+    return Preprocessing(height_and_width, scaled[0], scaled[1])
+
+
+def _parse_channels(text: str, option: str) -> tuple[float, float, float]:
+    """One number for all channels, or three."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) == 1:
+        values *= 3
+    if len(values) != 3:
+        raise typer.BadParameter(
+            f"{text!r} is not one number or three, as in 0.5 or 0.485,0.456,0.406.", param_hint=option
+        )
+    return values[0], values[1], values[2]
+
+
+def in_process_engine(device: str) -> Engine:
+    """The engine that computes in this process, on the device that --device names."""
+    from predbn.evaluation import InProcess
+
+    return InProcess(str(parse_device_option(device)))
+
+
+@contextmanager
+def open_engine(
+    name: EngineName, device: str, address: str | None, cpus_per_worker: int | None, gpus_per_worker: float | None
+) -> Iterator[Engine]:
+    """The engine that the options describe; it is closed at the end of the block."""
+    if name is EngineName.in_process:
+        ray_options = {"address": address, "cpus-per-worker": cpus_per_worker, "gpus-per-worker": gpus_per_worker}
+        for option, value in ray_options.items():
+            if value is not None:
+                raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=f"--{option}")
+        yield in_process_engine(device)
+        return
+    if device not in ("cpu", "cuda", "auto"):
+        raise typer.BadParameter(f"{device!r} does not work with Ray: use cpu, cuda or auto.", param_hint="--device")
+    from predbn.evaluation import RayEngine
+
+    with RayEngine(
+        "auto" if address is None else address,
+        device=device,
+        cpus_per_worker=cpus_per_worker,
+        gpus_per_worker=1 if gpus_per_worker is None else gpus_per_worker,
+    ) as engine:
+        yield engine
