@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-
-from predbn.data import Images, from_folder
 from predbn.data.framing import Framing, read_picture
 from predbn.data.listing import Listing, list_pictures
+
+from predbn.data import Images, from_folder
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "decoding-cpu.json"
 FRAMING = Framing((224, 224), 256)

@@ -4,8 +4,9 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import DataError, cifar10, cifar10_fetch, wnids
-from predbn.data.cifar10_cache import cache_file
+from predbn.data import DataError, cifar10, wnids
+from predbn.data import cifar10_cache as cifar10_fetch
+from predbn.data import cifar10_cache_file as cache_file
 
 from ..data.folders import make_folder
 from ..data.official import LAYOUTS

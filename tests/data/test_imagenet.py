@@ -1,4 +1,4 @@
-"""The published layouts in small: the right ones are read, and of the wrong ones it is said what is wrong."""
+"""Small versions of the published layouts: correct ones are read, wrong ones are errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOME = wnids()[3::5]
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Decoding a thousand pictures a test would be most of its time: one cache, and folders nobody changes."""
+    """One cache and one set of folders for all tests, because decoding a thousand pictures takes most of their time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield tmp_path_factory.mktemp("sets")
@@ -108,9 +108,9 @@ def test_missing_and_empty_and_foreign_classes_are_named_and_counted(tmp_path):
     ):
         imagenet(tmp_path)
     (tmp_path / "n00000001").mkdir()
-    with pytest.raises(DataError, match=r"n00000001 is no class of ImageNet \(1 such folders\)"):
+    with pytest.raises(DataError, match=r"n00000001 is not a class of ImageNet \(1 such folders\)"):
         imagenet(tmp_path)
-    with pytest.raises(DataError, match=r"no class of ImageNet"):
+    with pytest.raises(DataError, match=r"not a class of ImageNet"):
         imagenet(tmp_path, "imagenet-a")
 
 
@@ -119,7 +119,7 @@ def test_another_set_is_not_taken_for_it(val, few):
         imagenet(val, "imagenet-a")
     with pytest.raises(DataError, match="lacks 800 of the 1,000 classes"):
         imagenet(few)
-    with pytest.raises(DataError, match="its folders are WordNet numbers"):
+    with pytest.raises(DataError, match="its folders are WordNet IDs"):
         imagenet(val, "imagenet-v2")
     with pytest.raises(DataError, match="There is no set 'imagenet-o'"):
         imagenet(val, "imagenet-o")

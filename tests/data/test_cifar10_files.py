@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 
 from predbn.data import DataError
-from predbn.data.cifar10_layouts import read_archive, read_layout
-from predbn.data.cifar10_sums import FILES
+from predbn.data.cifar10_files import FILES, SHA256, Arrays, CifarFile, read_archive, read_files, verify
 
 from .official import LAYOUTS, archive
 
 
-def same(read, small) -> None:
-    assert [name for name, _, _ in read] == list(FILES)
-    for name, _, arrays in read:
+def assert_same(files, small) -> None:
+    assert [file.name for file in files] == list(FILES)
+    for name, _, arrays in files:
         assert np.array_equal(arrays.images, small[name].images)
         assert np.array_equal(arrays.labels, small[name].labels)
         assert (arrays.images.dtype, arrays.labels.dtype) == (np.uint8, np.int64)
@@ -24,23 +23,22 @@ def same(read, small) -> None:
 
 
 def test_folder_parent_and_archive_hold_the_same_arrays(layout, small):
-    same(list(read_layout(layout, FILES)), small)
-    same(list(read_layout(layout.parent, FILES)), small)
-    same(list(read_layout(archive(layout), FILES)), small)
+    assert_same(list(read_files(layout, FILES)), small)
+    assert_same(list(read_files(layout.parent, FILES)), small)
+    assert_same(list(read_files(archive(layout), FILES)), small)
 
 
-def test_pickles_of_today_are_read_too(small, tmp_path):
+def test_pickles_of_python_3_are_read(small, tmp_path):
     for name, arrays in small.items():
-        held = {b"data": arrays.images.reshape(-1, 3072), b"labels": arrays.labels.tolist()}
-        as_text = {key.decode(): value for key, value in held.items()}
-        (tmp_path / name).write_bytes(pickle.dumps(as_text, protocol=2))
-    same(list(read_layout(tmp_path, FILES)), small)
+        dictionary = {"data": arrays.images.reshape(-1, 3072), "labels": arrays.labels.tolist()}
+        (tmp_path / name).write_bytes(pickle.dumps(dictionary, protocol=2))
+    assert_same(list(read_files(tmp_path, FILES)), small)
 
 
-def test_only_what_is_asked_for_is_read(layout, small):
+def test_only_the_requested_files_are_read(layout, small):
     (layout / LAYOUTS[layout.name][1].format("data_batch_2")).unlink()
-    (_, place, arrays), *others = read_layout(layout, ["test_batch"])
-    assert place == str(layout / LAYOUTS[layout.name][1].format("test_batch"))
+    (_, origin, arrays), *others = read_files(layout, ["test_batch"])
+    assert origin == str(layout / LAYOUTS[layout.name][1].format("test_batch"))
     assert not others
     assert np.array_equal(arrays.images, small["test_batch"].images)
 
@@ -49,9 +47,9 @@ def test_a_missing_file_is_named(layout):
     name = LAYOUTS[layout.name][1].format("data_batch_3")
     (layout / name).unlink()
     with pytest.raises(DataError, match=f"{name} cannot be read"):
-        list(read_layout(layout, FILES))
+        list(read_files(layout, FILES))
     with pytest.raises(DataError, match=f"tar.gz has no {name}: get it again"):
-        list(read_layout(archive(layout), FILES))
+        list(read_files(archive(layout), FILES))
 
 
 @pytest.mark.parametrize("kept", [0, 10, 5000, -1])
@@ -60,11 +58,11 @@ def test_a_truncated_file_is_named(layout, kept):
     whole = path.read_bytes()
     path.write_bytes(whole[:kept])
     try:
-        read = list(read_layout(layout, FILES))
+        read = list(read_files(layout, FILES))
     except DataError as error:
         assert path.name in str(error)  # noqa: PT017
     else:
-        # An empty .bin file holds no records, and the last byte of a PNG is none of its pixels: the sums decide.
+        # An empty .bin file is valid, and the last byte of a PNG holds no pixels: only the sums can tell.
         empty = kept == 0 and layout.name.endswith("bin")
         assert empty or (kept == -1 and layout.name == "package")
         assert len(read) == len(FILES)
@@ -77,11 +75,11 @@ def test_a_truncated_archive_is_named(layout, kept):
         list(read_archive(io.BytesIO(whole[:kept]), "here", FILES))
 
 
-def test_labels_of_another_number_are_refused(small, tmp_path):
+def test_another_number_of_labels_is_an_error(small, tmp_path):
     LAYOUTS["package"][0](tmp_path, small)
     (tmp_path / "test_lables.json").write_text("[1, 2, 3]")
     with pytest.raises(DataError, match=r"test_batch.png with test_lables.json .* 20 images have 3 labels"):
-        list(read_layout(tmp_path, ["test_batch"]))
+        list(read_files(tmp_path, ["test_batch"]))
 
 
 def test_a_pickle_runs_no_code(tmp_path, small):
@@ -91,14 +89,28 @@ def test_a_pickle_runs_no_code(tmp_path, small):
 
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Bad()))
     with pytest.raises(DataError, match=r"data_batch_1 in .* is damaged \(it holds .*print"):
-        list(read_layout(tmp_path, ["data_batch_1"]))
+        list(read_files(tmp_path, ["data_batch_1"]))
 
 
-def test_what_is_not_cifar10_is_said_to_be(tmp_path):
+def test_other_folders_and_archives_are_errors(tmp_path):
     with pytest.raises(DataError, match="is not CIFAR-10: it holds neither data_batch_1"):
-        list(read_layout(tmp_path, FILES))
+        list(read_files(tmp_path, FILES))
     other = tmp_path / "other"
     other.mkdir()
     (other / "readme.txt").write_text("nothing")
     with pytest.raises(DataError, match="is not an archive of CIFAR-10"):
-        list(read_layout(archive(other), FILES))
+        list(read_files(archive(other), FILES))
+
+
+def test_every_file_has_its_own_sums():
+    assert tuple(SHA256) == FILES
+    sums = [value for file in SHA256.values() for value in file.values()]
+    assert len(set(sums)) == 12
+    assert all(len(value) == 64 for value in sums)
+
+
+def test_one_wrong_label_is_named(small):
+    images, labels = small["test_batch"]
+    verify(CifarFile("test_batch", "here", small["test_batch"]))
+    with pytest.raises(DataError, match="here is damaged: its labels are not those of CIFAR-10"):
+        verify(CifarFile("test_batch", "here", Arrays(images, (labels + 1) % 10)))
