@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from predbn.common import PredbnError, lock_folder
-from predbn.data import DataError, write_cifar10c, write_imagenetc
+from predbn.data import DataError, write_cifar10c, write_imagenetc, write_preview
 from predbn.data import write_corrupted as writing
 from predbn.shifts import corrupt
 
@@ -181,3 +181,15 @@ def test_the_folder_is_locked_while_it_is_written(tmp_path: Path, cifar: Images)
 
     write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0, progress=start_a_second_writer)
     assert np.load(out / "contrast.npy").shape == (20, 32, 32, 3)
+
+
+def test_the_preview_shows_a_picture_or_a_drawing(tmp_path: Path) -> None:
+    Image.new("L", (600, 300), 90).save(tmp_path / "grey.png")
+    write_preview(tmp_path / "preview.png", tmp_path / "grey.png")
+    with Image.open(tmp_path / "preview.png") as sheet:
+        clean = np.asarray(sheet.crop((150, 24, 150 + 224, 24 + 224)))
+    assert (clean == 90).all()
+    with pytest.raises(DataError, match="does not have the suffix of a picture"):
+        write_preview(tmp_path / "preview.txt")
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        write_preview(tmp_path / "other.png", tmp_path / "nowhere.png")
