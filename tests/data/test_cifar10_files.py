@@ -52,27 +52,27 @@ def test_a_missing_file_is_named(layout):
         list(read_files(archive(layout), FILES))
 
 
-@pytest.mark.parametrize("kept", [0, 10, 5000, -1])
-def test_a_truncated_file_is_named(layout, kept):
+@pytest.mark.parametrize("length", [0, 10, 5000, -1])
+def test_a_truncated_file_is_named(layout, length):
     path = layout / LAYOUTS[layout.name][1].format("data_batch_3")
     whole = path.read_bytes()
-    path.write_bytes(whole[:kept])
+    path.write_bytes(whole[:length])
     try:
         read = list(read_files(layout, FILES))
     except DataError as error:
         assert path.name in str(error)  # noqa: PT017
     else:
         # An empty .bin file is valid, and the last byte of a PNG holds no pixels: only the sums can tell.
-        empty = kept == 0 and layout.name.endswith("bin")
-        assert empty or (kept == -1 and layout.name == "package")
+        empty = length == 0 and layout.name.endswith("bin")
+        assert empty or (length == -1 and layout.name == "package")
         assert len(read) == len(FILES)
 
 
-@pytest.mark.parametrize("kept", [0, 100, -2000])
-def test_a_truncated_archive_is_named(layout, kept):
+@pytest.mark.parametrize("length", [0, 100, -2000])
+def test_a_truncated_archive_is_named(layout, length):
     whole = archive(layout).read_bytes()
     with pytest.raises(DataError, match=r"here cannot be read as a .tar.gz .*get it again|here is not an archive"):
-        list(read_archive(io.BytesIO(whole[:kept]), "here", FILES))
+        list(read_archive(io.BytesIO(whole[:length]), "here", FILES))
 
 
 def test_another_number_of_labels_is_an_error(small, tmp_path):

@@ -59,10 +59,10 @@ def test_mixed_sizes_are_named_and_counted(folder):
 
 
 @pytest.mark.parametrize("size", [None, 16])
-@pytest.mark.parametrize("kept", [30, -60])
-def test_unreadable_ones_are_named_and_counted(folder, size, kept):
+@pytest.mark.parametrize("length", [30, -60])
+def test_unreadable_pictures_are_named_and_counted(folder, size, length):
     for name in ("cat/1.png", "dog/0.png"):
-        (folder / name).write_bytes((folder / name).read_bytes()[:kept])
+        (folder / name).write_bytes((folder / name).read_bytes()[:length])
     with pytest.raises(DataError, match=r"cat/1.png cannot be read as a picture \(and 1 more of 5\)"):
         from_folder(folder, size)
 
@@ -108,32 +108,32 @@ def test_the_second_time_nothing_is_decoded(listing, monkeypatch):
 
 
 def test_another_size_or_a_changed_picture_is_another_file(listing):
-    kept = decode(listing, resize_crop(16)).clone()
+    original = decode(listing, resize_crop(16)).clone()
     for transform in (resize_crop(12), resize_crop(16, 18), resize_crop(16, None, "bicubic"), None):
         decode(listing, transform)
     assert len(decoded_files()) == 5
     Image.new("RGB", (24, 20), (7, 7, 7)).save(listing.path(3))
     changed = decode(listing, resize_crop(16))
     assert (changed[3] == 7).all()
-    assert torch.equal(changed[4:], kept[4:])
+    assert torch.equal(changed[4:], original[4:])
     assert len(decoded_files()) == 6
 
 
 @pytest.mark.parametrize("damage", ["cut", "other"])
 def test_a_damaged_file_is_made_anew(listing, damage):
-    wanted = decode(listing, resize_crop(16)).clone()
+    expected = decode(listing, resize_crop(16)).clone()
     (path,) = decoded_files()
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-100])
     else:
         np.save(path, np.zeros((3, 3)))
-    assert torch.equal(decode(listing, resize_crop(16)), wanted)
+    assert torch.equal(decode(listing, resize_crop(16)), expected)
 
 
 def test_what_is_written_to_the_images_stays_out_of_the_file(listing):
-    wanted = decode(listing, resize_crop(16)).clone()
+    expected = decode(listing, resize_crop(16)).clone()
     decode(listing, resize_crop(16)).zero_()
-    assert torch.equal(decode(listing, resize_crop(16)), wanted)
+    assert torch.equal(decode(listing, resize_crop(16)), expected)
 
 
 def test_nothing_is_left_when_it_fails(listing, cache, monkeypatch):

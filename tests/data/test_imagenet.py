@@ -16,7 +16,7 @@ SOME = wnids()[3::5]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def shared_folder(tmp_path_factory):
     """One cache and one set of folders for all tests, because decoding a thousand pictures takes most of their time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -24,13 +24,13 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def val(kept):
-    return make_folder(kept / "data" / "ILSVRC" / "val", wnids())
+def val(shared_folder):
+    return make_folder(shared_folder / "data" / "ILSVRC" / "val", wnids())
 
 
 @pytest.fixture(scope="module")
-def few(kept):
-    root = make_folder(kept / "imagenet-r", SOME, each=2)
+def few(shared_folder):
+    root = make_folder(shared_folder / "imagenet-r", SOME, each=2)
     (root / "README.txt").write_text("as published")
     return root
 
@@ -39,8 +39,8 @@ def test_validation_images(val):
     images = imagenet(val, **SMALL)
     assert (images.name, images.classes, len(images)) == ("imagenet", wnids(), 1000)
     assert images.labels.tolist() == images.index.tolist() == list(range(1000))
-    wanted = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
-    assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(wanted))
+    expected = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(expected))
 
 
 def test_they_are_corrupted_on_the_fly(val):
@@ -50,13 +50,13 @@ def test_they_are_corrupted_on_the_fly(val):
     assert batch.labels.tolist() == list(range(8))
 
 
-def test_v2_labels_are_the_numbers_of_the_folders(kept):
-    root = make_folder(kept / "v2", [str(k) for k in range(1000)])
+def test_v2_labels_are_the_numbers_of_the_folders(shared_folder):
+    root = make_folder(shared_folder / "v2", [str(k) for k in range(1000)])
     images = imagenet(root, "imagenet-v2", **SMALL)
     assert images.classes == wnids()
     assert images.labels.tolist() == list(range(1000))
-    wanted = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
-    assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(wanted))
+    expected = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(expected))
     with pytest.raises(DataError, match=r"has no class folder of ImageNet such as n01440764: it has 0, 1, 10 and 997"):
         imagenet(root)
     with pytest.raises(DataError, match=r"7 is one class of ImageNet-v2: point at the folder above it, .*v2\."):

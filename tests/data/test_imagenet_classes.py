@@ -43,5 +43,5 @@ def test_a_thousand_in_sorted_order():
 
 
 def test_well_known_classes():
-    known = {0: "n01440764", 207: "n02099601", 281: "n02123045", 817: "n04285008", 999: "n15075141"}
-    assert {number: wnids()[number] for number in known} == known
+    expected = {0: "n01440764", 207: "n02099601", 281: "n02123045", 817: "n04285008", 999: "n15075141"}
+    assert {number: wnids()[number] for number in expected} == expected

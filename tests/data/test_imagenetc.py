@@ -41,8 +41,8 @@ def test_an_order_picks_pictures(folder):
     (batch,) = ImageNetC(folder).batches("contrast", 2, 4, order=[4, 1])
     assert (batch.labels.tolist(), batch.index.tolist()) == ([1, 0], [4, 1])
     for image, name in zip(batch.images, ("n02/1", "n01/1"), strict=True):
-        wanted = np.asarray(Image.open(folder / "contrast" / "2" / f"{name}.JPEG"))
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), wanted)
+        expected = np.asarray(Image.open(folder / "contrast" / "2" / f"{name}.JPEG"))
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
 
 
 def test_clean_pictures_are_cropped_as_the_benchmark_does(folder):

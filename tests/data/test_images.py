@@ -61,15 +61,15 @@ def test_take_keeps_the_index():
 
 def test_sums_are_those_of_the_arrays_whatever_their_strides():
     images = make()
-    wanted = {
+    expected = {
         "images": hashlib.sha256(images.images.numpy().tobytes()).hexdigest(),
         "labels": hashlib.sha256(np.asarray(images.labels.numpy(), "<i8").tobytes()).hexdigest(),
     }
-    assert images.sums == wanted
+    assert images.sums == expected
     turned = images.images.contiguous(memory_format=torch.channels_last)
-    assert Images(turned, images.labels, images.index, images.classes, "turned").sums == wanted
-    assert images.take([1, 0]).sums != wanted
-    assert images.to("cpu").sums == wanted
+    assert Images(turned, images.labels, images.index, images.classes, "turned").sums == expected
+    assert images.take([1, 0]).sums != expected
+    assert images.to("cpu").sums == expected
 
 
 def test_repr_says_what_it_is():

@@ -94,17 +94,17 @@ def test_pictures_are_listed_by_class_and_name(tmp_path):
 
 def test_the_fingerprint_sees_every_change(tmp_path):
     root = make_folder(tmp_path / "set", ["a", "b"])
-    seen = [list_pictures(root).fingerprint()]
-    assert list_pictures(root).fingerprint() == seen[0]
+    fingerprints = [list_pictures(root).fingerprint()]
+    assert list_pictures(root).fingerprint() == fingerprints[0]
     os.utime(root / "a" / "00000.png", (1, 1))
-    seen.append(list_pictures(root).fingerprint())
+    fingerprints.append(list_pictures(root).fingerprint())
     (root / "a" / "00000.png").rename(root / "b" / "00000.png")
-    seen.append(list_pictures(root).fingerprint())
+    fingerprints.append(list_pictures(root).fingerprint())
     (root / "b" / "00000.png").unlink()
-    seen.append(list_pictures(root).fingerprint())
-    assert len(set(seen)) == 4
+    fingerprints.append(list_pictures(root).fingerprint())
+    assert len(set(fingerprints)) == 4
     moved = root.rename(tmp_path / "moved")
-    assert list_pictures(moved).fingerprint() == seen[-1]
+    assert list_pictures(moved).fingerprint() == fingerprints[-1]
 
 
 def test_a_folder_without_pictures_is_an_error(tmp_path):

@@ -100,12 +100,12 @@ def test_imagenetc_layout(tmp_path: Path, large: Images) -> None:
 def test_imagenetc_makes_only_what_is_missing(tmp_path: Path, large: Images) -> None:
     source, out = folder(tmp_path, large), tmp_path / "c"
     write_imagenetc(source, out, ["gaussian_noise"], seed=0)
-    lost, kept = (out / "gaussian_noise" / "3" / "n01" / f"{stem}.JPEG" for stem in "ab")
-    content, before = lost.read_bytes(), kept.stat().st_mtime_ns
+    lost, intact = (out / "gaussian_noise" / "3" / "n01" / f"{stem}.JPEG" for stem in "ab")
+    content, before = lost.read_bytes(), intact.stat().st_mtime_ns
     lost.unlink()
     write_imagenetc(source, out, ["gaussian_noise"], seed=0)
     assert lost.read_bytes() == content
-    assert kept.stat().st_mtime_ns == before
+    assert intact.stat().st_mtime_ns == before
 
 
 def test_pictures_are_scaled_and_cropped(tmp_path: Path) -> None:

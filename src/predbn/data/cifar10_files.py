@@ -200,14 +200,14 @@ def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
 
 def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterator[CifarFile]:
     """The files of these names from an open .tar.gz, which is read once from beginning to end."""
-    wanted = {member for layout in _LAYOUTS for name in names for member in layout.members(name)}
+    requested = {member for layout in _LAYOUTS for name in names for member in layout.members(name)}
     contents, members = {}, set()
     try:
         with tarfile.open(fileobj=archive, mode="r|*") as tar:
             for entry in tar:
                 member = entry.name.rsplit("/", 1)[-1]
                 members.add(member)
-                content = tar.extractfile(entry) if member in wanted and entry.isfile() else None
+                content = tar.extractfile(entry) if member in requested and entry.isfile() else None
                 if content is not None:
                     contents[member] = content.read()
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:

@@ -93,13 +93,13 @@ def _list_some_classes(root: Path, title: str, count: int) -> Listing:
 
 def _find_class_folders(root: Path, title: str, classes: Sequence[str]) -> list[str]:
     """The folders directly below `root`; if none of them is a class, an error that says where the classes are."""
-    folders, wanted = class_folders(root), frozenset(classes)
-    if wanted & set(folders):
+    folders, class_set = class_folders(root), frozenset(classes)
+    if class_set & set(folders):
         return folders
     resolved = root.resolve()
-    if resolved.name in wanted:
+    if resolved.name in class_set:
         raise DataError(f"{root} is one class of {title}: point at the folder above it, {resolved.parent}.")
-    below = _search_below(root, wanted, _LEVELS_SEARCHED)
+    below = _search_below(root, class_set, _LEVELS_SEARCHED)
     if below is not None:
         raise DataError(f"{root} is not the folder with the classes of {title}: point at {below}.")
     loose = sum(is_picture(entry.name) for entry in os.scandir(root))
@@ -112,16 +112,16 @@ def _find_class_folders(root: Path, title: str, classes: Sequence[str]) -> list[
     raise DataError(f"{root} has no class folder of {title} such as {classes[0]}: {instead}.")
 
 
-def _search_below(root: Path, wanted: Collection[str], levels: int) -> Path | None:
+def _search_below(root: Path, classes: Collection[str], levels: int) -> Path | None:
     """The nearest folder below `root` that contains a class folder; the search is limited."""
     folders = [root / name for name in class_folders(root)[:_FOLDERS_SEARCHED]]
     for folder in folders:
         with contextlib.suppress(PermissionError):
-            if any(name in wanted for name in class_folders(folder)):
+            if any(name in classes for name in class_folders(folder)):
                 return folder
     for folder in folders if levels > 1 else []:
         with contextlib.suppress(PermissionError):
-            below = _search_below(folder, wanted, levels - 1)
+            below = _search_below(folder, classes, levels - 1)
             if below is not None:
                 return below
     return None

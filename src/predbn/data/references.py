@@ -114,7 +114,7 @@ def open_shifted(
         interpolation=interpolation,
     )
     if is_imagenet:
-        # All classes must be there, because a label is the position of a model's logit.
+        # All classes are required, because a label is the position of a model's logit.
         list_imagenet(data.root / data.names[0] / "1")
         if originals is not None:
             list_imagenet(originals)

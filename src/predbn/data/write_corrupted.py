@@ -221,4 +221,4 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 
 def _no_progress(done: int, total: int) -> None:
-    """The default: nobody is told."""
+    """The default for `progress`."""

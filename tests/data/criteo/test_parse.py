@@ -142,3 +142,11 @@ def test_both_parsers_accept_the_same_numbers(values):
     parsed, slowly = parsed_of(text), module._parse_any(text.encode(), KAGGLE, {})
     assert np.array_equal(parsed.table, slowly.table)
     assert parsed[1:] == slowly[1:]
+
+
+def test_conditions_on_the_columns_of_a_row():
+    rows = lines(6)
+    rows[2] = "\t".join(["1", *rows[2].split("\t")[1:]])
+    rows[3] = "\t".join(["0", *rows[3].split("\t")[1:]])
+    parsed = parsed_of("\n".join(rows) + "\n", where={"label": "1"})
+    assert np.array_equal(parsed.table, slow_table("\n".join(row for row in rows if row[0] == "1")))

@@ -36,9 +36,9 @@ def test_values_are_replaced_with_the_probability(severity):
     assert not columns[:, :13].any()
     blocks = columns[:, 13:].reshape(4, 500, 26).float().mean(1)
     assert ((blocks == 0) | (blocks == 1)).all()
-    kept = inputs("marginals", severity)
-    assert all(torch.isin(kept[:, f], TABLE[:, f + 1]).all() for f in range(39))
-    assert ((kept != clean).float().mean() / (severity / 100)) == pytest.approx(0.8, abs=0.12)
+    resampled = inputs("marginals", severity)
+    assert all(torch.isin(resampled[:, f], TABLE[:, f + 1]).all() for f in range(39))
+    assert ((resampled != clean).float().mean() / (severity / 100)) == pytest.approx(0.8, abs=0.12)
 
 
 def test_columns_are_drawn_with_the_probability():
@@ -77,9 +77,9 @@ def test_missing_splits_and_severities_are_errors():
 
 
 def test_it_is_the_same_on_another_device_and_known_by_its_sums():
-    there = SPLITS.to("cpu")
+    moved = SPLITS.to("cpu")
     for name in SPLITS.names:
-        assert torch.equal(inputs(name, 50, splits=there), inputs(name, 50))
-    assert there.sums == SPLITS.sums
+        assert torch.equal(inputs(name, 50, splits=moved), inputs(name, 50))
+    assert moved.sums == SPLITS.sums
     assert set(SPLITS.sums) == {"rows", "marginals"}
     assert SPLITS.sums["rows"] == Randomised(TEST).sums["rows"] == TEST.sums["rows"]

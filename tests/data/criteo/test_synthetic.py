@@ -47,8 +47,8 @@ def test_the_shape_of_criteo(rows):
     assert len(np.unique(rows.categories[:, 2])) > 5000
     counts = np.sort(np.unique(rows.categories[:, 0], return_counts=True)[1])[::-1]
     assert counts[0] > 5 * counts[9]
-    known = rows.numbers[:, 6] != MISSING_NUMBER
-    assert stats.spearmanr(rows.numbers[known, 1], rows.numbers[known, 6]).statistic > 0.15
+    present = rows.numbers[:, 6] != MISSING_NUMBER
+    assert stats.spearmanr(rows.numbers[present, 1], rows.numbers[present, 6]).statistic > 0.15
 
 
 @pytest.mark.parametrize("name", ["rows.txt", "rows.txt.gz"])

@@ -86,7 +86,7 @@ def _read(text: bytes, source: Source, where: Mapping[str, str], reject: Any) ->
     import pyarrow as pa
     import pyarrow.csv
 
-    names = [*COLUMNS, *where]
+    names = list(dict.fromkeys((*COLUMNS, *where)))
     return pyarrow.csv.read_csv(
         pa.BufferReader(text),
         pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(source.columns)),

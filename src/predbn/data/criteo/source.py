@@ -1,7 +1,7 @@
 """The text file that rows are prepared from: Kaggle's `train.txt`, or a CSV file with a header, plain or gzipped.
 
-The file is divided into blocks of whole lines. A block of a plain file is only where it begins and ends, so that the
-process that works on it reads it; a block of a gzipped file is the decompressed text itself.
+The file is divided into blocks of whole lines. A block of a plain file only says where it begins and ends, and the
+process that works on it reads the text; a block of a gzipped file is the decompressed text itself.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class Source:
             if block.text is None:
                 file.seek(block.begins)
             while left or rest:
+                # The buffer begins with the rest of the last piece, an incomplete line; if it is full of it, extend it.
                 if rest == len(buffer) - 2 * PADDING:
                     buffer.extend(bytes(size))
                 begin = PADDING + rest
