@@ -1,13 +1,13 @@
-"""Preparation of Criteo rows against pandas: `read_csv`, then `factorize` for each of the 26 categories.
+"""Preparing Criteo rows, compared with pandas: `read_csv`, then `factorize` for each of the 26 categories.
 
-All start from the same text on the disk, synthetic rows in the layout of `train.txt`, each in a process of its own;
-pandas ends with its columns in memory, predbn with the prepared folder on the disk. pandas reads in two ways: guessing
-the types of the columns, and told that categories are text, as it must be lest a column of digits becomes numbers.
-Rounds alternate between them, so that whatever else the machine does meets all, and the fastest of each counts. Then
-the growth: the peak memory of a preparation of more and more rows.
+All start from the same text file, synthetic rows in the layout of `train.txt`, each in its own process. pandas ends
+with its columns in memory, predbn with the prepared folder on the disk. pandas reads in two ways: with the types of the
+columns inferred, and with the categories declared as text, without which a column of digits would become numbers.
+Rounds alternate between them, so that other load on the machine affects all of them, and the fastest round counts.
+Then the peak memory of predbn is measured for growing numbers of rows.
 
     python benchmarks/criteo.py                # writes results/criteo-preparation.json
-    python benchmarks/criteo.py --markdown     # measures nothing: the table and the sentence of docs/criteo.md
+    python benchmarks/criteo.py --markdown     # only prints the table and the sentence of docs/criteo.md
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESULT = ROOT / "results" / "criteo-preparation.json"
 
 
 def with_pandas(path: str, **options: Any) -> int:
-    """What one does without this package."""
+    """Without this package."""
     import pandas as pd
 
     frame = pd.read_csv(path, sep="\t", header=None, **options)
@@ -43,12 +43,12 @@ def with_pandas(path: str, **options: Any) -> int:
 
 
 def with_pandas_typed(path: str) -> int:
-    """The same, told that categories are text."""
+    """The same, with the categories declared as text."""
     return with_pandas(path, dtype=dict.fromkeys(CATEGORIES, "str"))
 
 
 def with_predbn(path: str) -> int:
-    """The same rows as a prepared folder."""
+    """A folder of prepared rows."""
     from predbn.data.criteo import prepare
 
     folder = Path(path + ".prepared")
@@ -59,15 +59,15 @@ def with_predbn(path: str) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Peak(Thread):
-    """Looks ten times a second at the memory of this process and its children, shared pages counted once."""
+class PeakMemory(Thread):
+    """Samples the memory of this process and its children ten times a second, shared pages counted once."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.mb, self.ended = 0.0, Event()
+        self.mb, self.stopped = 0.0, Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.1):
+        while not self.stopped.wait(0.1):
             self.mb = max(self.mb, sum(map(self.resident, ["self", *self.children()])))
 
     @staticmethod
@@ -84,41 +84,41 @@ class Peak(Thread):
 
 
 def cpu_seconds() -> float:
-    """Of this process and of its children that have ended."""
-    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in spent)
+    """CPU time of this process and of its finished children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def measured(work: Callable[[str], int], path: str, pipe: Connection) -> None:
-    """Seconds, CPU seconds and peak memory of the work, imports not counted."""
+def measure_here(work: Callable[[str], int], path: str, pipe: Connection) -> None:
+    """Seconds, CPU seconds and peak memory of the work, without imports."""
     work(path + ".few")
-    peak = Peak()
+    peak = PeakMemory()
     peak.start()
     start, cpu = time.perf_counter(), cpu_seconds()
     rows = work(path)
     spent = {"seconds": time.perf_counter() - start, "cpu_seconds": cpu_seconds() - cpu}
-    peak.ended.set()
+    peak.stopped.set()
     peak.join()
     pipe.send({"rows": rows, **spent, "peak_mb": peak.mb})
 
 
-def apart(work: Callable[[str], int], path: Path) -> dict[str, float]:
-    """The same in a process of its own, so that its peak memory is its own."""
+def measure_in_process(work: Callable[[str], int], path: Path) -> dict[str, float]:
+    """The same in a new process, so that the peak memory is only that of the work."""
     context = get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=measured, args=(work, str(path), there))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=measure_here, args=(work, str(path), sender))
     process.start()
-    there.close()
-    found: dict[str, float] = here.recv()
+    sender.close()
+    measured: dict[str, float] = receiver.recv()
     process.join()
-    return found
+    return measured
 
 
 WORK = {"pandas": with_pandas, "pandas, typed": with_pandas_typed, "predbn": with_predbn}
 
 
-def text(folder: Path, rows: int) -> Path:
-    """A file of synthetic rows, and a small one beside it to warm up with."""
+def write_text(folder: Path, rows: int) -> Path:
+    """A file of synthetic rows, and a small one beside it for warming up."""
     from predbn.data.criteo import write_synthetic_text
 
     path = folder / f"{rows}.txt"
@@ -128,7 +128,7 @@ def text(folder: Path, rows: int) -> Path:
 
 
 def fastest(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The best of each over the rounds; the largest peak."""
+    """The fastest round and the largest peak memory."""
     rows, largest = runs[0]["rows"], max(run["peak_mb"] for run in runs)
     best = {name: min(run[name] for run in runs) for name in ("seconds", "cpu_seconds")}
     return {
@@ -139,47 +139,47 @@ def fastest(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def measure(rows: int, rounds: int, growth: list[int]) -> dict[str, Any]:
-    """Both sides on `rows` rows, and the growth of ours."""
-    with tempfile.TemporaryDirectory() as place:
-        path = text(Path(place), rows)
+    """All variants on `rows` rows, and the memory of predbn for growing numbers of rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_text(Path(folder), rows)
         size = path.stat().st_size
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in WORK}
         for number in range(rounds):
             for name, work in WORK.items():
-                runs[name].append(apart(work, path))
+                runs[name].append(measure_in_process(work, path))
                 done = runs[name][-1]
                 print(f"round {number}: {name} {done['seconds']:.2f} s, {done['peak_mb']:.0f} MB", flush=True)
         path.unlink()
-        found: dict[str, Any] = {name: fastest(each) for name, each in runs.items()}
+        results: dict[str, Any] = {name: fastest(rounds_of) for name, rounds_of in runs.items()}
         for name in ("pandas", "pandas, typed"):
-            for what, ratio in (("rows_per_second", "times"), ("rows_per_cpu_second", "times_by_cpu")):
-                found[name][ratio] = found["predbn"][what] / found[name][what]
+            for rate, ratio in (("rows_per_second", "times"), ("rows_per_cpu_second", "times_by_cpu")):
+                results[name][ratio] = results["predbn"][rate] / results[name][rate]
         grown = []
         for count in growth:
-            path = text(Path(place), count)
-            done = apart(with_predbn, path)
+            path = write_text(Path(folder), count)
+            done = measure_in_process(with_predbn, path)
             grown.append({"rows": count, "peak_mb": done["peak_mb"], "rows_per_second": count / done["seconds"]})
             print(f"{count:,} rows: {done['peak_mb']:.0f} MB, {count / done['seconds']:,.0f} rows/s", flush=True)
             path.unlink()
-    return {"rows": rows, "bytes_per_row": size / rows, **found, "growth": grown}
+    return {"rows": rows, "bytes_per_row": size / rows, **results, "growth": grown}
 
 
 def markdown() -> str:
-    """What is in results/ as a table and a sentence."""
-    found = json.loads(RESULT.read_text())
-    card, ours = found["card"], found["predbn"]
+    """The stored results as a table and a sentence."""
+    results = json.loads(RESULT.read_text())
+    card, ours = results["card"], results["predbn"]
     lines = ["| | rows/s | peak MB | predbn is faster, by the clock | by CPU time |", "|---|--:|--:|--:|--:|"]
     lines.append(f"| predbn | {ours['rows_per_second']:,.0f} | {ours['peak_mb']:,.0f} | | |")
     for name, what in (("pandas", "types guessed"), ("pandas, typed", "categories as text")):
-        row = found[name]
+        row = results[name]
         lines.append(
             f"| pandas {card['pandas']}, {what} | {row['rows_per_second']:,.0f} | {row['peak_mb']:,.0f} "
             f"| {row['times']:.1f} × | {row['times_by_cpu']:.1f} × |"
         )
-    grown = [f"{each['peak_mb']:.0f} MB for {each['rows']:,}" for each in found["growth"]]
+    grown = [f"{run['peak_mb']:.0f} MB for {run['rows']:,}" for run in results["growth"]]
     lines += [
         "",
-        f"{found['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows.",
+        f"{results['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows.",
     ]
     return "\n".join(lines)
 
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--growth", nargs="*", type=int, default=[500_000, 1_000_000, 2_000_000, 4_000_000])
     parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--markdown", action="store_true", help="print what is in results/")
+    parser.add_argument("--markdown", action="store_true", help="only print the stored results")
     options = parser.parse_args()
     if options.markdown:
         print(markdown())

@@ -1,13 +1,13 @@
 """How fast a folder of pictures becomes batches: a plain loop, threads, processes, and the decoded cache.
 
-    python benchmarks/decoding.py                            # made pictures of ImageNet's usual 500 × 375 pixels
-    python benchmarks/decoding.py --root ~/imagenet/val      # yours; --count says how many of them
+    python benchmarks/decoding.py                            # generated pictures of ImageNet's usual 500 × 375 pixels
+    python benchmarks/decoding.py --root ~/imagenet/val      # your pictures; --count says how many of them
 
-All bring the same pictures to 224 × 224 pixels from 256 and leave them as uint8 [N, 3, 224, 224]; that they agree is
-checked. The loop is Pillow and numpy on one core, as one writes it first. Processes hand the pixels back through
-pipes, as the workers of a data loader do. Rounds alternate, so that whatever else the machine does meets all of them,
-and the fastest of each counts. `cached` is what every later split, model and run pays: batches of 100 in a random
-order from the file in the cache folder. Writes results/decoding-cpu.json; --markdown prints the table from it.
+All resize the same pictures to 256 pixels and crop 224 × 224, as uint8 [N, 3, 224, 224]; the results are compared.
+The loop is plain Pillow and numpy on one core. Processes return the pixels through pipes, like the workers of a data
+loader. Rounds alternate, so that other load on the machine affects all of them, and the fastest round counts. `cached`
+is the cost for every later split, model and run: batches of 100 in random order from the file in the cache folder.
+Writes results/decoding-cpu.json; --markdown prints the table from it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from predbn.data import Images, from_folder
-from predbn.data.framing import Framing, read_picture
-from predbn.data.listing import Listing, list_pictures
+from predbn.data import Images, from_folder, list_pictures, read_picture, resize_crop
 
 RESULT = Path(__file__).resolve().parents[1] / "results" / "decoding-cpu.json"
-FRAMING = Framing((224, 224), 256)
+TRANSFORM = resize_crop(224, 256)
 
 
 def make_pictures(root: Path, count: int) -> Path:
-    """Photographs' worth of detail: smooth colours under fine noise, as JPEG of quality 90 (about 100 kB)."""
+    """Generate pictures as detailed as photographs: smooth colours with fine noise, as JPEG (about 100 kB each)."""
     (root / "made").mkdir()
     for number in range(count):
         draws = np.random.default_rng(number)
@@ -46,27 +44,27 @@ def make_pictures(root: Path, count: int) -> Path:
     return root
 
 
-def turned(path: str) -> np.ndarray:
+def read_channels_first(path: str) -> np.ndarray:
     """One picture, channels first."""
-    return np.ascontiguousarray(read_picture(path, FRAMING).transpose(2, 0, 1))
+    return np.ascontiguousarray(read_picture(path, TRANSFORM).transpose(2, 0, 1))
 
 
-def in_a_loop(paths: list[str]) -> np.ndarray:
-    return np.stack([turned(path) for path in paths])
+def decode_in_loop(paths: list[str]) -> np.ndarray:
+    return np.stack([read_channels_first(path) for path in paths])
 
 
-def in_processes(pool: object, paths: list[str]) -> np.ndarray:
-    return np.stack(pool.map(turned, paths, chunksize=16))  # type: ignore[attr-defined]
+def decode_in_processes(pool: object, paths: list[str]) -> np.ndarray:
+    return np.stack(pool.map(read_channels_first, paths, chunksize=16))  # type: ignore[attr-defined]
 
 
-def in_threads(root: Path) -> np.ndarray:
-    """As the package does it, into an empty cache: file, fsync and all."""
+def decode_in_threads(root: Path) -> np.ndarray:
+    """As the package does it, into an empty cache, including fsync."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["PREDBN_CACHE"] = cache
         return from_folder(root, 224, resize=256).images.numpy()
 
 
-def from_cache(images: Images, order: torch.Tensor) -> int:
+def read_cached(images: Images, order: torch.Tensor) -> int:
     return sum(len(batch.labels) for batch in images.batches(100, order=order))
 
 
@@ -76,43 +74,43 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def subset(root: Path, count: int, place: Path) -> Path:
-    """Links to the first pictures of a folder, so that all sides read the same ones."""
-    listing: Listing = list_pictures(root)
+def link_subset(root: Path, count: int, target: Path) -> Path:
+    """A folder with links to the first pictures of another one, so that all variants read the same ones."""
+    listing = list_pictures(root)
     for position, name in enumerate(listing.names[:count]):
-        link = place / name
+        link = target / name
         link.parent.mkdir(exist_ok=True)
         link.symlink_to(Path(listing.path(position)).resolve())
-    return place
+    return target
 
 
 def measure(root: Path, rounds: int, cores: int) -> dict[str, object]:
     torch.set_num_threads(cores)
     listing = list_pictures(root)
     paths = [listing.path(k) for k in range(len(listing))]
-    wanted = in_a_loop(paths)
+    expected = decode_in_loop(paths)
     with get_context("fork").Pool(cores) as pool, tempfile.TemporaryDirectory() as cache:
-        ways: dict[str, Callable[[], object]] = {
-            "loop": lambda: in_a_loop(paths),
-            "processes": lambda: in_processes(pool, paths),
-            "threads": lambda: in_threads(root),
+        variants: dict[str, Callable[[], object]] = {
+            "loop": lambda: decode_in_loop(paths),
+            "processes": lambda: decode_in_processes(pool, paths),
+            "threads": lambda: decode_in_threads(root),
         }
-        for name, way in ways.items():
-            if not np.array_equal(way(), wanted):
+        for name, decode in variants.items():
+            if not np.array_equal(decode(), expected):
                 raise SystemExit(f"{name} gives other pixels than the loop.")
         os.environ["PREDBN_CACHE"] = cache
         images = from_folder(root, 224, resize=256)
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-        ways["cached"] = lambda: from_cache(images, order)
-        best = dict.fromkeys(ways, float("inf"))
+        variants["cached"] = lambda: read_cached(images, order)
+        best = dict.fromkeys(variants, float("inf"))
         for _ in range(rounds):
-            for name, way in ways.items():
-                best[name] = min(best[name], seconds(way))
+            for name, decode in variants.items():
+                best[name] = min(best[name], seconds(decode))
     rates = {name: round(len(paths) / time, 1) for name, time in best.items()}
-    head = Image.open(paths[0])
+    first = Image.open(paths[0])
     return {
         "machine": f"{platform.processor() or platform.machine()}, {cores} cores",
-        "pictures": f"{len(paths)} such as {head.width}×{head.height} {head.format}",
+        "pictures": f"{len(paths)} such as {first.width}×{first.height} {first.format}",
         "images_a_second": rates,
         "times_the_loop": {name: round(rate / rates["loop"], 2) for name, rate in rates.items()},
     }
@@ -127,17 +125,21 @@ def table(result: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, help="folder of class folders; made pictures unless given")
+    parser.add_argument("--root", type=Path, help="folder of class folders; by default, generated pictures")
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--markdown", action="store_true", help="measure nothing: print the table")
-    chosen = parser.parse_args()
-    if not chosen.markdown:
+    parser.add_argument("--markdown", action="store_true", help="only print the table of the last measurement")
+    options = parser.parse_args()
+    if not options.markdown:
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
-            root = subset(chosen.root, chosen.count, place) if chosen.root else make_pictures(place, chosen.count)
-            result = measure(root, chosen.rounds, chosen.cores)
+            target = Path(folder)
+            root = (
+                link_subset(options.root, options.count, target)
+                if options.root
+                else make_pictures(target, options.count)
+            )
+            result = measure(root, options.rounds, options.cores)
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
         print(result["machine"], result["pictures"], sep="; ")
     print(table(json.loads(RESULT.read_text())))

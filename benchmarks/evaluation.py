@@ -37,7 +37,7 @@ import torch
 from predbn import shifts
 from predbn.common.threads import each_on_one_core
 from predbn.data import Batch, Corrupted, Images, cifar10, sample, wnids
-from predbn.data.batch import positions_of
+from predbn.data import resolve_order as positions_of
 from predbn.evaluation import InProcess, Plan, Unit, evaluate
 from predbn.evaluation.job import Job
 from predbn.evaluation.model_cache import LaneKey

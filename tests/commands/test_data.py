@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import DataError, ImageNetSet, Interpolation, cifar10, cifar10_fetch, wnids
-from predbn.data.cifar10_cache import cache_file
+from predbn.data import DataError, ImageNetSet, Interpolation, cifar10, cifar10_cache, cifar10_cache_file, wnids
 
 from ..data.folders import make_folder
 from ..data.official import LAYOUTS
@@ -34,11 +33,11 @@ def test_cifar10_is_kept_once(source, cache):
     assert first.exit_code == 0
     assert f"CIFAR-10 is in {cache / 'cifar10.zip'} (" in words(first)
     assert len(cifar10("test")) == 20
-    before = cache_file().stat()
+    before = cifar10_cache_file().stat()
     second = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     assert "already in" in words(second)
     assert "nothing to do" in words(second)
-    assert cache_file().stat().st_mtime_ns == before.st_mtime_ns
+    assert cifar10_cache_file().stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_quiet_prints_nothing(source):
@@ -49,7 +48,7 @@ def test_quiet_prints_nothing(source):
 
 def test_a_damaged_cache_is_replaced(source, cache):
     cache.mkdir()
-    cache_file().write_bytes(b"torn")
+    cifar10_cache_file().write_bytes(b"torn")
     done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     assert "is damaged" in words(done)
     assert "It is replaced now." in words(done)
@@ -63,7 +62,7 @@ def test_another_cache_folder(source, tmp_path):
 
 
 def test_npm_stands_in_for_an_address_not_reached(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(cifar10_fetch, "URL", (tmp_path / "nothing.tar.gz").as_uri())
+    monkeypatch.setattr(cifar10_cache, "URL", (tmp_path / "nothing.tar.gz").as_uri())
     monkeypatch.setenv("PATH", "")
     done = runner.invoke(cli.app, ["data", "cifar10"])
     assert "Trying npm." in words(done)

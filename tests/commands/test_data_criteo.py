@@ -30,7 +30,7 @@ def test_prepares_into_the_cache_and_names_lines_that_are_not_valid_rows(tmp_pat
     (tmp_path / "train.txt").write_text("\n".join(rows) + "\n")
     result, words = invoke("criteo", "--root", tmp_path)
     assert result.exit_code == 0
-    assert "line 5: the line has 2 columns where there must be 40" in words
+    assert "line 5: the line has 2 columns instead of 40" in words
     assert "1 of 30 lines are not valid rows and were left out." in words
     assert "Criteo: 29 rows (23 to train, 3 to validate, 3 to test)" in words
     assert len(criteo("train")) == 23

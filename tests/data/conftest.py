@@ -1,4 +1,4 @@
-"""CIFAR-10 in small for the tests of this room: its sums take the place of the recorded ones."""
+"""A small CIFAR-10 for the tests of this folder: its sums replace the recorded ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from predbn.data import cifar10, cifar10_sums
-from predbn.data.cifar10_layouts import Arrays
+from predbn.data import CIFAR10_SHA256, cifar10
+from predbn.data.cifar10_files import Arrays
 
 from ..shifts.conftest import cifar, large
 from .official import LAYOUTS, make_arrays
@@ -18,28 +18,25 @@ __all__ = ["cache", "cifar", "large", "layout", "small"]
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """An empty cache folder of one's own."""
+    """An empty cache folder for this test."""
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def small(cache, monkeypatch) -> dict[str, Arrays]:
-    """Six files of 20 images, 5 of them held out, known by their sums."""
+    """Six files of 20 images, of which 5 are held out, with their sums as the recorded ones."""
     files = make_arrays()
-    sums = {
-        name: {what: hashlib.sha256(array.tobytes()).hexdigest() for what, array in arrays._asdict().items()}
-        for name, arrays in files.items()
-    }
-    monkeypatch.setattr(cifar10_sums, "RECORDED", sums)
-    monkeypatch.setattr("predbn.data.RECORDED", sums)
+    for name, arrays in files.items():
+        sums = {field: hashlib.sha256(array.tobytes()).hexdigest() for field, array in arrays._asdict().items()}
+        monkeypatch.setitem(CIFAR10_SHA256, name, sums)
     monkeypatch.setitem(cifar10.__globals__, "HELD_OUT", 5)
     return files
 
 
 @pytest.fixture(params=LAYOUTS)
 def layout(request, small, tmp_path) -> Path:
-    """The small files in one of the layouts, after another."""
+    """The small files in each of the layouts."""
     folder = tmp_path / request.param
     folder.mkdir()
     LAYOUTS[request.param][0](folder, small)

@@ -14,7 +14,7 @@ def pixels_of(number: int, height: int = 20, width: int = 24) -> np.ndarray:
 
 
 def make_folder(root: Path, classes: Iterable[str], *, each: int = 1, height: int = 5, width: int = 6) -> Path:
-    """`<class>/<number>.png`, the pictures numbered through all classes in the given order."""
+    """`<class>/<number>.png`, with consecutive numbers over all classes in this order."""
     number = 0
     for name in classes:
         (root / name).mkdir(parents=True)

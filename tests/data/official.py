@@ -1,4 +1,4 @@
-"""CIFAR-10 in small, written in each of the layouts it is to be had in."""
+"""A small CIFAR-10, written in each of the layouts in which it is distributed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from predbn.data.cifar10_layouts import Arrays
-from predbn.data.cifar10_sums import FILES, TRAIN
+from predbn.data.cifar10_files import FILES, TRAIN, Arrays
 
 COUNT = 20
 

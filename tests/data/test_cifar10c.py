@@ -1,4 +1,4 @@
-"""What `predbn corrupt` writes, the loader reads back; what is damaged is named."""
+"""The loader reads what `predbn corrupt` writes, and names damaged files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.data import Cifar10C, Corrupted, DataError, Images, Shifted
-from predbn.data.write_corrupted import write_cifar10c
+from predbn.data import Cifar10C, Corrupted, DataError, Images, ShiftedDataset, write_cifar10c
 
 NAMES = ["contrast", "gaussian_noise"]
 
@@ -28,9 +27,9 @@ def folder(clean, tmp_path):
 
 
 @pytest.mark.parametrize("order", [None, [7, 0, 3]])
-def test_the_disk_gives_what_the_fly_gives(clean, folder, order):
+def test_stored_and_on_the_fly_splits_are_the_same(clean, folder, order):
     stored, made = Cifar10C(folder, clean=clean), Corrupted(clean, seed=3)
-    assert isinstance(stored, Shifted)
+    assert isinstance(stored, ShiftedDataset)
     assert (stored.names, len(stored), stored.name, stored.classes) == (NAMES, 12, "c", clean.classes)
     for split in [("clean", 0), *((name, severity) for name in NAMES for severity in range(1, 6))]:
         pairs = zip(
@@ -75,7 +74,7 @@ def test_damage_is_named(folder, tmp_path):
         data.split("contrast", 1)
     whole = (folder / "gaussian_noise.npy").read_bytes()
     (folder / "gaussian_noise.npy").write_bytes(whole[:5000])
-    with pytest.raises(DataError, match=r"gaussian_noise.npy cannot be read.*cut off"):
+    with pytest.raises(DataError, match=r"gaussian_noise.npy cannot be read.*incomplete"):
         data.split("gaussian_noise", 1)
     np.save(folder / "labels.npy", np.zeros(7))
     with pytest.raises(DataError, match=r"labels.npy is float64 \(7,\)"):

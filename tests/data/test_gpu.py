@@ -11,16 +11,16 @@ from predbn.data import Corrupted, from_npy, sample
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 
-@pytest.mark.parametrize("held", ["cpu", "cuda"])
+@pytest.mark.parametrize("source", ["cpu", "cuda"])
 @pytest.mark.parametrize("order", [None, [7, 300, 2, 2]])
-def test_batches_come_on_the_device(held, order):
+def test_batches_come_on_the_device(source, order):
     clean = sample("test")
-    wanted = list(clean.batches(300, order=order))
-    found = list(clean.to(held).batches(300, order=order, device="cuda"))
-    for one, other in zip(wanted, found, strict=True):
+    expected = list(clean.batches(300, order=order))
+    batches = list(clean.to(source).batches(300, order=order, device="cuda"))
+    for one, other in zip(expected, batches, strict=True):
         assert (other.images.device.type, other.labels.device.type, other.index.device.type) == ("cuda", "cuda", "cpu")
         assert all(torch.equal(a, b.cpu()) for a, b in zip(one, other, strict=True))
-    assert clean.to(held).sums == clean.sums
+    assert clean.to(source).sums == clean.sums
 
 
 def test_a_mapped_file_goes_to_the_device(tmp_path):

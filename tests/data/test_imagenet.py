@@ -1,4 +1,4 @@
-"""The published layouts in small: the right ones are read, and of the wrong ones it is said what is wrong."""
+"""Small versions of the published layouts: correct ones are read, wrong ones are errors that say what is wrong."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ SOME = wnids()[3::5]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Decoding a thousand pictures a test would be most of its time: one cache, and folders nobody changes."""
+def shared_folder(tmp_path_factory):
+    """One cache and one set of folders for all tests, because decoding a thousand pictures takes most of their time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield tmp_path_factory.mktemp("sets")
 
 
 @pytest.fixture(scope="module")
-def val(kept):
-    return make_folder(kept / "data" / "ILSVRC" / "val", wnids())
+def val(shared_folder):
+    return make_folder(shared_folder / "data" / "ILSVRC" / "val", wnids())
 
 
 @pytest.fixture(scope="module")
-def few(kept):
-    root = make_folder(kept / "imagenet-r", SOME, each=2)
+def few(shared_folder):
+    root = make_folder(shared_folder / "imagenet-r", SOME, each=2)
     (root / "README.txt").write_text("as published")
     return root
 
@@ -39,8 +39,8 @@ def test_validation_images(val):
     images = imagenet(val, **SMALL)
     assert (images.name, images.classes, len(images)) == ("imagenet", wnids(), 1000)
     assert images.labels.tolist() == images.index.tolist() == list(range(1000))
-    wanted = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
-    assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(wanted))
+    expected = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(expected))
 
 
 def test_they_are_corrupted_on_the_fly(val):
@@ -50,13 +50,13 @@ def test_they_are_corrupted_on_the_fly(val):
     assert batch.labels.tolist() == list(range(8))
 
 
-def test_v2_labels_are_the_numbers_of_the_folders(kept):
-    root = make_folder(kept / "v2", [str(k) for k in range(1000)])
+def test_v2_labels_are_the_numbers_of_the_folders(shared_folder):
+    root = make_folder(shared_folder / "v2", [str(k) for k in range(1000)])
     images = imagenet(root, "imagenet-v2", **SMALL)
     assert images.classes == wnids()
     assert images.labels.tolist() == list(range(1000))
-    wanted = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
-    assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(wanted))
+    expected = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
+    assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(expected))
     with pytest.raises(DataError, match=r"has no class folder of ImageNet such as n01440764: it has 0, 1, 10 and 997"):
         imagenet(root)
     with pytest.raises(DataError, match=r"7 is one class of ImageNet-v2: point at the folder above it, .*v2\."):
@@ -108,9 +108,9 @@ def test_missing_and_empty_and_foreign_classes_are_named_and_counted(tmp_path):
     ):
         imagenet(tmp_path)
     (tmp_path / "n00000001").mkdir()
-    with pytest.raises(DataError, match=r"n00000001 is no class of ImageNet \(1 such folders\)"):
+    with pytest.raises(DataError, match=r"n00000001 is not a class of ImageNet \(1 such folders\)"):
         imagenet(tmp_path)
-    with pytest.raises(DataError, match=r"no class of ImageNet"):
+    with pytest.raises(DataError, match=r"not a class of ImageNet"):
         imagenet(tmp_path, "imagenet-a")
 
 
@@ -119,7 +119,7 @@ def test_another_set_is_not_taken_for_it(val, few):
         imagenet(val, "imagenet-a")
     with pytest.raises(DataError, match="lacks 800 of the 1,000 classes"):
         imagenet(few)
-    with pytest.raises(DataError, match="its folders are WordNet numbers"):
+    with pytest.raises(DataError, match="its folders are WordNet IDs"):
         imagenet(val, "imagenet-v2")
     with pytest.raises(DataError, match="There is no set 'imagenet-o'"):
         imagenet(val, "imagenet-o")

@@ -1,4 +1,4 @@
-"""What `predbn corrupt` writes, the loader reads back; what is damaged is named."""
+"""The loader reads what `predbn corrupt` writes, and names damaged files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.data import DataError, ImageNetC, Shifted
-from predbn.data.clean_files import read_crop
-from predbn.data.write_corrupted import write_imagenetc
+from predbn.data import DataError, ImageNetC, ShiftedDataset, read_picture, resize_crop, write_imagenetc
 
 NAMES = ["contrast", "gaussian_noise"]
 
@@ -30,7 +28,7 @@ def folder(tmp_path):
 
 def test_it_is_read_back(folder):
     data = ImageNetC(folder)
-    assert isinstance(data, Shifted)
+    assert isinstance(data, ShiftedDataset)
     assert (data.names, data.classes, data.name, len(data)) == (NAMES, ("n01", "n02"), "c", 6)
     assert data.labels.tolist() == [0, 0, 0, 1, 1, 1]
     batch = next(data.batches("contrast", 5, 4))
@@ -43,8 +41,8 @@ def test_an_order_picks_pictures(folder):
     (batch,) = ImageNetC(folder).batches("contrast", 2, 4, order=[4, 1])
     assert (batch.labels.tolist(), batch.index.tolist()) == ([1, 0], [4, 1])
     for image, name in zip(batch.images, ("n02/1", "n01/1"), strict=True):
-        wanted = np.asarray(Image.open(folder / "contrast" / "2" / f"{name}.JPEG"))
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), wanted)
+        expected = np.asarray(Image.open(folder / "contrast" / "2" / f"{name}.JPEG"))
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
 
 
 def test_clean_pictures_are_cropped_as_the_benchmark_does(folder):
@@ -52,7 +50,9 @@ def test_clean_pictures_are_cropped_as_the_benchmark_does(folder):
         ImageNetC(folder).batches("clean", 0, 4)
     clean = folder.parent / "clean"
     batch = next(ImageNetC(folder, clean=clean).batches("clean", 0, 2))
-    assert np.array_equal(batch.images[1].permute(1, 2, 0).numpy(), read_crop(str(clean / "n01" / "1.png")))
+    assert np.array_equal(
+        batch.images[1].permute(1, 2, 0).numpy(), read_picture(clean / "n01" / "1.png", resize_crop(224, 256))
+    )
 
 
 def test_damage_is_named(folder, tmp_path):
@@ -71,7 +71,7 @@ def test_damage_is_named(folder, tmp_path):
     with pytest.raises(DataError, match=r"1.JPEG is 200×224 pixels, but .*0.JPEG is 224×224"):
         list(data.batches("contrast", 2, 4))
     victim.unlink()
-    with pytest.raises(DataError, match=r"2 \(5 pictures\) and .* \(6\) are not of the same pictures: n01/1 is"):
+    with pytest.raises(DataError, match=r"2 \(5 pictures\) and .* \(6\) do not have the same pictures: n01/1 is"):
         data.split("contrast", 2)
     (folder / "contrast" / "3" / "n09").mkdir()
     with pytest.raises(DataError, match="3 has the class n09, unlike"):
@@ -80,14 +80,16 @@ def test_damage_is_named(folder, tmp_path):
 
 def test_a_split_without_a_class_is_named_before_any_is_read(folder):
     shutil.rmtree(folder / "gaussian_noise" / "4" / "n02")
-    with pytest.raises(DataError, match=r"gaussian_noise/4 has not the class n02, unlike .*contrast/1 \(1 classes"):
+    with pytest.raises(
+        DataError, match=r"gaussian_noise/4 does not have the class n02, unlike .*contrast/1 \(1 classes"
+    ):
         ImageNetC(folder)
     shutil.rmtree(folder / "gaussian_noise" / "4")
     with pytest.raises(DataError, match="gaussian_noise/4 is missing"):
         ImageNetC(folder)
 
 
-def test_pictures_are_framed_for_a_model_of_another_size(folder):
+def test_pictures_are_resized_for_a_model_of_another_size(folder):
     data = ImageNetC(folder, clean=folder.parent / "clean", size=32, resize=40, interpolation="bicubic")
     batch = next(data.batches("contrast", 1, 2))
     picture = Image.open(folder / "contrast" / "1" / "n01" / "1.JPEG").resize((40, 40), Image.Resampling.BICUBIC)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.data import Batch, DataError, Images
+from predbn.data import DataError, ImageBatch, Images
 
 
 def make(count: int = 7, side: int = 4) -> Images:
@@ -21,7 +21,7 @@ def make(count: int = 7, side: int = 4) -> Images:
 def test_batches_are_the_rows_of_the_order(size, order):
     images = make()
     batches = list(images.batches(size, order=order))
-    assert all(isinstance(batch, Batch) and batch.images.is_contiguous() for batch in batches)
+    assert all(isinstance(batch, ImageBatch) and batch.images.is_contiguous() for batch in batches)
     assert all(batch.images.dtype == torch.uint8 and batch.labels.dtype == torch.int64 for batch in batches)
     for k, position in enumerate(order):
         batch, row = batches[k // size], k % size
@@ -31,7 +31,7 @@ def test_batches_are_the_rows_of_the_order(size, order):
     assert sum(len(batch.labels) for batch in batches) == len(order)
 
 
-def test_what_is_done_to_a_batch_stays_there():
+def test_changing_a_batch_does_not_change_the_data():
     images = make()
     before = images.images.clone()
     for batch in images.batches(3):
@@ -55,21 +55,21 @@ def test_take_keeps_the_index():
     assert (chosen.index.tolist(), chosen.labels.tolist()) == ([105, 101], [2, 1])
     assert torch.equal(chosen.images, images.images[[5, 1]])
     assert len(images.take(0)) == 0
-    with pytest.raises(DataError, match="8 of them cannot be taken"):
+    with pytest.raises(DataError, match="cannot take 8 of them"):
         images.take(8)
 
 
 def test_sums_are_those_of_the_arrays_whatever_their_strides():
     images = make()
-    wanted = {
+    expected = {
         "images": hashlib.sha256(images.images.numpy().tobytes()).hexdigest(),
         "labels": hashlib.sha256(np.asarray(images.labels.numpy(), "<i8").tobytes()).hexdigest(),
     }
-    assert images.sums == wanted
+    assert images.sums == expected
     turned = images.images.contiguous(memory_format=torch.channels_last)
-    assert Images(turned, images.labels, images.index, images.classes, "turned").sums == wanted
-    assert images.take([1, 0]).sums != wanted
-    assert images.to("cpu").sums == wanted
+    assert Images(turned, images.labels, images.index, images.classes, "turned").sums == expected
+    assert images.take([1, 0]).sums != expected
+    assert images.to("cpu").sums == expected
 
 
 def test_repr_says_what_it_is():
@@ -77,7 +77,7 @@ def test_repr_says_what_it_is():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"images": torch.zeros(7, 3, 4, 4)}, r"images are torch.float32 \(7, 3, 4, 4\)"),
         ({"images": torch.zeros(7, 4, 4, 3, dtype=torch.uint8)}, r"must be uint8 \[N, 3, H, W\]"),
@@ -86,8 +86,8 @@ def test_repr_says_what_it_is():
         ({"labels": torch.full((7,), 3)}, "labels go from 3 to 3, but there are 3 classes"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, says):
+def test_inconsistent_tensors_are_errors(change, message):
     images = make()
-    held = {name: getattr(images, name) for name in ("images", "labels", "index", "classes", "name")}
-    with pytest.raises(DataError, match=says):
-        Images(**(held | change))
+    fields = {name: getattr(images, name) for name in ("images", "labels", "index", "classes", "name")}
+    with pytest.raises(DataError, match=message):
+        Images(**(fields | change))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, Shifted, sample
+from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, ShiftedDataset, sample
 from predbn.data.shifted import check_split
 from predbn.shifts import ShiftError, corrupt, names
 
@@ -21,20 +21,20 @@ def whole(data, *split, **options):
 
 def test_images_are_corrupted_by_their_index(clean):
     data = Corrupted(clean, seed=3)
-    assert isinstance(data, Shifted)
+    assert isinstance(data, ShiftedDataset)
     assert (len(data), data.names, data.name) == (24, list(names("all")), "cifar10-sample-test-c")
-    wanted = corrupt(clean.images, "gaussian_noise", 4, seed=3, index=clean.index)
+    expected = corrupt(clean.images, "gaussian_noise", 4, seed=3, index=clean.index)
     images, labels, index = whole(data, "gaussian_noise", 4, 7)
-    assert torch.equal(images, wanted)
+    assert torch.equal(images, expected)
     assert torch.equal(labels, clean.labels)
     assert torch.equal(index, clean.index)
     order = np.array([5, 17, 2])
     images, labels, index = whole(data, "gaussian_noise", 4, 2, order=order)
-    assert torch.equal(images, wanted[order])
+    assert torch.equal(images, expected[order])
     assert torch.equal(labels, clean.labels[order])
     assert torch.equal(index, clean.index[order])
     taken = Corrupted(clean.take(order), seed=3)
-    assert torch.equal(whole(taken, "gaussian_noise", 4, 3)[0], wanted[order])
+    assert torch.equal(whole(taken, "gaussian_noise", 4, 3)[0], expected[order])
 
 
 def test_seed_and_constants_are_passed_on(clean):
@@ -51,7 +51,7 @@ def test_clean_is_a_split_like_the_others(clean):
     assert torch.equal(index, clean.index[[3, 1]])
 
 
-def test_wrong_splits_are_named_at_once(clean):
+def test_wrong_splits_are_errors_at_once(clean):
     data = Corrupted(clean)
     with pytest.raises(DataError, match="severity is 1, but clean has severity 0"):
         data.batches("clean", 1, 5)
@@ -64,5 +64,5 @@ def test_wrong_splits_are_named_at_once(clean):
 
 
 @pytest.mark.parametrize("kind", [Corrupted, Cifar10C, ImageNetC])
-def test_all_of_them_have_the_same_verb(kind):
-    assert kind.batches.__annotations__ == Shifted.batches.__annotations__
+def test_all_kinds_have_the_same_batches_method(kind):
+    assert kind.batches.__annotations__ == ShiftedDataset.batches.__annotations__

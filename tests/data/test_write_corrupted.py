@@ -1,4 +1,4 @@
-"""Written data sets are complete, the same however they were made, and survive being killed."""
+"""Written data sets are complete, do not depend on the processes, and survive a kill."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from predbn.common import PredbnError, lock_folder
+from predbn.data import DataError, write_cifar10c, write_imagenetc, write_preview
 from predbn.data import write_corrupted as writing
-from predbn.data.write_corrupted import write_cifar10c, write_imagenetc
-from predbn.shifts import ShiftError, corrupt
+from predbn.shifts import corrupt
 
 Images = npt.NDArray[np.uint8]
 TWO = ["fog", "shot_noise"]
@@ -31,17 +32,17 @@ def folder(tmp_path: Path, large: Images) -> Path:
 
 def test_cifar10c_layout(tmp_path: Path, cifar: Images) -> None:
     labels = np.arange(30) % 10
-    heard: list[tuple[int, int]] = []
-    write_cifar10c(cifar[:30], labels, tmp_path / "c", TWO, seed=4, report=lambda *x: heard.append(x))
+    steps: list[tuple[int, int]] = []
+    write_cifar10c(cifar[:30], labels, tmp_path / "c", TWO, seed=4, progress=lambda *step: steps.append(step))
     fog = np.load(tmp_path / "c" / "fog.npy")
     assert fog.shape == (150, 32, 32, 3)
     assert fog.dtype == np.uint8
     for severity in range(1, 6):
-        wanted = corrupt(cifar[:30], "fog", severity, seed=4, index=range(30))
-        assert np.array_equal(fog[(severity - 1) * 30 : severity * 30], wanted)
+        expected = corrupt(cifar[:30], "fog", severity, seed=4, index=range(30))
+        assert np.array_equal(fog[(severity - 1) * 30 : severity * 30], expected)
     assert np.array_equal(np.load(tmp_path / "c" / "labels.npy"), np.tile(labels, 5))
-    assert heard == [(done, 10) for done in range(11)]
-    assert {p.name for p in (tmp_path / "c").iterdir()} == {
+    assert steps == [(done, 10) for done in range(11)]
+    assert {path.name for path in (tmp_path / "c").iterdir()} - {".lock"} == {
         "fog.npy",
         "shot_noise.npy",
         "labels.npy",
@@ -58,9 +59,9 @@ def test_cifar10c_from_files_on_two_processes(tmp_path: Path, cifar: Images) -> 
         assert np.array_equal(np.load(tmp_path / "two" / f"{name}.npy"), np.load(tmp_path / "one" / f"{name}.npy"))
 
 
-def test_goes_on_where_it_was(tmp_path: Path, cifar: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continues_after_a_kill(tmp_path: Path, cifar: Images, monkeypatch: pytest.MonkeyPatch) -> None:
     labels, out = np.zeros(10, np.int64), tmp_path / "c"
-    real, calls = writing._fill, []
+    real, calls = writing._write_severity, []
 
     def killed(path: str, name: str, *rest: object) -> str:
         calls.append(name)
@@ -68,18 +69,18 @@ def test_goes_on_where_it_was(tmp_path: Path, cifar: Images, monkeypatch: pytest
             raise KeyboardInterrupt
         return real(path, name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writing, "_fill", killed)
+    monkeypatch.setattr(writing, "_write_severity", killed)
     with pytest.raises(KeyboardInterrupt):
         write_cifar10c(cifar[:10], labels, out, TWO, seed=0)
     assert (out / "fog.npy").exists()
     assert not (out / "shot_noise.npy").exists()
     before = (out / "fog.npy").stat().st_mtime_ns
-    monkeypatch.setattr(writing, "_fill", real)
+    monkeypatch.setattr(writing, "_write_severity", real)
     write_cifar10c(cifar[:10], labels, out, TWO, seed=0)
     assert (out / "fog.npy").stat().st_mtime_ns == before
     assert not list(out.glob("*.part"))
-    wanted = corrupt(cifar[:10], "shot_noise", 5, seed=0, index=range(10))
-    assert np.array_equal(np.load(out / "shot_noise.npy")[40:], wanted)
+    expected = corrupt(cifar[:10], "shot_noise", 5, seed=0, index=range(10))
+    assert np.array_equal(np.load(out / "shot_noise.npy")[40:], expected)
 
 
 def test_imagenetc_layout(tmp_path: Path, large: Images) -> None:
@@ -92,19 +93,19 @@ def test_imagenetc_layout(tmp_path: Path, large: Images) -> None:
         assert picture.size == (224, 224)
         assert picture.format == "JPEG"
         done = np.asarray(picture).astype(int)
-    wanted = corrupt(large[2:3], "contrast", 5, seed=0, index=[2])[0]
-    assert np.abs(done - wanted).mean() < 3
+    expected = corrupt(large[2:3], "contrast", 5, seed=0, index=[2])[0]
+    assert np.abs(done - expected).mean() < 3
 
 
 def test_imagenetc_makes_only_what_is_missing(tmp_path: Path, large: Images) -> None:
     source, out = folder(tmp_path, large), tmp_path / "c"
     write_imagenetc(source, out, ["gaussian_noise"], seed=0)
-    lost, kept = (out / "gaussian_noise" / "3" / "n01" / f"{stem}.JPEG" for stem in "ab")
-    content, before = lost.read_bytes(), kept.stat().st_mtime_ns
+    lost, intact = (out / "gaussian_noise" / "3" / "n01" / f"{stem}.JPEG" for stem in "ab")
+    content, before = lost.read_bytes(), intact.stat().st_mtime_ns
     lost.unlink()
     write_imagenetc(source, out, ["gaussian_noise"], seed=0)
     assert lost.read_bytes() == content
-    assert kept.stat().st_mtime_ns == before
+    assert intact.stat().st_mtime_ns == before
 
 
 def test_pictures_are_scaled_and_cropped(tmp_path: Path) -> None:
@@ -132,13 +133,13 @@ def test_bad_input_writes_nothing(tmp_path: Path, cifar: Images, large: Images) 
         ),
         (lambda: write_cifar10c(cifar[:4], labels, out, TWO, seed=0, processes=0), "at least 1"),
         (lambda: write_cifar10c(tmp_path / "text.npy", labels, out, TWO, seed=0), "cannot be read"),
-        (lambda: write_cifar10c(tmp_path / "none.npy", labels, out, TWO, seed=0), "cannot be read"),
+        (lambda: write_cifar10c(tmp_path / "none.npy", labels, out, TWO, seed=0), "is missing"),
         (lambda: write_imagenetc(tmp_path / "none", out, TWO, seed=0), "not a directory"),
         (lambda: write_imagenetc(tmp_path / "empty", out, TWO, seed=0), "no pictures"),
         (lambda: write_imagenetc(source, out, ["fogg"], seed=0), "did you mean 'fog'"),
     ]
     for call, message in bad:
-        with pytest.raises(ShiftError, match=message):
+        with pytest.raises(PredbnError, match=message):
             call()
         assert not out.exists()
 
@@ -146,13 +147,49 @@ def test_bad_input_writes_nothing(tmp_path: Path, cifar: Images, large: Images) 
 def test_does_not_mix_with_other_files(tmp_path: Path, cifar: Images) -> None:
     labels, out = np.zeros(4, np.int64), tmp_path / "c"
     write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
-    with pytest.raises(ShiftError, match="begun from other images, seed or constants"):
+    with pytest.raises(DataError, match="begun with other images, seed or constants"):
         write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=1)
-    with pytest.raises(ShiftError, match="begun from other images, seed or constants"):
+    with pytest.raises(DataError, match="begun with other images, seed or constants"):
         write_cifar10c(cifar[4:8], labels, out, ["contrast"], seed=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
-    with pytest.raises(ShiftError, match="not empty"):
+    with pytest.raises(DataError, match="not empty"):
         write_cifar10c(cifar[:4], labels, tmp_path / "full", ["contrast"], seed=0)
-    with pytest.raises(ShiftError, match="is a file"):
+    with pytest.raises(DataError, match="is a file"):
         write_cifar10c(cifar[:4], labels, tmp_path / "full" / "thesis.tex", ["contrast"], seed=0)
+
+
+def test_two_writers_do_not_share_a_folder(tmp_path: Path, cifar: Images, large: Images) -> None:
+    labels, out = np.zeros(4, np.int64), tmp_path / "c"
+    out.mkdir()
+    with lock_folder(out):
+        with pytest.raises(DataError, match="another process is writing to"):
+            write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
+        with pytest.raises(DataError, match="another process is writing to"):
+            write_imagenetc(folder(tmp_path, large), out, ["contrast"], seed=0)
+        assert [path.name for path in out.iterdir()] == [".lock"]
+    write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
+    assert (out / "contrast.npy").exists()
+
+
+def test_the_folder_is_locked_while_it_is_written(tmp_path: Path, cifar: Images) -> None:
+    labels, out = np.zeros(4, np.int64), tmp_path / "c"
+
+    def start_a_second_writer(done: int, total: int) -> None:
+        with pytest.raises(DataError, match="another process is writing to"):
+            write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
+
+    write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0, progress=start_a_second_writer)
+    assert np.load(out / "contrast.npy").shape == (20, 32, 32, 3)
+
+
+def test_the_preview_shows_a_picture_or_a_drawing(tmp_path: Path) -> None:
+    Image.new("L", (600, 300), 90).save(tmp_path / "grey.png")
+    write_preview(tmp_path / "preview.png", tmp_path / "grey.png")
+    with Image.open(tmp_path / "preview.png") as sheet:
+        clean = np.asarray(sheet.crop((150, 24, 150 + 224, 24 + 224)))
+    assert (clean == 90).all()
+    with pytest.raises(DataError, match="does not have the suffix of a picture"):
+        write_preview(tmp_path / "preview.txt")
+    with pytest.raises(DataError, match="cannot be read as a picture"):
+        write_preview(tmp_path / "other.png", tmp_path / "nowhere.png")

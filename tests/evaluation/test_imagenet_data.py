@@ -8,8 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.data import DataError, wnids
-from predbn.data.decoded import decoded_files
+from predbn.data import DataError, decoded_files, wnids
 from predbn.evaluation import EvaluationError, Plan, evaluate
 from predbn.evaluation.hits import unpack
 from predbn.evaluation.imagenet_data import mask_for

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from predbn.data import Batch
-from predbn.data.batch import pick, steps_of
+from predbn.data import Batch, pick, steps_of
 from predbn.models import Classifier, Preprocessing
 from predbn.models.classifier import Description
 

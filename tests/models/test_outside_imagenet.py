@@ -9,8 +9,8 @@ from PIL import Image
 from torch import nn
 
 import predbn
-from predbn.data import class_mask, wnids
-from predbn.data.framing import frame, read_picture
+from predbn.data import class_mask, read_picture, wnids
+from predbn.data import resize_crop as frame
 from predbn.models import Classifier, Description, restrict
 from predbn.models.outside import from_timm, timm_preprocessing
 from predbn.models.preprocessing import Normalise

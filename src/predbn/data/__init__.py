@@ -1,52 +1,81 @@
-"""Data sets: each reads its published layout, checks it, and yields uint8 batches.
+"""Data sets. Each reads its published layout, checks it, and yields batches: uint8 images, or int32 rows of Criteo.
 
-Pillow decodes the pictures of folders and the lossless mosaics in which CIFAR-10 is kept; filelock, which torch needs
-too, lets one process decode a folder while others wait for it.
+`open_images` and `open_shifted` open them by reference, as on the command line; `Corrupted` and `Randomised` shift
+clean data on the fly; `write_cifar10c` and `write_imagenetc` write corrupted data sets. Pillow decodes pictures,
+pyarrow parses Criteo's text, filelock (through `predbn.common`) lets one process decode while others wait.
 """
 
-from predbn.common import DataError
+from predbn.common import DataError, Progress
 
-from .batch import Batch, Device, Order, pick, steps_of
-from .batch import send as send_to_device
-from .cifar10 import cifar10
-from .cifar10_cache import cache_file, read_cache
-from .cifar10_fetch import NotReached, fetch
-from .cifar10_sums import FILES, RECORDED
+from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, resolve_order, rows_to_device
+from .cifar10 import SAMPLE_FOLDER, cifar10, sample
+from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_files import FILES as CIFAR10_FILES
+from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
-from .class_mask import ClassMask, class_mask
-from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, prepare_synthetic
+from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
+from .criteo import prepare as prepare_criteo
 from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
 from .criteo.columns import MISSING_NUMBER
 from .criteo.columns import NUMBERS as CRITEO_NUMBERS
 from .criteo.columns import WIDTH as CRITEO_WIDTH
-from .criteo.prepare import prepare
-from .criteo.shards import TOTALS, Shards
-from .criteo.split import Part as CriteoPart
-from .criteo.split import criteo_folder, split_at
-from .decoded import Report as DecodingProgress
-from .decoded import decoded_files
-from .embedded import SAMPLE_FOLDER, sample
-from .folder import from_folder
-from .framing import UNREADABLE, Interpolation, Pixels, read_picture
-from .framing import frame as frame_picture
+from .criteo.rows import Part as CriteoPart
+from .criteo.rows import split_at as split_criteo_at
+from .criteo.shards import TOTALS as CRITEO_TOTALS
+from .criteo.shards import Shards
+from .folder import decoded_files, from_folder
 from .imagenet import ImageNetSet, imagenet, list_imagenet
+from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
-from .listing import Listing, class_folders, list_pictures
 from .npy import from_npy, load_array
+from .pictures import (
+    PICTURE_ERRORS,
+    Interpolation,
+    Listing,
+    Pixels,
+    class_folders,
+    list_pictures,
+    read_picture,
+    resize_crop,
+)
 from .preview import write_preview
-from .shifted import CLEAN, SEVERITIES, Corrupted, Shifted
-from .wnids import wnids
+from .references import IMAGENET_SETS, PictureFiles, is_shifted, open_images, open_shifted, open_unlabelled
+from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
 
+# The names before a renaming, until their users are changed.
+Batch = ImageBatch
+DecodingProgress = Progress
+FILES = CIFAR10_FILES
+NotReached = DownloadError
+RECORDED = CIFAR10_SHA256
+Shifted = ShiftedDataset
+TOTALS = CRITEO_TOTALS
+UNREADABLE = PICTURE_ERRORS
+cache_file = cifar10_cache_file
+fetch = fetch_cifar10
+frame_picture = resize_crop
+pick = rows_to_device
+prepare = prepare_criteo
+read_cache = read_cifar10_cache
+send_to_device = pixels_to_device
+split_at = split_criteo_at
+steps_of = batch_positions
+
 __all__ = [
+    "CIFAR10_FILES",
+    "CIFAR10_SHA256",
     "CLEAN",
     "CRITEO_CATEGORIES",
     "CRITEO_NUMBERS",
+    "CRITEO_TOTALS",
     "CRITEO_WIDTH",
     "FILES",
+    "IMAGENET_SETS",
     "MISSING_NUMBER",
     "PERCENTAGES",
+    "PICTURE_ERRORS",
     "RECORDED",
     "SAMPLE_FOLDER",
     "SEVERITIES",
@@ -60,6 +89,8 @@ __all__ = [
     "DataError",
     "DecodingProgress",
     "Device",
+    "DownloadError",
+    "ImageBatch",
     "ImageNetC",
     "ImageNetSet",
     "Images",
@@ -67,36 +98,52 @@ __all__ = [
     "Listing",
     "NotReached",
     "Order",
+    "PictureFiles",
     "Pixels",
     "Randomised",
     "RowBatch",
     "Rows",
     "Shards",
     "Shifted",
+    "ShiftedDataset",
+    "batch_positions",
     "cache_file",
     "cifar10",
+    "cifar10_cache_file",
     "class_folders",
     "class_mask",
     "criteo",
     "criteo_folder",
     "decoded_files",
     "fetch",
+    "fetch_cifar10",
     "frame_picture",
     "from_folder",
     "from_npy",
     "imagenet",
+    "is_shifted",
     "list_imagenet",
     "list_pictures",
     "load_array",
+    "open_images",
+    "open_shifted",
+    "open_unlabelled",
     "pick",
+    "pixels_to_device",
     "prepare",
+    "prepare_criteo",
     "prepare_synthetic",
     "read_cache",
+    "read_cifar10_cache",
     "read_picture",
+    "resize_crop",
+    "resolve_order",
+    "rows_to_device",
     "sample",
     "send_to_device",
     "sha256_of",
     "split_at",
+    "split_criteo_at",
     "steps_of",
     "wnids",
     "write_cifar10c",

@@ -1,4 +1,4 @@
-"""What every data set yields, and the few steps that all of them share on the way there."""
+"""Batches of images: their type, the order in which they are visited, and how they reach a device."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from torch import Tensor
 
 from predbn.common import DataError
 
-__all__ = ["Batch", "Device", "Order", "gather", "pick", "positions_of", "send", "steps_of"]
-
 Order = Sequence[int] | npt.NDArray[np.integer] | Tensor
 Device = torch.device | str | int
 
 
-class Batch(NamedTuple):
-    """Images with their labels, and which image each one is in its data set.
+class ImageBatch(NamedTuple):
+    """Images with their labels and their index in the data set.
 
-    The index is what the random draws of `predbn.shifts` follow from; it goes wherever its image goes, so that
-    neither batch size nor order changes what is drawn.
+    The random draws of `predbn.shifts` depend on the index. It stays with its image, so that neither the batch size nor
+    the order changes what is drawn.
     """
 
     images: Tensor
-    """uint8 [n, 3, H, W], contiguous, on the device asked for."""
+    """uint8 [n, 3, H, W], contiguous, on the requested device."""
     labels: Tensor
     """int64 [n], on the same device."""
     index: Tensor  # type: ignore[assignment]
@@ -34,12 +32,12 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> Tensor:
-        """The images, by the name that rows of a table have too."""
+        """The images, under the name that batches of table rows use."""
         return self.images
 
 
-def positions_of(order: Order | None, count: int) -> Tensor:
-    """The positions to visit, int64 on the CPU: the given ones, or all `count` of them from first to last."""
+def resolve_order(order: Order | None, count: int) -> Tensor:
+    """The positions to visit, int64 on the CPU; without an order, all `count` of them from first to last."""
     if order is None:
         return torch.arange(count)
     positions = torch.as_tensor(order).detach().cpu()
@@ -57,34 +55,34 @@ def positions_of(order: Order | None, count: int) -> Tensor:
     return positions
 
 
-def steps_of(order: Order | None, count: int, size: int) -> list[Tensor]:
-    """The positions of each batch: at most `size` each, the last one what is left."""
+def batch_positions(order: Order | None, count: int, size: int) -> list[Tensor]:
+    """The positions of each batch of at most `size`; only the last batch may be smaller."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise DataError(f"size is {size!r}, but a batch has a whole number of images, at least 1.")
-    positions = positions_of(order, count)
+        raise DataError(f"size is {size!r}, but the batch size must be a whole number of at least 1.")
+    positions = resolve_order(order, count)
     return list(positions.split(int(size))) if len(positions) else []
 
 
-def gather(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
-    """The rows at these positions, copied, contiguous, where they are; in page-locked memory if they go to a GPU."""
+def gather_rows(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
+    """A contiguous copy of the rows at these positions, in pinned memory if they go from the CPU to a GPU."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         rows = torch.empty((len(positions), *tensor.shape[1:]), dtype=tensor.dtype, pin_memory=True)
         return torch.index_select(tensor, 0, positions, out=rows)
     return tensor.index_select(0, positions.to(tensor.device)).contiguous()
 
 
-def pick(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
-    """The rows at these positions, copied, contiguous, on the device.
+def rows_to_device(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:
+    """A contiguous copy of the rows at these positions, on the device.
 
-    From the CPU to a GPU they go from page-locked memory, so that the copy overlaps with the work still queued there;
-    the allocator keeps that memory until the copy is done.
+    Rows go to a GPU from pinned memory, so that the copy overlaps with the work that is queued there; the allocator
+    keeps that memory until the copy is done.
     """
-    return gather(tensor, positions, device).to(device, non_blocking=True)
+    return gather_rows(tensor, positions, device).to(device, non_blocking=True)
 
 
-def send(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
-    """Pixels [n, H, W, 3] as [n, 3, H, W] on the device, which turns them round where it is faster."""
-    rows = torch.from_numpy(pixels)
+def pixels_to_device(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
+    """Pixels [n, H, W, 3] as a tensor [n, 3, H, W] on the device, transposed there."""
+    tensor = torch.from_numpy(pixels)
     if device.type == "cuda":
-        rows = rows.pin_memory().to(device, non_blocking=True)
-    return rows.permute(0, 3, 1, 2).contiguous().to(device)
+        tensor = tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.permute(0, 3, 1, 2).contiguous().to(device)

@@ -1,4 +1,4 @@
-"""CIFAR-10-C as published: one array a corruption, the five severities one after another."""
+"""CIFAR-10-C as published: one array per corruption, with the five severities one after another."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from torch import Tensor
 
 from predbn.common import DataError
 
-from .batch import Batch, Device, Order, pick, send, steps_of
-from .cifar10_sums import CLASSES
+from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, rows_to_device
+from .cifar10_files import CLASSES
 from .images import Images
 from .npy import load_array
 from .shifted import SEVERITIES, check_split
-
-__all__ = ["Cifar10C"]
 
 
 class Cifar10C:
     """A folder with `labels.npy`, [5·N], and `<corruption>.npy`, uint8 [5·N, H, W, 3].
 
-    The arrays stay on the disk until they are read. `names` lists the corruptions that are there. The clean
-    images are not part of the published files: given here, they are the split "clean" with severity 0.
+    The arrays stay on the disk until they are used. `names` lists the corruptions that the folder has. The clean images
+    are not part of the published files; if they are given as `clean`, they are the split "clean" with severity 0.
     """
 
     def __init__(self, root: str | Path, *, clean: Images | None = None) -> None:
@@ -33,15 +31,15 @@ class Cifar10C:
         if not self.root.is_dir():
             raise DataError(f"{self.root} is not a directory with the .npy files of CIFAR-10-C.")
         self.name = self.root.name
-        self.labels = self._labels()
+        self.labels = self._read_labels()
         self.names = sorted(p.stem for p in self.root.glob("*.npy") if p.stem != "labels")
         if not self.names:
-            raise DataError(f"{self.root} has labels.npy but no <corruption>.npy beside it.")
+            raise DataError(f"{self.root} has labels.npy but no <corruption>.npy.")
         self.clean = clean
         if clean is None:
-            most = int(self.labels.max()) + 1
+            count = int(self.labels.max()) + 1
             self.index = torch.arange(len(self.labels))
-            self.classes = CLASSES if most <= len(CLASSES) else tuple(str(label) for label in range(most))
+            self.classes = CLASSES if count <= len(CLASSES) else tuple(str(label) for label in range(count))
         else:
             if not torch.equal(clean.labels.cpu(), self.labels):
                 raise DataError(
@@ -51,11 +49,11 @@ class Cifar10C:
             self.index, self.classes = clean.index, clean.classes
 
     def __len__(self) -> int:
-        """How many images a split has."""
+        """The number of images of a split."""
         return len(self.labels)
 
     def split(self, name: str, severity: int) -> npt.NDArray[np.uint8]:
-        """The images of one corruption at one severity, [N, H, W, 3], on the disk."""
+        """The images of one corruption at one severity, [N, H, W, 3], mapped from the file."""
         if check_split(name, severity):
             raise DataError(f"{self.root} has no clean images: give them as Cifar10C(root, clean=cifar10('test')).")
         if name not in self.names:
@@ -68,25 +66,27 @@ class Cifar10C:
             or images.shape[3] != 3
             or len(images) != len(SEVERITIES) * count
         ):
-            wanted = f"uint8 ({len(SEVERITIES) * count}, height, width, 3)"
-            raise DataError(f"{self.root / name}.npy is {images.dtype} {images.shape}, but it must be {wanted}.")
+            expected = f"uint8 ({len(SEVERITIES) * count}, height, width, 3)"
+            raise DataError(f"{self.root / name}.npy is {images.dtype} {images.shape}, but it must be {expected}.")
         return images[(severity - 1) * count : severity * count]
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None
-    ) -> Iterator[Batch]:
-        """Batches of at most `size` images of one split, in the given order of positions or the published one."""
+    ) -> Iterator[ImageBatch]:
+        """Batches of at most `size` images of one split, in an order of positions or from first to last."""
         if self.clean is not None and check_split(name, severity):
             return self.clean.batches(size, order=order, device=device)
-        place = torch.device("cpu" if device is None else device)
-        return self._walk(self.split(name, severity), steps_of(order, len(self), size), place)
+        target = torch.device("cpu" if device is None else device)
+        return self._read_batches(self.split(name, severity), batch_positions(order, len(self), size), target)
 
-    def _walk(self, images: npt.NDArray[np.uint8], steps: list[Tensor], place: torch.device) -> Iterator[Batch]:
-        for step in steps:
-            labels = pick(self.labels, step, place)
-            yield Batch(send(images[step.numpy()], place), labels, self.index[step])
+    def _read_batches(
+        self, images: npt.NDArray[np.uint8], batches: list[Tensor], target: torch.device
+    ) -> Iterator[ImageBatch]:
+        for positions in batches:
+            labels = rows_to_device(self.labels, positions, target)
+            yield ImageBatch(pixels_to_device(images[positions.numpy()], target), labels, self.index[positions])
 
-    def _labels(self) -> Tensor:
+    def _read_labels(self) -> Tensor:
         path = self.root / "labels.npy"
         labels = load_array(path)
         if (
@@ -95,6 +95,6 @@ class Cifar10C:
             or len(labels) % len(SEVERITIES)
             or not np.issubdtype(labels.dtype, np.integer)
         ):
-            found = f"{labels.dtype} {labels.shape}"
-            raise DataError(f"{path} is {found}, but it holds whole numbers, five times as many as images.")
+            actual = f"{labels.dtype} {labels.shape}"
+            raise DataError(f"{path} is {actual}, but it must hold five times as many whole numbers as images.")
         return torch.from_numpy(labels[: len(labels) // len(SEVERITIES)].astype(np.int64))

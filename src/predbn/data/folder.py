@@ -1,17 +1,45 @@
-"""A folder of pictures, one subfolder a class."""
+"""Images from a folder of class folders, decoded once and kept in the cache folder.
+
+The cache holds uint8 [N, 3, H, W] in one .npy file, which is mapped into memory. Its name is a hash of what it was
+made from: the fingerprint of the folder and the resizing. The other splits of a benchmark, the next run and the next
+model with the same resizing read it instead of decoding again. It is written chunk by chunk, so that memory does not
+grow with the number of pictures, and gets its name only when it is complete.
+
+Decoding uses threads and not processes: Pillow releases the interpreter lock while it decodes and resizes, so threads
+keep all cores busy, and nothing is copied between processes (`benchmarks/decoding.py` measures both). The file stores
+channels first, so that a batch is a copy of whole rows and no picture has to be transposed again and again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from dataclasses import astuple
 from pathlib import Path
 
+import cv2
+import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor
 
-from .decoded import Report, decode
-from .framing import Interpolation, frame
+from predbn.common import DataError, Progress, atomic_write, cache_folder, lock_folder, map_threads
+
 from .images import Images
-from .listing import list_pictures
+from .npy import load_array
+from .pictures import (
+    PICTURE_ERRORS,
+    Interpolation,
+    Listing,
+    Pixels,
+    ResizeCrop,
+    list_pictures,
+    read_picture,
+    resize_crop,
+)
 
-__all__ = ["from_folder"]
+_FORMAT = 1
+_CHUNK_BYTES = 2**26
 
 
 def from_folder(
@@ -20,17 +48,135 @@ def from_folder(
     *,
     resize: int | None = None,
     interpolation: Interpolation = "bilinear",
-    report: Report | None = None,
+    progress: Progress | None = None,
+    report: Progress | None = None,
 ) -> Images:
-    """The pictures of a folder `<class>/<picture>`; classes and pictures in sorted order give labels and index.
+    """The pictures of a folder `<class>/<picture>`. Labels and index follow the sorted order of classes and pictures.
 
-    Without `size` all must have the same height and width. With it, the shorter side of each is resized to `resize`
-    pixels (unless given, to that of `size`) and the middle of that size is cut out; one that has the size stays as it
-    is. All are decoded once, here, into a file of the cache folder that later calls map into memory; one that cannot
-    be read is an error before any is handed out. `report` gets how many are done, and of how many.
+    Without `size` all pictures must have the same height and width. With it, the shorter side is resized to `resize`
+    pixels (by default the shorter side of `size`) and the centre of that size is cropped; pictures that already have
+    the size are not changed. All pictures are decoded once, into a file of the cache folder that later calls map into
+    memory; a picture that cannot be read is an error before any image is returned. `progress` is called with the
+    number of decoded pictures and the total.
     """
-    framing = frame(size, resize, interpolation)
+    transform = resize_crop(size, resize, interpolation)
     listing = list_pictures(Path(path))
-    pixels = decode(listing, framing, report)
-    index = torch.arange(len(listing))
-    return Images(pixels, listing.labels, index, listing.classes, listing.root.resolve().name)
+    images = decode(listing, transform, progress or report)
+    return Images(images, listing.labels, torch.arange(len(listing)), listing.classes, listing.root.resolve().name)
+
+
+def decode(listing: Listing, transform: ResizeCrop | None, progress: Progress | None = None) -> Tensor:
+    """The pictures of a folder as uint8 [N, 3, H, W], from the cache, or decoded into it first.
+
+    Without a transform all must have the same height and width. If several processes want the same pictures, one of
+    them decodes and the others wait.
+    """
+    path = _cache_path(listing, transform)
+    array = _read_cached(path, listing, transform)
+    if array is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with lock_folder(path.parent, wait=True):
+                if _read_cached(path, listing, transform) is None:
+                    _decode_to(path, listing, transform, progress)
+        except OSError as error:
+            raise DataError(
+                f"{path.parent} cannot store the {len(listing):,} decoded pictures ({error.strerror or error}): "
+                "set PREDBN_CACHE to a folder that has room for them."
+            ) from None
+        array = load_array(path)
+    return torch.from_numpy(array)
+
+
+def decoded_files(folder: Path | None = None) -> list[Path]:
+    """The files of decoded pictures in the cache folder. They can be deleted; they are made again when needed."""
+    return sorted(((folder or cache_folder()) / "decoded").glob("*.npy"))
+
+
+def _cache_path(listing: Listing, transform: ResizeCrop | None) -> Path:
+    contents = (_FORMAT, listing.fingerprint(), None if transform is None else astuple(transform))
+    key = hashlib.sha256(repr(contents).encode()).hexdigest()[:16]
+    return cache_folder() / "decoded" / f"{listing.root.resolve().name}-{key}.npy"
+
+
+def _read_cached(path: Path, listing: Listing, transform: ResizeCrop | None) -> Pixels | None:
+    """The cached array; None if there is no file or a damaged one, which is then replaced."""
+    if not path.is_file():
+        return None
+    try:
+        array = load_array(path)
+    except DataError:
+        return None
+    shape = (len(listing), 3, *(array.shape[2:] if transform is None else transform.size))
+    return array if array.dtype == np.uint8 and array.ndim == 4 and array.shape == shape else None
+
+
+def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progress: Progress | None) -> None:
+    """Decode all pictures before reporting the unreadable ones, so that one error names how many there are."""
+    height, width = _common_size(listing) if transform is None else transform.size
+    shape = (len(listing), 3, height, width)
+    chunk_length = max(16, _CHUNK_BYTES // (3 * height * width))
+    unreadable: list[int] = []
+    with atomic_write(path) as part:
+        with part.open("wb") as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, len(listing), chunk_length):
+                stop = min(start + chunk_length, len(listing))
+                chunk = np.empty((stop - start, *shape[1:]), np.uint8)
+                unreadable += _decode_chunk(chunk, listing, transform, start)
+                if not unreadable:
+                    file.write(chunk.data)
+                if progress is not None:
+                    progress(stop, len(listing))
+        if unreadable:
+            raise _unreadable_error(listing, unreadable)
+
+
+def _decode_chunk(chunk: Pixels, listing: Listing, transform: ResizeCrop | None, start: int) -> list[int]:
+    """Fill the chunk with the pictures from `start` on; return the positions of those that cannot be read."""
+    unreadable: list[int] = []
+
+    def read(row: int) -> None:
+        try:
+            pixels = read_picture(listing.path(start + row), transform)
+        except DataError:
+            unreadable.append(start + row)
+        else:
+            cv2.split(pixels, list(chunk[row]))
+
+    map_threads(read, range(len(chunk)))
+    return unreadable
+
+
+def _common_size(listing: Listing) -> tuple[int, int]:
+    """Height and width of all pictures, from their headers; an error if they are not the same."""
+
+    def read_size(position: int) -> tuple[int, int] | None:
+        try:
+            with Image.open(listing.path(position)) as picture:
+                return picture.height, picture.width
+        except PICTURE_ERRORS:
+            return None
+
+    sizes = map_threads(read_size, range(len(listing)))
+    unreadable = [position for position, size in enumerate(sizes) if size is None]
+    if unreadable:
+        raise _unreadable_error(listing, unreadable)
+    usual, count = Counter(size for size in sizes if size is not None).most_common(1)[0]
+    others = [(position, size) for position, size in enumerate(sizes) if size is not None and size != usual]
+    if others:
+        position, (height, width) = others[0]
+        raise DataError(
+            f"{listing.path(position)} is {height}×{width} pixels, but {count} of the {len(listing)} pictures in "
+            f"{listing.root} are {usual[0]}×{usual[1]}, and {len(others)} are not: "
+            "give a size to resize and crop all of them to."
+        )
+    return usual
+
+
+def _unreadable_error(listing: Listing, unreadable: list[int]) -> DataError:
+    total, more = len(listing), len(unreadable) - 1
+    others = f" (and {more} more of {total})" if more else f" (the only one of {total})"
+    first = listing.path(min(unreadable))
+    return DataError(f"{first} cannot be read as a picture{others}: replace or remove the unreadable pictures.")

@@ -1,34 +1,37 @@
-"""ImageNet's validation images and the sets that others have made for its models, each in its published layout.
+"""ImageNet's validation images and related test sets, each in its published layout.
 
 | set | folders | classes |
 |---|---|---|
-| `imagenet` | WordNet numbers | 1,000 |
-| `imagenet-v2` (Recht et al. 2019) | 0 to 999: sorted as words they mix up the labels | 1,000 |
-| `imagenet-a` (Hendrycks et al. 2019) | WordNet numbers | 200 |
-| `imagenet-r` (Hendrycks et al. 2020) | WordNet numbers | 200 |
+| `imagenet` | WordNet IDs | 1,000 |
+| `imagenet-v2` (Recht et al. 2019) | 0 to 999; sorted as text they would get wrong labels | 1,000 |
+| `imagenet-a` (Hendrycks et al. 2019) | WordNet IDs | 200 |
+| `imagenet-r` (Hendrycks et al. 2020) | WordNet IDs | 200 |
 
-With 1,000 classes a label is a position among a model's logits; with 200, `class_mask` says which logits count.
+With 1,000 classes, a label is the position of a model's logit; with 200, `class_mask` says which logits are used.
+The folders are checked before anything is decoded, because decoding takes long.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 
-from predbn.common import DataError
+from predbn.common import DataError, Progress
 
-from .decoded import Report, decode
-from .framing import Interpolation, frame
-from .imagenet_layout import list_all_classes, list_some_classes
+from .folder import decode
+from .imagenet_classes import is_wnid, wnids
 from .images import Images
-from .listing import Listing
-from .wnids import is_wnid, wnids
-
-__all__ = ["ImageNetSet", "imagenet", "list_imagenet"]
+from .pictures import Interpolation, Listing, class_folders, is_picture, list_pictures, resize_crop
 
 ImageNetSet = Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"]
+
+_LEVELS_SEARCHED = 3
+_FOLDERS_SEARCHED = 50
 
 
 def imagenet(
@@ -38,31 +41,111 @@ def imagenet(
     size: int | tuple[int, int] = 224,
     resize: int | None = 256,
     interpolation: Interpolation = "bilinear",
-    report: Report | None = None,
+    progress: Progress | None = None,
+    report: Progress | None = None,
 ) -> Images:
-    """One of the sets, from the folder that holds its classes.
+    """One of the sets, from the folder that holds its class folders.
 
-    The layout is checked before a picture is decoded: another level of folders, classes that are missing or empty are
-    named and counted. Pictures are then decoded and framed as in `from_folder`, unless they are in the cache; what a
-    model needs is in its `preprocessing`, and what is set here is what most models of 224 × 224 pixels need.
+    The pictures are decoded, resized and cropped as in `from_folder`, or read from the cache. A model's
+    `preprocessing` says what it needs; the defaults are right for most models of 224 × 224 pixels.
     """
-    framing = frame(size, resize, interpolation)
+    transform = resize_crop(size, resize, interpolation)
     listing = list_imagenet(root, which)
-    pixels = decode(listing, framing, report)
-    return Images(pixels, listing.labels, torch.arange(len(listing)), _classes(listing, which), which)
+    images = decode(listing, transform, progress or report)
+    classes = wnids() if which == "imagenet-v2" else listing.classes
+    return Images(images, listing.labels, torch.arange(len(listing)), classes, which)
 
 
 def list_imagenet(root: str | Path, which: ImageNetSet = "imagenet") -> Listing:
-    """The pictures of one of the sets, if its folder is as it is published."""
+    """The pictures of one of the sets, after checking that its folders are as published."""
     root = Path(root)
     if which == "imagenet":
-        return list_all_classes(root, "ImageNet", wnids(), is_wnid)
+        return _list_all_classes(root, "ImageNet", wnids(), is_wnid)
     if which == "imagenet-v2":
-        return list_all_classes(root, "ImageNet-v2", [str(label) for label in range(1000)], str.isdecimal)
+        return _list_all_classes(root, "ImageNet-v2", [str(label) for label in range(1000)], str.isdecimal)
     if which in get_args(ImageNetSet):
-        return list_some_classes(root, f"ImageNet-{which[-1].upper()}", 200)
+        return _list_some_classes(root, f"ImageNet-{which[-1].upper()}", 200)
     raise DataError(f"There is no set {which!r} of ImageNet: use {', '.join(get_args(ImageNetSet))}.")
 
 
-def _classes(listing: Listing, which: ImageNetSet) -> tuple[str, ...]:
-    return wnids() if which == "imagenet-v2" else listing.classes
+def _list_all_classes(root: Path, title: str, classes: Sequence[str], is_class: Callable[[str], bool]) -> Listing:
+    """The pictures of a set that has a folder for each of these classes."""
+    folders = _find_class_folders(root, title, classes)
+    _check_foreign([name for name in sorted({*folders} - {*classes}) if is_class(name)], root, title)
+    missing = [name for name in classes if name not in folders]
+    if missing:
+        raise DataError(
+            f"{root} lacks {len(missing)} of the {len(classes):,} classes of {title} ({_first_few(missing)}): "
+            "unpack it again."
+        )
+    return _check_empty(list_pictures(root, classes), title)
+
+
+def _list_some_classes(root: Path, title: str, count: int) -> Listing:
+    """The pictures of a set with `count` of ImageNet's classes, in folders named by their WordNet IDs."""
+    folders = _find_class_folders(root, title, wnids())
+    _check_foreign([name for name in sorted({*folders} - {*wnids()}) if is_wnid(name)], root, "ImageNet")
+    classes = [name for name in wnids() if name in folders]
+    if len(classes) != count:
+        raise DataError(f"{root} has {len(classes):,} classes of ImageNet, but {title} has {count}: is it another set?")
+    return _check_empty(list_pictures(root, classes), title)
+
+
+def _find_class_folders(root: Path, title: str, classes: Sequence[str]) -> list[str]:
+    """The folders directly below `root`; if none of them is a class, an error that says where the classes are."""
+    folders, class_set = class_folders(root), frozenset(classes)
+    if class_set & set(folders):
+        return folders
+    resolved = root.resolve()
+    if resolved.name in class_set:
+        raise DataError(f"{root} is one class of {title}: point at the folder above it, {resolved.parent}.")
+    below = _search_below(root, class_set, _LEVELS_SEARCHED)
+    if below is not None:
+        raise DataError(f"{root} is not the folder with the classes of {title}: point at {below}.")
+    loose = sum(is_picture(entry.name) for entry in os.scandir(root))
+    if loose:
+        raise DataError(
+            f"{root} has {loose:,} pictures that are not in class folders: {title} is read as <class>/<picture>, "
+            f"with classes such as {classes[0]}; sort them into folders first."
+        )
+    instead = "its folders are WordNet IDs" if any(map(is_wnid, folders)) else f"it has {_first_few(folders)}"
+    raise DataError(f"{root} has no class folder of {title} such as {classes[0]}: {instead}.")
+
+
+def _search_below(root: Path, classes: Collection[str], levels: int) -> Path | None:
+    """The nearest folder below `root` that contains a class folder; the search is limited."""
+    folders = [root / name for name in class_folders(root)[:_FOLDERS_SEARCHED]]
+    for folder in folders:
+        with contextlib.suppress(PermissionError):
+            if any(name in classes for name in class_folders(folder)):
+                return folder
+    for folder in folders if levels > 1 else []:
+        with contextlib.suppress(PermissionError):
+            below = _search_below(folder, classes, levels - 1)
+            if below is not None:
+                return below
+    return None
+
+
+def _check_foreign(names: Sequence[str], root: Path, title: str) -> None:
+    if names:
+        raise DataError(
+            f"{root / names[0]} is not a class of {title} ({len(names)} such folders): "
+            "move what does not belong to it elsewhere."
+        )
+
+
+def _check_empty(listing: Listing, title: str) -> Listing:
+    counts = listing.labels.bincount(minlength=len(listing.classes)).tolist()
+    empty = [name for name, count in zip(listing.classes, counts, strict=True) if not count]
+    if empty:
+        raise DataError(
+            f"{listing.root} has no picture in {len(empty)} of the {len(listing.classes):,} classes of {title} "
+            f"({_first_few(empty)}): unpack it again."
+        )
+    return listing
+
+
+def _first_few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) or "none"
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.common import DataError, map_ahead, map_threads
+from predbn.common import DataError, map_ahead
 
-from .batch import Batch, Device, Order, pick, send, steps_of
-from .framing import Framing, Interpolation, Pixels, frame, read_picture
-from .listing import Listing, class_folders, list_pictures
+from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, rows_to_device
+from .pictures import (
+    Interpolation,
+    Listing,
+    Pixels,
+    ResizeCrop,
+    class_folders,
+    list_pictures,
+    read_pictures,
+    resize_crop,
+)
 from .shifted import SEVERITIES, check_split
 
-__all__ = ["PUBLISHED", "ImageNetC"]
-
-PUBLISHED = Framing((224, 224), resize=256)
-"""How the authors of ImageNet-C framed the clean pictures."""
+PUBLISHED_CROP = ResizeCrop((224, 224), resize=256)
+"""How the authors of ImageNet-C resized and cropped the clean pictures before they corrupted them."""
 
 
 class ImageNetC:
     """A folder `<corruption>/<severity>/<class>/<picture>`.
 
-    `names` lists the corruptions and `classes` the class folders in sorted order, which is that of the labels.
-    Every split has the same pictures, sorted by class and name; that gives the index. `clean`, a folder
-    `<class>/<picture>` of the originals, is the split "clean" with severity 0, framed as the published pictures were
-    before they were corrupted: 224 × 224 pixels from 256.
+    `names` lists the corruptions and `classes` the class folders in sorted order, which is the order of the labels.
+    Every split has the same pictures; their position in the order by class and name is the index. `clean`, a folder
+    `<class>/<picture>` of the originals, is the split "clean" with severity 0, resized and cropped as the published
+    pictures were before they were corrupted: to 256 and then 224 × 224 pixels.
 
-    With a `size` all are framed for a model of that size: pictures which have it already stay as they are.
+    With `size`, all pictures are resized and cropped for a model of that size; pictures that already have it are not
+    changed.
     """
 
     def __init__(
@@ -43,7 +49,7 @@ class ImageNetC:
         interpolation: Interpolation = "bilinear",
     ) -> None:
         self.root, self.clean = Path(root), None if clean is None else Path(clean)
-        self._framing = frame(size, resize, interpolation)
+        self._transform = resize_crop(size, resize, interpolation)
         if not self.root.is_dir():
             raise DataError(f"{self.root} is not a directory with the corruptions of ImageNet-C.")
         self.name = self.root.name
@@ -53,16 +59,16 @@ class ImageNetC:
         self._first = self.root / self.names[0] / "1"
         listing = list_pictures(self._first)
         self.classes, self.labels = listing.classes, listing.labels
-        self._keys = _keys(listing)
+        self._stems = _stems(listing)
         self.index = torch.arange(len(self.labels))
         self._check_classes()
 
     def __len__(self) -> int:
-        """How many pictures a split has."""
-        return len(self._keys)
+        """The number of pictures of a split."""
+        return len(self._stems)
 
     def _check_classes(self) -> None:
-        """Every split has the classes of the first; without opening a picture, so that it costs next to nothing."""
+        """Check that every split has the classes of the first, which is quick because no picture is opened."""
         folders = [self.root / name / str(severity) for name in self.names for severity in SEVERITIES]
         for folder in folders if self.clean is None else [self.clean, *folders]:
             self._check_folder(folder)
@@ -72,10 +78,10 @@ class ImageNetC:
             raise DataError(f"{folder} is missing; {self.root} has {', '.join(self.names)}, each at severities 1 to 5.")
         odd = sorted(set(class_folders(folder)) ^ set(self.classes))
         if odd:
-            has = "has not" if odd[0] in self.classes else "has"
+            has = "does not have" if odd[0] in self.classes else "has"
             raise DataError(
-                f"{folder} {has} the class {odd[0]}, unlike {self._first} ({len(odd)} classes are in one of them "
-                "only): some pictures are missing."
+                f"{folder} {has} the class {odd[0]}, unlike {self._first} ({len(odd)} classes are only in one of "
+                "them): some pictures are missing."
             )
 
     def split(self, name: str, severity: int) -> Listing:
@@ -88,54 +94,46 @@ class ImageNetC:
             folder = self.root / name / str(severity)
         self._check_folder(folder)
         listing = list_pictures(folder)
-        keys = _keys(listing)
-        if keys != self._keys:
-            odd = min(set(keys) ^ set(self._keys), default=keys[0])
-            here, there = len(keys), len(self._keys)
+        stems = _stems(listing)
+        if stems != self._stems:
+            odd = min(set(stems) ^ set(self._stems), default=stems[0])
             raise DataError(
-                f"{folder} ({here} pictures) and {self._first} ({there}) are not of the same pictures: "
-                f"{odd} is in one of them only."
+                f"{folder} ({len(stems)} pictures) and {self._first} ({len(self)}) do not have the same pictures: "
+                f"{odd} is only in one of them."
             )
         return listing
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None
-    ) -> Iterator[Batch]:
-        """Batches of at most `size` pictures of one split, in the given order of positions or the sorted one.
+    ) -> Iterator[ImageBatch]:
+        """Batches of at most `size` pictures of one split, in an order of positions or from first to last.
 
-        The next batch is decoded on all cores while the model is at work on the last one.
+        The next batch is decoded on all cores while the model works on the last one.
         """
-        place = torch.device("cpu" if device is None else device)
-        framing = PUBLISHED if severity == 0 and self._framing is None else self._framing
-        return self._walk(self.split(name, severity), framing, steps_of(order, len(self), size), place)
+        target = torch.device("cpu" if device is None else device)
+        transform = PUBLISHED_CROP if severity == 0 and self._transform is None else self._transform
+        listing = self.split(name, severity)
+        return self._read_batches(listing, transform, batch_positions(order, len(self), size), target)
 
-    def _walk(
-        self, listing: Listing, framing: Framing | None, steps: list[Tensor], place: torch.device
-    ) -> Iterator[Batch]:
-        decoded = map_ahead(lambda step: (step, _read(listing, framing, step)), steps)
-        for step, pixels in decoded:
-            yield Batch(send(pixels, place), pick(self.labels, step, place), self.index[step])
+    def _read_batches(
+        self, listing: Listing, transform: ResizeCrop | None, batches: list[Tensor], target: torch.device
+    ) -> Iterator[ImageBatch]:
+        def read(positions: Tensor) -> tuple[Tensor, Pixels]:
+            return positions, read_pictures([listing.path(position) for position in positions.tolist()], transform)
 
-
-def _read(listing: Listing, framing: Framing | None, step: Tensor) -> Pixels:
-    """The pictures of one batch, [n, H, W, 3]."""
-    paths = [listing.path(position) for position in step.tolist()]
-    pixels = map_threads(lambda path: read_picture(path, framing), paths)
-    odd = next((k for k, each in enumerate(pixels) if each.shape != pixels[0].shape), None)
-    if odd is not None:
-        sizes = [f"{each.shape[0]}×{each.shape[1]}" for each in (pixels[odd], pixels[0])]
-        raise DataError(f"{paths[odd]} is {sizes[0]} pixels, but {paths[0]} is {sizes[1]}: replace it.")
-    return np.stack(pixels)
+        for positions, pixels in map_ahead(read, batches):
+            labels = rows_to_device(self.labels, positions, target)
+            yield ImageBatch(pixels_to_device(pixels, target), labels, self.index[positions])
 
 
 def _advice(root: Path) -> str:
-    """Where the corruptions are, as far as can be seen one level up or down."""
-    place = root.resolve()
+    """Where the corruptions are, if they are one or two levels up or one level down."""
+    resolved = root.resolve()
     levels = {str(severity) for severity in SEVERITIES}
     if levels & set(class_folders(root)):
-        return f"it is one corruption: point at the folder above it, {place.parent}"
-    if place.name in levels:
-        return f"it is one severity: point at {place.parent.parent}"
+        return f"it is one corruption: point at the folder above it, {resolved.parent}"
+    if resolved.name in levels:
+        return f"it is one severity: point at {resolved.parent.parent}"
     below = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and any(folder.glob("*/1"))]
     if below:
         others = f", and move those of {len(below) - 1} other folders there" if len(below) > 1 else ""
@@ -143,6 +141,6 @@ def _advice(root: Path) -> str:
     return "point at the folder that holds them"
 
 
-def _keys(listing: Listing) -> list[str]:
-    """What each picture is called in every split: the published ones are .JPEG, the originals may be anything."""
+def _stems(listing: Listing) -> list[str]:
+    """The names without suffix, which all splits share: the published ones end in .JPEG, the originals may not."""
     return [name.rpartition(".")[0] for name in listing.names]

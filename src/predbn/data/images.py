@@ -1,4 +1,4 @@
-"""A labelled set of pictures of one size."""
+"""Labelled images of one size."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from torch import Tensor
 
 from predbn.common import DataError, map_ahead
 
-from .batch import Batch, Device, Order, gather, pick, positions_of, steps_of
+from .batch import Device, ImageBatch, Order, batch_positions, gather_rows, resolve_order, rows_to_device
 
-__all__ = ["Images", "sha256_of"]
-
-_HASHED_AT_ONCE = 4096
+_HASH_CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pictures held in memory, or mapped from a file that is read where they are used.
+    """Labelled images in memory, or mapped from a file that is read when they are used.
 
-    `images` is uint8 [N, 3, H, W] (a view is welcome: batches are made contiguous), `labels` int64 [N] on the
-    same device, numbers into `classes`; `index` int64 [N] on the CPU says which image each one is in the data
-    set it was taken from, and stays with it through `take` and any order.
+    `images` is uint8 [N, 3, H, W] and need not be contiguous; `labels` is int64 [N] on the same device, positions in
+    `classes`; `index`, int64 [N] on the CPU, is the position of each image in its original data set, which `take` and
+    the order of batches do not change.
     """
 
     images: Tensor
@@ -38,66 +36,67 @@ class Images:
         shape, count = tuple(self.images.shape), len(self.labels)
         if self.images.dtype != torch.uint8 or len(shape) != 4 or shape[1] != 3:
             raise DataError(f"{self.name}: images are {self.images.dtype} {shape}, but must be uint8 [N, 3, H, W].")
-        for what, numbers in (("labels", self.labels), ("index", self.index)):
-            if numbers.dtype != torch.int64 or tuple(numbers.shape) != shape[:1]:
-                found = f"{numbers.dtype} {tuple(numbers.shape)}"
-                raise DataError(f"{self.name}: {what} is {found}, but must be int64 [{shape[0]}], one an image.")
+        for field, tensor in (("labels", self.labels), ("index", self.index)):
+            if tensor.dtype != torch.int64 or tuple(tensor.shape) != shape[:1]:
+                actual = f"{tensor.dtype} {tuple(tensor.shape)}"
+                raise DataError(f"{self.name}: {field} is {actual}, but must be int64 [{shape[0]}], one per image.")
         if count and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            found = f"{int(self.labels.min())} to {int(self.labels.max())}"
-            raise DataError(f"{self.name}: labels go from {found}, but there are {len(self.classes)} classes.")
+            span = f"{int(self.labels.min())} to {int(self.labels.max())}"
+            raise DataError(f"{self.name}: labels go from {span}, but there are {len(self.classes)} classes.")
 
     def __len__(self) -> int:
-        """How many images there are."""
+        """The number of images."""
         return len(self.labels)
 
     def __repr__(self) -> str:
-        """Name, number and size."""
+        """Name, number and size of the images."""
         height, width = self.images.shape[2:]
         return f"Images({self.name!r}, {len(self):,} of {height}×{width}, {len(self.classes)} classes)"
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """SHA-256 of the decoded arrays as they are held: uint8 [N, 3, H, W] and int64 [N]."""
+        """SHA-256 of the decoded images, uint8 [N, 3, H, W], and of the labels, int64 [N]."""
         return {"images": sha256_of(self.images), "labels": sha256_of(self.labels)}
 
     def take(self, which: int | Order) -> Images:
-        """The first `which` images, or those at these positions, in that order."""
+        """The first `which` images, or the images at these positions in that order."""
         if isinstance(which, int):
             if not 0 <= which <= len(self):
-                raise DataError(f"{self.name} has {len(self)} images: {which} of them cannot be taken.")
+                raise DataError(f"{self.name} has {len(self)} images: cannot take {which} of them.")
             return replace(self, images=self.images[:which], labels=self.labels[:which], index=self.index[:which])
-        positions = positions_of(which, len(self))
-        place = self.images.device
-        images, labels = pick(self.images, positions, place), pick(self.labels, positions, place)
+        positions, device = resolve_order(which, len(self)), self.images.device
+        images = rows_to_device(self.images, positions, device)
+        labels = rows_to_device(self.labels, positions, device)
         return replace(self, images=images, labels=labels, index=self.index[positions])
 
     def to(self, device: Device) -> Images:
-        """The same images held on a device, where batches are then picked without a copy from the CPU."""
-        place = torch.device(device)
-        return replace(self, images=self.images.to(place), labels=self.labels.to(place))
+        """The same images on a device, where batches are then made without a copy from the CPU."""
+        target = torch.device(device)
+        return replace(self, images=self.images.to(target), labels=self.labels.to(target))
 
-    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[Batch]:
-        """Batches of at most `size` images, in the given order of positions or from first to last.
+    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
+        """Batches of at most `size` images on `device` (by default that of the images).
 
-        An order that covers part of the images gives batches of these alone. They come on `device`, which is
-        where the images are held unless it is given; for a GPU the rows of the next batch are gathered while
-        the last one is used. What is done to a batch does not reach the data set.
+        `order` gives the positions to visit, which may be a part of them; by default, all from first to last. If the
+        batches go to another kind of device, the next one is gathered while the last one is used. A batch is a copy:
+        changing it does not change the data set.
         """
-        place = self.images.device if device is None else torch.device(device)
-        return self._walk(steps_of(order, len(self), size), place)
+        target = self.images.device if device is None else torch.device(device)
+        return self._read_batches(batch_positions(order, len(self), size), target)
 
-    def _walk(self, steps: list[Tensor], place: torch.device) -> Iterator[Batch]:
-        def read(step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return gather(self.images, step, place), gather(self.labels, step, place), self.index[step]
+    def _read_batches(self, batches: list[Tensor], target: torch.device) -> Iterator[ImageBatch]:
+        def gather(positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            images, labels = (gather_rows(tensor, positions, target) for tensor in (self.images, self.labels))
+            return images, labels, self.index[positions]
 
-        leaves = self.images.device.type != place.type
-        for images, labels, index in map_ahead(read, steps) if leaves else map(read, steps):
-            yield Batch(images.to(place, non_blocking=True), labels.to(place, non_blocking=True), index)
+        is_copied = self.images.device.type != target.type
+        for images, labels, index in map_ahead(gather, batches) if is_copied else map(gather, batches):
+            yield ImageBatch(images.to(target, non_blocking=True), labels.to(target, non_blocking=True), index)
 
 
 def sha256_of(tensor: Tensor) -> str:
-    """SHA-256 of the values in their order, a piece at a time."""
+    """SHA-256 of the values of a tensor in their order; the layout in memory does not matter."""
     digest = hashlib.sha256()
-    for piece in tensor.split(_HASHED_AT_ONCE):
-        digest.update(piece.cpu().contiguous().numpy().data)
+    for chunk in tensor.split(_HASH_CHUNK):
+        digest.update(chunk.cpu().contiguous().numpy().data)
     return digest.hexdigest()

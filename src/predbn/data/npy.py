@@ -1,4 +1,4 @@
-"""A user's own images as a pair of .npy files."""
+"""Images in .npy files."""
 
 from __future__ import annotations
 
@@ -14,47 +14,51 @@ from predbn.common import DataError
 
 from .images import Images
 
-__all__ = ["from_npy", "load_array"]
-
 
 def from_npy(folder: str | Path) -> Images:
     """The images of a folder with `images.npy` and `labels.npy`.
 
-    `images.npy` is uint8 [N, H, W, 3] or [N, 3, H, W], `labels.npy` holds N whole numbers from 0. The images
-    stay on the disk until they are read. `classes.txt`, one name a line, may give the classes their names.
+    `images.npy` is uint8 [N, H, W, 3] or [N, 3, H, W], `labels.npy` holds N whole numbers from 0. The images stay on
+    the disk until they are used. The optional `classes.txt` holds the names of the classes, one per line.
     """
     root = Path(folder)
-    images, labels = load_array(root / "images.npy"), load_array(root / "labels.npy")
-    if images.dtype != np.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[3]):
-        found = f"{images.dtype} {images.shape}"
-        raise DataError(f"{root / 'images.npy'} is {found}, but must be uint8 (N, height, width, 3) or (N, 3, …).")
+    images, labels = load_images(root / "images.npy"), load_array(root / "labels.npy")
     if labels.shape != images.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        found = f"{labels.dtype} {labels.shape}"
-        raise DataError(f"{root / 'labels.npy'} is {found}, but must hold {len(images)} whole numbers, one an image.")
-    pixels = torch.from_numpy(images)
-    if images.shape[3] == 3:
-        pixels = pixels.permute(0, 3, 1, 2)
-    numbers = torch.from_numpy(labels.astype(np.int64))
-    index = torch.arange(len(numbers))
-    return Images(pixels, numbers, index, _classes(root / "classes.txt", numbers), root.resolve().name)
+        actual = f"{labels.dtype} {labels.shape}"
+        raise DataError(f"{root / 'labels.npy'} is {actual}, but must be {len(images)} whole numbers, one per image.")
+    label_tensor = torch.from_numpy(labels.astype(np.int64))
+    classes = _read_classes(root / "classes.txt", label_tensor)
+    return Images(images, label_tensor, torch.arange(len(images)), classes, root.resolve().name)
+
+
+def load_images(path: Path) -> Tensor:
+    """The images of a .npy file as uint8 [N, 3, H, W], a view of the file."""
+    array = load_array(path)
+    if array.dtype != np.uint8 or array.ndim != 4 or 3 not in (array.shape[1], array.shape[3]):
+        actual = f"{array.dtype} {array.shape}"
+        raise DataError(f"{path} is {actual}, but must be uint8 (N, height, width, 3) or (N, 3, height, width).")
+    images = torch.from_numpy(array)
+    return images.permute(0, 3, 1, 2) if array.shape[3] == 3 else images
 
 
 def load_array(path: Path) -> npt.NDArray[Any]:
-    """The array of a .npy file, left on the disk until it is read; what is written to it does not get there."""
+    """The array of a .npy file, mapped into memory; changes to it are not written to the file."""
     try:
-        loaded = np.load(path, mmap_mode="c", allow_pickle=False)
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
     except FileNotFoundError:
-        beside = sorted(p.name for p in path.parent.glob("*.npy"))
-        raise DataError(f"{path} is missing; {path.parent} has {', '.join(beside) or 'no .npy files'}.") from None
+        neighbours = sorted(neighbour.name for neighbour in path.parent.glob("*.npy"))
+        raise DataError(f"{path} is missing; {path.parent} has {', '.join(neighbours) or 'no .npy files'}.") from None
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read as a .npy file ({error}); it may be cut off: get it again.") from None
-    if not isinstance(loaded, np.ndarray):
-        raise DataError(f"{path} holds several arrays, but a .npy file with one is needed.")
-    return loaded
+        raise DataError(
+            f"{path} cannot be read as a .npy file ({error}): it may be incomplete, get it again."
+        ) from None
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path} holds several arrays, but must be a .npy file with one.")
+    return array
 
 
-def _classes(path: Path, labels: Tensor) -> tuple[str, ...]:
-    """The names in the file, or the numbers themselves."""
+def _read_classes(path: Path, labels: Tensor) -> tuple[str, ...]:
+    """The names in the file if it exists, otherwise the numbers of the classes."""
     if path.is_file():
         return tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     return tuple(str(label) for label in range(int(labels.max()) + 1 if len(labels) else 0))

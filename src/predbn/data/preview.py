@@ -1,4 +1,4 @@
-"""One picture of all corruptions at all severities, for the eye."""
+"""One picture that shows all corruptions at all severities."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from predbn.common import ShiftError, write_bytes
+from predbn.common import DataError, write_bytes
 from predbn.shifts import corrupt, names
 
-from .clean_files import read_crop
-
-__all__ = ["sample_image", "write_preview"]
+from .imagenetc import PUBLISHED_CROP
+from .pictures import read_picture
+from .shifted import SEVERITIES
 
 _LABEL, _TOP, _GAP = 150, 24, 4
 
 
 def sample_image(side: int = 224) -> npt.NDArray[np.uint8]:
-    """A small scene with what the corruptions act on: smooth sky, hard edges, stripes, strong colours."""
+    """A small scene with the features that corruptions affect: smooth areas, hard edges, stripes, strong colours."""
     y, x = np.mgrid[0:side, 0:side] / side
     sky = np.stack([90 + 120 * y, 150 + 70 * y, 235 - 30 * y], axis=2)
     hill = (y > 0.62 + 0.08 * np.sin(7 * x))[..., None]
@@ -44,33 +44,33 @@ def sample_image(side: int = 224) -> npt.NDArray[np.uint8]:
 
 
 def _format(out: Path) -> str:
-    """The format that goes with the name of the file."""
-    known = Image.registered_extensions()
-    if out.suffix.lower() not in known:
-        raise ShiftError(f"{out} does not end as a picture does: call it .png, .jpg or .webp.")
-    return known[out.suffix.lower()]
+    """The picture format for the suffix of the file."""
+    formats = Image.registered_extensions()
+    if out.suffix.lower() not in formats:
+        raise DataError(f"{out} does not have the suffix of a picture: use .png, .jpg or .webp.")
+    return formats[out.suffix.lower()]
 
 
 def write_preview(out: Path, image: Path | None = None, *, seed: int = 0, constants: Any = "auto") -> None:
-    """Write the grid, corruptions downwards and severities across, of a user's picture or of the sample."""
-    _format(out)
-    clean = sample_image() if image is None else read_crop(str(image))
+    """Write a grid with one row per corruption and one column per severity, of a picture or by default of a drawing."""
+    picture_format = _format(out)
+    clean = sample_image() if image is None else read_picture(image, PUBLISHED_CROP)
     side = clean.shape[0]
     step = side + _GAP
     rows = names("all")
     sheet = Image.new("RGB", (_LABEL + 6 * step, _TOP + len(rows) * step), "white")
     pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(14)
-    for column, title in enumerate(["clean", *(f"severity {s}" for s in range(1, 6))]):
+    for column, title in enumerate(["clean", *(f"severity {severity}" for severity in SEVERITIES)]):
         pen.text((_LABEL + column * step, 4), title, fill="black", font=font)
     for row, name in enumerate(rows):
         top = _TOP + row * step
         pen.text((4, top + side // 2), name, fill="black", font=font)
         sheet.paste(Image.fromarray(clean), (_LABEL, top))
-        for severity in range(1, 6):
-            done = corrupt(clean[None], name, severity, seed=seed, index=[0], constants=constants)[0]
-            sheet.paste(Image.fromarray(done), (_LABEL + severity * step, top))
+        for severity in SEVERITIES:
+            corrupted = corrupt(clean[None], name, severity, seed=seed, index=[0], constants=constants)[0]
+            sheet.paste(Image.fromarray(corrupted), (_LABEL + severity * step, top))
     content = io.BytesIO()
-    sheet.save(content, _format(out), quality=85)
+    sheet.save(content, picture_format, quality=85)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, content.getvalue())

@@ -1,4 +1,4 @@
-"""One interface for clean and corrupted splits, whether they are on the disk or made on the fly."""
+"""The interface of data sets with clean and shifted splits, and corruption on the fly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 from predbn.common import DataError
-from predbn.shifts import corrupt, names
-from predbn.shifts import find_corruption as find
+from predbn.shifts import corrupt, find_corruption, names
 
-from .batch import Batch, Device, Order
+from .batch import Device, ImageBatch, Order
 from .images import Images
-
-__all__ = ["CLEAN", "SEVERITIES", "Corrupted", "Shifted", "check_split"]
 
 CLEAN = "clean"
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -23,10 +20,10 @@ Constants = Literal["auto", "cifar", "imagenet"]
 
 
 @runtime_checkable
-class Shifted(Protocol):
-    """A data set under every corruption and severity: the same images, in the same order, in each split.
+class ShiftedDataset(Protocol):
+    """A data set with a split for each corruption and severity; all splits have the same images in the same order.
 
-    `names` lists the corruptions; besides them the name "clean" with severity 0 stands for the clean images.
+    `names` lists the corruptions. The split "clean" with severity 0 holds the clean images.
     """
 
     name: str
@@ -36,19 +33,19 @@ class Shifted(Protocol):
     index: Tensor
 
     def __len__(self) -> int:
-        """How many images a split has."""
+        """The number of images of a split."""
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None
-    ) -> Iterator[Batch]:
-        """Batches of at most `size` images of one split, in the given order of positions or from first to last."""
+    ) -> Iterator[ImageBatch]:
+        """Batches of at most `size` images of one split, in an order of positions or from first to last."""
 
 
 class Corrupted:
-    """Clean images, corrupted when they are asked for, on the device they are asked for.
+    """Clean images that are corrupted on the fly, on the requested device.
 
-    Each image is corrupted by its `index` in the clean set, so that a split is the same whatever the batch
-    size, the order or the part of the images that is taken.
+    The random draws depend on the `index` of each image in the clean set, so that a split does not depend on the batch
+    size, the order, or which part of the images is used.
     """
 
     def __init__(self, clean: Images, *, seed: int = 0, constants: Constants = "auto") -> None:
@@ -58,31 +55,31 @@ class Corrupted:
         self.names = list(names("all"))
 
     def __len__(self) -> int:
-        """How many images a split has."""
+        """The number of images of a split."""
         return len(self.clean)
 
     def __repr__(self) -> str:
-        """The clean images and what they are corrupted with."""
+        """The clean images, the seed and the constants."""
         return f"Corrupted({self.clean!r}, seed={self.seed}, constants={self.constants!r})"
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None
-    ) -> Iterator[Batch]:
-        """Batches of at most `size` images of one split, in the given order of positions or from first to last."""
+    ) -> Iterator[ImageBatch]:
+        """Batches of at most `size` images of one split, in an order of positions or from first to last."""
         clean = self.clean.batches(size, order=order, device=device)
         if check_split(name, severity):
             return clean
-        find(name)
+        find_corruption(name)
         return (self._corrupt(batch, name, severity) for batch in clean)
 
-    def _corrupt(self, batch: Batch, name: str, severity: int) -> Batch:
+    def _corrupt(self, batch: ImageBatch, name: str, severity: int) -> ImageBatch:
         options = {"seed": self.seed, "index": batch.index, "constants": self.constants}
         return batch._replace(images=corrupt(batch.images, name, severity, **options))  # type: ignore[arg-type]
 
 
 def check_split(name: str, severity: int) -> bool:
-    """Whether the split is the clean one; a severity that its name does not have is an error."""
+    """Whether the split is the clean one; an error if it does not have that severity."""
     if isinstance(severity, bool) or severity not in ((0,) if name == CLEAN else SEVERITIES):
-        wanted = f"{CLEAN} has severity 0" if name == CLEAN else f"{name} has the severities 1 to 5"
-        raise DataError(f"severity is {severity!r}, but {wanted}.")
+        valid = f"{CLEAN} has severity 0" if name == CLEAN else f"{name} has the severities 1 to 5"
+        raise DataError(f"severity is {severity!r}, but {valid}.")
     return name == CLEAN

@@ -1,18 +1,20 @@
 """Write corrupted copies of a data set in the two published layouts.
 
-CIFAR-10-C: `<name>.npy`, uint8 [5·N, H, W, 3], the five severities one after another, and `labels.npy`,
-which repeats the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` at quality 85.
+CIFAR-10-C: `<name>.npy`, uint8 [5·N, H, W, 3], the five severities one after another, and `labels.npy`, which repeats
+the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` with quality 85.
 
-Both can be killed at any moment. A run card beside the files says what they were made from; a second run
-with the same card leaves alone what is there and makes the rest, one with another card refuses.
+Both can be killed at any time. `corrupt.json` beside the files records what they were made from: a second run with the
+same inputs keeps the existing files and makes the missing ones, a run with other inputs is refused. A lock keeps a
+second process out of the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,29 +24,33 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import PART, ShiftError, finish, part_of, write_array, write_bytes
-from predbn.shifts import corrupt
-from predbn.shifts import find_corruption as find
+from predbn.common import (
+    PART,
+    DataError,
+    Progress,
+    finish,
+    lock_folder,
+    part_of,
+    write_array,
+    write_bytes,
+    write_text,
+)
+from predbn.shifts import corrupt, find_corruption
 
-from .clean_files import digest_of, list_pictures, read_array, read_crop
-
-__all__ = ["write_cifar10c", "write_imagenetc"]
+from .imagenetc import PUBLISHED_CROP
+from .npy import load_array
+from .pictures import Pixels, list_pictures, read_picture
+from .shifted import SEVERITIES
 
 CARD = "corrupt.json"
-SEVERITIES = (1, 2, 3, 4, 5)
-Images = npt.NDArray[np.uint8]
-Report = Callable[[int, int], None]
 
-_QUALITY = 85
-_BATCH = 16
-
-
-def _nothing(done: int, total: int) -> None:
-    """Report to nobody."""
+_JPEG_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 85, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
+_PICTURES_PER_JOB = 16
+_IMAGES_PER_CALL = 2000
 
 
 def write_cifar10c(
-    images: Path | Images,
+    images: Path | Pixels,
     labels: Path | npt.NDArray[np.integer[Any]],
     out: Path,
     names: Sequence[str],
@@ -52,36 +58,36 @@ def write_cifar10c(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    report: Report = _nothing,
+    progress: Progress | None = None,
+    report: Progress | None = None,
 ) -> None:
-    """Write the arrays of the given corruptions; `report(done, total)` hears of every split that is done."""
-    clean, truth = read_array(images, "images"), read_array(labels, "labels")
+    """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
+    progress = progress or report or _no_progress
+    clean = images if isinstance(images, np.ndarray) else load_array(images)
+    truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
     if clean.ndim != 4 or clean.shape[3] != 3 or clean.dtype != np.uint8:
-        raise ShiftError(f"The images are {clean.dtype} {clean.shape}, but they must be uint8 [N, height, width, 3].")
+        raise DataError(f"The images are {clean.dtype} {clean.shape}, but they must be uint8 [N, height, width, 3].")
     if truth.shape != (len(clean),):
-        raise ShiftError(f"There are {len(clean)} images, but the labels have shape {truth.shape}.")
-    _open(
-        out,
-        {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": digest_of(clean)},
-        names,
-        processes,
-    )
-    write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
-    total, done = len(names) * len(SEVERITIES), 0
-    todo = [name for name in names if not (out / f"{name}.npy").exists()]
-    done += len(SEVERITIES) * (len(names) - len(todo))
-    report(done, total)
-    for name in todo:
+        raise DataError(f"There are {len(clean)} images, but the labels have shape {truth.shape}.")
+    card = {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": _digest(clean)}
+    with _open_output(out, card, names, processes):
+        write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
+        missing = [name for name in names if not (out / f"{name}.npy").exists()]
+        total, done = len(names) * len(SEVERITIES), len(SEVERITIES) * (len(names) - len(missing))
+        progress(done, total)
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
-        np.lib.format.open_memmap(part_of(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
-    left = dict.fromkeys(todo, len(SEVERITIES))
-    jobs = [(str(out / f"{name}.npy"), name, severity, seed, constants) for name in todo for severity in SEVERITIES]
-    for name in _work(_fill, jobs, processes, clean):
-        left[name] -= 1
-        if not left[name]:
-            finish(out / f"{name}.npy")
-        done += 1
-        report(done, total)
+        for name in missing:
+            np.lib.format.open_memmap(part_of(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
+        jobs = [
+            (str(out / f"{name}.npy"), name, severity, seed, constants) for name in missing for severity in SEVERITIES
+        ]
+        severities_left = dict.fromkeys(missing, len(SEVERITIES))
+        for name in _run_jobs(_write_severity, jobs, processes, clean):
+            severities_left[name] -= 1
+            if not severities_left[name]:
+                finish(out / f"{name}.npy")
+            done += 1
+            progress(done, total)
 
 
 def write_imagenetc(
@@ -92,50 +98,78 @@ def write_imagenetc(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    report: Report = _nothing,
+    progress: Progress | None = None,
+    report: Progress | None = None,
 ) -> None:
     """Write the pictures of a folder `<wnid>/<image>` under each corruption and severity.
 
-    A picture is scaled until its shorter side has 256 pixels and its middle 224 × 224 are taken, unless it
-    has just that size already. Its index is its place in the sorted list of all pictures.
+    The shorter side of a picture is resized to 256 pixels and its centre of 224 × 224 is cropped, unless it already
+    has that size. Its index is its position in the sorted list of all pictures.
     """
-    pictures = list_pictures(source)
-    listing = "\n".join(f"{path.relative_to(source)} {path.stat().st_size}" for path in pictures)
-    clean = hashlib.sha256(listing.encode()).hexdigest()
-    _open(out, {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}, names, processes)
-    places = [str(path) for path in pictures]
-    jobs = [
-        (str(out), places[start : start + _BATCH], start, tuple(names), seed, constants)
-        for start in range(0, len(places), _BATCH)
-    ]
-    total, done = len(places) * len(names) * len(SEVERITIES), 0
-    report(done, total)
-    for count in _work(_draw, jobs, processes, None):
-        done += count
-        report(done, total)
+    progress = progress or report or _no_progress
+    listing = list_pictures(source)
+    paths = [listing.path(position) for position in range(len(listing))]
+    sizes = "\n".join(f"{name} {Path(path).stat().st_size}" for name, path in zip(listing.names, paths, strict=True))
+    clean = hashlib.sha256(sizes.encode()).hexdigest()
+    card = {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}
+    with _open_output(out, card, names, processes):
+        jobs = [
+            (str(out), paths[start : start + _PICTURES_PER_JOB], start, tuple(names), seed, constants)
+            for start in range(0, len(paths), _PICTURES_PER_JOB)
+        ]
+        total, done = len(paths) * len(names) * len(SEVERITIES), 0
+        progress(done, total)
+        for count in _run_jobs(_write_pictures, jobs, processes, None):
+            done += count
+            progress(done, total)
+
+
+@contextmanager
+def _open_output(out: Path, card: Mapping[str, Any], names: Sequence[str], processes: int) -> Iterator[None]:
+    """Check all arguments, then create or continue the output folder, locked, without the parts of a killed run."""
+    for name in names:
+        find_corruption(name)
+    if card["constants"] not in ("auto", "cifar", "imagenet"):
+        raise DataError(f"constants is {card['constants']!r}, but it must be auto, cifar or imagenet.")
+    if processes < 1:
+        raise DataError(f"processes is {processes}, but there must be at least 1.")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out} is a file, but the output needs a directory.")
+    own_files = {CARD, CARD + PART, ".lock"}
+    if out.exists() and not (out / CARD).exists() and any(path.name not in own_files for path in out.iterdir()):
+        raise DataError(f"{out} is not empty and was not made by this command: choose another directory.")
+    out.mkdir(parents=True, exist_ok=True)
+    with lock_folder(out, error=DataError):
+        if (out / CARD).exists() and json.loads((out / CARD).read_text()) != card:
+            raise DataError(f"{out} was begun with other images, seed or constants: choose another directory.")
+        for leftover in out.rglob("*" + PART):
+            leftover.unlink()
+        write_text(out / CARD, json.dumps(card, indent=1) + "\n")
+        yield
 
 
 _clean: Any = None
+"""The clean images of this process, which are sent to it once and not with every job."""
 
 
-def _begin(clean: Any, threads: int) -> None:
-    """What a process needs once: its share of the cores, and the clean images."""
+def _start_worker(clean: Any) -> None:
     global _clean
     _clean = clean
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     cv2.setNumThreads(1)
 
 
-def _work(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any) -> Iterator[Any]:
-    """function(*job) for all jobs, in whatever order they end; in this process where one is enough."""
+def _run_jobs(
+    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any
+) -> Iterator[Any]:
+    """function(*job) for all jobs, in the order in which they finish; with one process, run inline."""
     if processes == 1:
         global _clean
         _clean = clean
         for job in jobs:
             yield function(*job)
         return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(processes, context, _begin, (clean, 1)) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (clean,)) as pool:
         futures: list[Future[Any]] = [pool.submit(function, *job) for job in jobs]
         try:
             for future in as_completed(futures):
@@ -144,59 +178,47 @@ def _work(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], process
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fill(path: str, name: str, severity: int, seed: int, constants: Any) -> str:
-    """One severity's part of a CIFAR-10-C array, written straight into the file."""
+def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any) -> str:
+    """Write one severity of a CIFAR-10-C array directly into the temporary file."""
     array = np.load(part_of(Path(path)), mmap_mode="r+")
-    count = len(_clean)
-    start = (severity - 1) * count
-    for first in range(0, count, 2000):
-        piece = np.ascontiguousarray(_clean[first : first + 2000])
-        index = np.arange(first, first + len(piece))
-        done = corrupt(piece, name, severity, seed=seed, index=index, constants=constants)
-        array[start + first : start + first + len(piece)] = done
+    offset = (severity - 1) * len(_clean)
+    for start in range(0, len(_clean), _IMAGES_PER_CALL):
+        images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
+        index = np.arange(start, start + len(images))
+        corrupted = corrupt(images, name, severity, seed=seed, index=index, constants=constants)
+        array[offset + start : offset + start + len(images)] = corrupted
     array.flush()
     return name
 
 
-def _draw(out: str, places: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:
-    """All corruptions of a few pictures, those left out whose file is there."""
-    targets = {}
+def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:
+    """Write all corruptions of a few pictures, except for files that exist; `first` is the index of the first one."""
+    pending = {}
     for name in names:
         for severity in SEVERITIES:
             folder = Path(out) / name / str(severity)
-            files = [folder / Path(p).parent.name / (Path(p).stem + ".JPEG") for p in places]
-            missing = [i for i, file in enumerate(files) if not file.exists()]
+            targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
+            missing = [position for position, target in enumerate(targets) if not target.exists()]
             if missing:
-                targets[name, severity] = (missing, files)
-    if targets:
-        images = np.stack([read_crop(place) for place in places])
-        for (name, severity), (missing, files) in targets.items():
+                pending[name, severity] = (missing, targets)
+    if pending:
+        images = np.stack([read_picture(path, PUBLISHED_CROP) for path in paths])
+        for (name, severity), (missing, targets) in pending.items():
             index = np.array(missing) + first
-            done = corrupt(images[missing], name, severity, seed=seed, index=index, constants=constants)
-            for image, place in zip(done, missing, strict=True):
-                files[place].parent.mkdir(parents=True, exist_ok=True)
-                options = [cv2.IMWRITE_JPEG_QUALITY, _QUALITY, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-                write_bytes(files[place], cv2.imencode(".jpg", image[..., ::-1], options)[1].tobytes())
-    return len(places) * len(names) * len(SEVERITIES)
+            corrupted = corrupt(images[missing], name, severity, seed=seed, index=index, constants=constants)
+            for image, position in zip(corrupted, missing, strict=True):
+                targets[position].parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(targets[position], cv2.imencode(".jpg", image[..., ::-1], _JPEG_OPTIONS)[1].tobytes())
+    return len(paths) * len(names) * len(SEVERITIES)
 
 
-def _open(out: Path, card: dict[str, Any], names: Sequence[str], processes: int) -> None:
-    """Make or continue an output directory, once all is known to be right; leftovers of a killed run go."""
-    for name in names:
-        find(name)
-    if card["constants"] not in ("auto", "cifar", "imagenet"):
-        raise ShiftError(f"constants is {card['constants']!r}, but it must be auto, cifar or imagenet.")
-    if processes < 1:
-        raise ShiftError(f"processes is {processes}, but there must be at least 1.")
-    if out.exists() and not out.is_dir():
-        raise ShiftError(f"{out} is a file, but the output goes into a directory.")
-    place = out / CARD
-    if place.exists():
-        if json.loads(place.read_text()) != card:
-            raise ShiftError(f"{out} was begun from other images, seed or constants: choose another one.")
-    elif out.exists() and any(out.iterdir()):
-        raise ShiftError(f"{out} is not empty and was not made by this command: choose another directory.")
-    out.mkdir(parents=True, exist_ok=True)
-    for leftover in out.rglob("*" + PART):
-        leftover.unlink()
-    write_bytes(place, (json.dumps(card, indent=1) + "\n").encode())
+def _digest(array: npt.NDArray[Any]) -> str:
+    """SHA-256 of the type, the shape and the values of an array."""
+    digest = hashlib.sha256(str((array.dtype, array.shape)).encode())
+    for start in range(0, len(array), 4096):
+        digest.update(np.ascontiguousarray(array[start : start + 4096]).tobytes())
+    return digest.hexdigest()
+
+
+def _no_progress(done: int, total: int) -> None:
+    """The default for `progress`."""

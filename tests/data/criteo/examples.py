@@ -1,4 +1,4 @@
-"""Small files of rows, and a slow reading of them to compare with."""
+"""Small files of rows, and a slow parser to compare with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 def slow_token(text: str) -> int:
-    """The docstring of `tokens`, in Python's own numbers."""
+    """The formula in the docstring of `columns`, in Python integers."""
     if not text:
         return 0
     raw = text.encode()
@@ -37,12 +37,12 @@ def slow_table(text: str) -> np.ndarray:
 def lines(count: int, seed: int = 0) -> list[str]:
     """Synthetic rows as lines of text, written by Python."""
     rows = synthetic_rows(count, seed=seed)
-    found = []
+    texts = []
     for row in range(count):
         numbers = ["" if value == MISSING_NUMBER else str(value) for value in rows.numbers[row].tolist()]
         pairs = zip(rows.categories[row].tolist(), rows.missing[row].tolist(), strict=True)
-        found.append("\t".join([str(rows.labels[row]), *numbers, *("" if gone else f"{v:08x}" for v, gone in pairs)]))
-    return found
+        texts.append("\t".join([str(rows.labels[row]), *numbers, *("" if gone else f"{v:08x}" for v, gone in pairs)]))
+    return texts
 
 
 def header(delimiter: str = ",") -> str:

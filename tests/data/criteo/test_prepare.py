@@ -1,4 +1,4 @@
-"""Prepared rows are those of the text, whatever the blocks and however often it was interrupted."""
+"""Prepared rows are those of the text and do not depend on blocks, processes and interruptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from predbn.data.criteo.shards import Shards, write_shard
 from .examples import header, lines, slow_table
 
 
-def held(folder) -> np.ndarray:
+def rows_of(folder) -> np.ndarray:
     return np.concatenate([table.numpy() for table in criteo("all", folder).tables])
 
 
@@ -33,10 +33,10 @@ def text(tmp_path):
 @pytest.mark.parametrize("block", [1000, 7000, 1 << 24])
 @pytest.mark.parametrize("processes", [1, 3])
 def test_rows_of_the_text(text, tmp_path, block, processes):
-    seen = []
-    shards = prepare(text, tmp_path / "out", block=block, processes=processes, progress=lambda *now: seen.append(now))
-    assert np.array_equal(held(tmp_path / "out"), slow_table(text.read_text()))
-    assert seen[-1] == (text.stat().st_size, text.stat().st_size)
+    steps = []
+    shards = prepare(text, tmp_path / "out", block=block, processes=processes, progress=lambda *now: steps.append(now))
+    assert np.array_equal(rows_of(tmp_path / "out"), slow_table(text.read_text()))
+    assert steps[-1] == (text.stat().st_size, text.stat().st_size)
     assert sum(shard.rows for shard in shards.done) == 200
     before = files(tmp_path / "out")
     prepare(text, tmp_path / "out", block=block)
@@ -44,19 +44,19 @@ def test_rows_of_the_text(text, tmp_path, block, processes):
 
 
 def test_gzipped_and_with_a_header(text, tmp_path):
-    packed = tmp_path / "train.txt.gz"
-    packed.write_bytes(gzip.compress(text.read_bytes()))
-    prepare(packed, tmp_path / "packed", block=9000)
+    gzipped = tmp_path / "train.txt.gz"
+    gzipped.write_bytes(gzip.compress(text.read_bytes()))
+    prepare(gzipped, tmp_path / "gzipped", block=9000)
     named = tmp_path / "rows.csv"
     named.write_text(header() + "\n" + text.read_text().replace("\t", ","))
     prepare(named, tmp_path / "named", block=9000)
-    for folder in ("packed", "named"):
-        assert np.array_equal(held(tmp_path / folder), slow_table(text.read_text()))
+    for folder in ("gzipped", "named"):
+        assert np.array_equal(rows_of(tmp_path / folder), slow_table(text.read_text()))
 
 
 @pytest.mark.parametrize("gzipped", [False, True])
 @pytest.mark.parametrize("fails", ["write_shard", "record", "finish"])
-def test_goes_on_where_it_was_and_lands_on_the_same_bytes(text, tmp_path, monkeypatch, fails, gzipped):
+def test_continues_after_a_kill_with_the_same_bytes(text, tmp_path, monkeypatch, fails, gzipped):
     if gzipped:
         packed = tmp_path / "train.gz"
         packed.write_bytes(gzip.compress(text.read_bytes()))
@@ -75,7 +75,7 @@ def test_goes_on_where_it_was_and_lands_on_the_same_bytes(text, tmp_path, monkey
         patched.setitem(prepare.__globals__, fails, killed) if of_module else patched.setattr(Shards, fails, killed)
         with pytest.raises(KeyboardInterrupt):
             prepare(text, tmp_path / "again", block=3000, processes=1)
-    with pytest.raises(DataError, match="prepared in part only"):
+    with pytest.raises(DataError, match="only partly prepared"):
         criteo("all", tmp_path / "again")
     (tmp_path / "again" / "00009.npy.part").write_bytes(b"half")
     first = tmp_path / "again" / "00000.npy"
@@ -94,8 +94,8 @@ def test_lines_are_counted_over_blocks_and_headers(tmp_path):
     shards = prepare(path, tmp_path / "out", block=4000)
     wrong = [example for shard in shards.done for example in shard.examples]
     assert wrong == [
-        (3, "the line has 41 columns where there must be 40"),
-        (62, "the line has 2 columns where there must be 40"),
+        (3, "the line has 41 columns instead of 40"),
+        (62, "the line has 2 columns instead of 40"),
     ]
     totals = json.loads((tmp_path / "out" / "criteo.json").read_text())
     assert (totals["rows"], totals["lines"], totals["rejected"]) == (88, 90, 2)
@@ -106,14 +106,14 @@ def test_conditions(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([header() + ",period", *rows]) + "\n")
     prepare(path, tmp_path / "early", where={"period": "early"}, block=3000)
-    assert np.array_equal(held(tmp_path / "early"), slow_table("\n".join(lines(30)[::3])))
+    assert np.array_equal(rows_of(tmp_path / "early"), slow_table("\n".join(lines(30)[::3])))
     with pytest.raises(DataError, match="no column 'time'"):
         prepare(path, tmp_path / "none", where={"time": "early"})
     with pytest.raises(DataError, match="has no row with period 'never'"):
         prepare(path, tmp_path / "never", where={"period": "never"})
 
 
-def test_folders_of_others_are_left_alone(text, tmp_path):
+def test_other_folders_are_not_touched(text, tmp_path):
     prepare(text, tmp_path / "out")
     text.write_text(text.read_text() + lines(1)[0] + "\n")
     with pytest.raises(DataError, match="prepared from another file"):
@@ -128,7 +128,7 @@ def test_folders_of_others_are_left_alone(text, tmp_path):
         prepare(text, tmp_path / "new", processes=0)
 
 
-def test_a_file_of_something_else_is_given_up(tmp_path):
+def test_a_file_without_rows_is_an_error(tmp_path):
     path = tmp_path / "train.txt"
     path.write_text(lines(1)[0] + "\n" + "word\n" * 9000)
     with pytest.raises(DataError, match="has no row in the"):
@@ -138,7 +138,7 @@ def test_a_file_of_something_else_is_given_up(tmp_path):
 def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
     monkeypatch.setitem(prepare_synthetic.__globals__, "SYNTHETIC_ROWS", 64)
     prepare_synthetic(150, tmp_path / "out", seed=5)
-    assert np.array_equal(held(tmp_path / "out"), synthetic_rows(150, seed=5).table)
+    assert np.array_equal(rows_of(tmp_path / "out"), synthetic_rows(150, seed=5).table)
     assert criteo("test", tmp_path / "out").name == "criteo-synthetic-test"
     with pytest.raises(DataError, match="0 synthetic rows"):
         prepare_synthetic(0, tmp_path / "none")

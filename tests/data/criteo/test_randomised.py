@@ -1,11 +1,11 @@
-"""Each randomisation changes what it says, as often as it says, whatever the batches."""
+"""Each randomisation replaces what it should, as often as it should, for any batches."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from predbn.data import DataError, Shifted
+from predbn.data import DataError, ShiftedDataset
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, synthetic_rows
 
 TABLE = torch.from_numpy(synthetic_rows(3000, seed=0).table)
@@ -18,7 +18,7 @@ def inputs(name: str, severity: int, size: int = 500, splits: Randomised = SPLIT
 
 
 def test_it_is_a_shifted_data_set():
-    assert isinstance(SPLITS, Shifted)
+    assert isinstance(SPLITS, ShiftedDataset)
     assert SPLITS.names == ["tokens", "columns", "marginals"]
     assert Randomised(TEST).names == ["tokens", "columns"]
     assert torch.equal(inputs("clean", 0), TABLE[1000:, 1:])
@@ -27,7 +27,7 @@ def test_it_is_a_shifted_data_set():
 
 
 @pytest.mark.parametrize("severity", PERCENTAGES)
-def test_as_often_as_it_says(severity):
+def test_values_are_replaced_with_the_probability(severity):
     clean = TABLE[1000:, 1:]
     tokens = inputs("tokens", severity) != clean
     assert not tokens[:, :13].any()
@@ -36,9 +36,9 @@ def test_as_often_as_it_says(severity):
     assert not columns[:, :13].any()
     blocks = columns[:, 13:].reshape(4, 500, 26).float().mean(1)
     assert ((blocks == 0) | (blocks == 1)).all()
-    kept = inputs("marginals", severity)
-    assert all(torch.isin(kept[:, f], TABLE[:, f + 1]).all() for f in range(39))
-    assert ((kept != clean).float().mean() / (severity / 100)) == pytest.approx(0.8, abs=0.12)
+    resampled = inputs("marginals", severity)
+    assert all(torch.isin(resampled[:, f], TABLE[:, f + 1]).all() for f in range(39))
+    assert ((resampled != clean).float().mean() / (severity / 100)) == pytest.approx(0.8, abs=0.12)
 
 
 def test_columns_are_drawn_with_the_probability():
@@ -65,7 +65,7 @@ def test_tokens_are_uniform_and_marginals_are_not():
     assert len(torch.unique(inputs("marginals", 95)[:, 13 + 8])) == 3
 
 
-def test_what_is_not_there_is_said():
+def test_missing_splits_and_severities_are_errors():
     with pytest.raises(DataError, match="no split 'fog'"):
         SPLITS.batches("fog", 5, 10)
     with pytest.raises(DataError, match="severity is 20, but tokens has 5, 10, 25"):
@@ -77,9 +77,9 @@ def test_what_is_not_there_is_said():
 
 
 def test_it_is_the_same_on_another_device_and_known_by_its_sums():
-    there = SPLITS.to("cpu")
+    moved = SPLITS.to("cpu")
     for name in SPLITS.names:
-        assert torch.equal(inputs(name, 50, splits=there), inputs(name, 50))
-    assert there.sums == SPLITS.sums
+        assert torch.equal(inputs(name, 50, splits=moved), inputs(name, 50))
+    assert moved.sums == SPLITS.sums
     assert set(SPLITS.sums) == {"rows", "marginals"}
     assert SPLITS.sums["rows"] == Randomised(TEST).sums["rows"] == TEST.sums["rows"]

@@ -1,4 +1,4 @@
-"""Rows are the same however their tables are cut, and stay on the disk until they are read."""
+"""Rows do not depend on how they are divided into tables; their parts are those of the reference benchmark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.data import DataError
-from predbn.data.criteo import Rows, synthetic_rows
+from predbn.data.criteo import Rows, criteo, criteo_folder, prepare_synthetic, synthetic_rows
+from predbn.data.criteo.rows import split_at
 
 TABLE = torch.from_numpy(synthetic_rows(50, seed=0).table)
 
@@ -47,18 +48,41 @@ def test_parts_and_takes():
     assert taken.index.tolist() == [1008, 1006, 1029]
     (batch,) = taken.take(2).batches(9)
     assert batch.index.tolist() == [1008, 1006]
-    wanted = hashlib.sha256(TABLE.numpy().tobytes()).hexdigest()
-    assert rows.sums == cut(50).sums == {"rows": wanted}
+    expected = hashlib.sha256(TABLE.numpy().tobytes()).hexdigest()
+    assert rows.sums == cut(50).sums == {"rows": expected}
 
 
-def test_what_is_wrong_is_said():
+def test_wrong_arguments_are_errors():
     with pytest.raises(DataError, match="not int32"):
         Rows([TABLE.long()], "rows")
     with pytest.raises(DataError, match="index has shape"):
         Rows([TABLE], "rows", index=torch.arange(3))
-    with pytest.raises(DataError, match="51 of them cannot be taken"):
+    with pytest.raises(DataError, match="cannot take 51 of them"):
         cut().take(51)
     with pytest.raises(DataError, match="size is 0"):
         cut().batches(0)
     with pytest.raises(DataError, match="position 50"):
         cut().batches(5, order=np.array([50]))
+
+
+def test_the_full_file_is_split_as_the_reference_does():
+    assert split_at(45_840_617) == (37_000_000, 41_420_308)
+    assert split_at(0) == (0, 0)
+
+
+def test_parts_follow_each_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path))
+    prepare_synthetic(1000, criteo_folder(synthetic=True))
+    parts = [criteo(part, criteo_folder(synthetic=True)) for part in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [807, 96, 97]
+    assert torch.equal(torch.cat([part.index for part in parts]), torch.arange(1000))
+    (batch,) = parts[2].batches(500)
+    assert torch.equal(batch.inputs, torch.from_numpy(synthetic_rows(97, seed=0, first=903).table[:, 1:]))
+    with pytest.raises(DataError, match="does not hold prepared rows"):
+        criteo("train")
+    with pytest.raises(DataError, match="no part 'valid'"):
+        criteo("valid", tmp_path)  # type: ignore[arg-type]
+    shard = criteo_folder(synthetic=True) / "00000.npy"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(DataError, match="incomplete"):
+        criteo("train", criteo_folder(synthetic=True))

@@ -1,4 +1,4 @@
-"""Files of either layout are recognised, cut into blocks of whole lines, and refused in one sentence."""
+"""Both layouts are recognised and divided into blocks and pieces of whole lines; other files are errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from predbn.data import DataError
 from predbn.data.criteo.columns import COLUMNS
-from predbn.data.criteo.source import Source, open_source
+from predbn.data.criteo.source import Block, Source, open_source
 
 from .examples import header, lines
 
 
 def text_of(source: Source, blocks) -> bytes:
-    return b"".join(source.open(block).read()[: block.ends - block.begins] for block in blocks)
+    return b"".join(piece.text for block in blocks for piece in source.pieces(block))
 
 
 def test_layouts(tmp_path):
@@ -26,28 +26,29 @@ def test_layouts(tmp_path):
     named = tmp_path / "rows.csv"
     named.write_text("src," + header().upper() + "\r\n")
     assert open_source(named) == Source(named, ",", ("src", *COLUMNS), len(header()) + 6)
-    packed = tmp_path / "rows"
-    packed.write_bytes(gzip.compress(kaggle.read_bytes()))
-    assert open_source(packed).is_packed
-    assert text_of(open_source(packed), open_source(packed).blocks(1000)) == kaggle.read_bytes()
+    gzipped = tmp_path / "rows"
+    gzipped.write_bytes(gzip.compress(kaggle.read_bytes()))
+    assert open_source(gzipped).is_gzipped
+    assert text_of(open_source(gzipped), open_source(gzipped).blocks(1000)) == kaggle.read_bytes()
 
 
 @given(
     content=st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line), min_size=1, max_size=12),
     size=st.integers(1, 60),
     ended=st.booleans(),
-    packed=st.booleans(),
+    gzipped=st.booleans(),
 )
-def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended, packed):
+def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended, gzipped):
     path = tmp_path_factory.mktemp("blocks") / "text"
     text = b"\n".join(content) + b"\n" * ended
-    path.write_bytes(gzip.compress(b" " + text) if packed else b" " + text)
+    path.write_bytes(gzip.compress(b" " + text) if gzipped else b" " + text)
     source = Source(path, "\t", COLUMNS, 1)
     blocks = list(source.blocks(size))
     assert text_of(source, blocks) == text
     assert [block.begins for block in blocks] == [1, *(block.ends for block in blocks)][:-1] or not blocks
     assert all(text_of(source, [block]).endswith(b"\n") for block in blocks[:-1])
-    assert all(len(each) <= size or each.count(b"\n") <= 1 for each in (text_of(source, [block]) for block in blocks))
+    texts = [text_of(source, [block]) for block in blocks]
+    assert all(len(text) <= size or text.count(b"\n") <= 1 for text in texts)
     for number, block in enumerate(blocks):
         assert text_of(source, source.blocks(size, begins=block.begins)) == text_of(source, blocks[number:])
 
@@ -58,18 +59,18 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size,
         (("\t".join(["1"] * 39)).encode(), "has 39 columns: it seems to be test.txt"),
         (b"a,b,c\n1,2,3\n", "begins with 3 columns"),
         (("label," + ",".join(COLUMNS[2:])).encode(), "has no column I1"),
-        (b"\xff\xfe\x00", "is no text"),
+        (b"\xff\xfe\x00", "is not text"),
         (gzip.compress(b"1\t2" * 99, mtime=0)[:20], "cannot be read"),
     ],
 )
-def test_other_files_are_refused(tmp_path, content, message):
+def test_other_files_are_errors(tmp_path, content, message):
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         open_source(path)
 
 
-def test_what_is_missing_or_cut_off_is_said(tmp_path):
+def test_missing_and_incomplete_files_are_errors(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         open_source(tmp_path / "train.txt")
     with pytest.raises(DataError, match="holds neither"):
@@ -79,6 +80,25 @@ def test_what_is_missing_or_cut_off_is_said(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="cannot be read to its end"):
         list(open_source(path).blocks(1 << 20))
-    path.write_bytes(b"1" * (3 << 20))
-    with pytest.raises(DataError, match="no end of line"):
-        list(Source(path, "\t", COLUMNS, 0).blocks(1 << 20))
+    for content in (b"1" * (3 << 20), gzip.compress(b"1" * (3 << 20))):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="no line end"):
+            list(Source(path, "\t", COLUMNS, 0).blocks(1 << 20))
+
+
+@given(
+    content=st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=12),
+    size=st.integers(1, 50),
+    ended=st.booleans(),
+    in_memory=st.booleans(),
+)
+def test_pieces_are_whole_lines_and_all_of_them(tmp_path_factory, content, size, ended, in_memory):
+    text = b"\n".join(content) + b"\n" * ended
+    path = tmp_path_factory.mktemp("pieces") / "text"
+    path.write_bytes(b"first block\n" + text + b"next block")
+    block = Block(12, 12 + len(text), text if in_memory else None)
+    pieces = [piece.text for piece in Source(path, "\t", COLUMNS, 0).pieces(block, size=size)]
+    assert b"".join(pieces) == text
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    longest = max(map(len, content), default=0) + 1
+    assert all(len(piece) <= (size if longest <= size else size + longest) for piece in pieces)

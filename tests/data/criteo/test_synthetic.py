@@ -1,4 +1,4 @@
-"""Synthetic rows have the shape of Criteo's, a known truth, and nothing to do with how many are asked for at once."""
+"""Synthetic rows have the shape of Criteo's and known probabilities, and do not depend on how many are made at once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_a_row_follows_from_seed_and_index(rows):
 
 def test_clicks_come_with_the_stated_probability(rows):
     bins = np.digitize(rows.probability, [0.1, 0.2, 0.3, 0.5])
-    for each in range(5):
-        mine = bins == each
-        clicks, wanted = rows.labels[mine].sum(), rows.probability[mine].sum()
-        spread = np.sqrt((rows.probability[mine] * (1 - rows.probability[mine])).sum())
-        assert abs(clicks - wanted) < 4 * spread
+    for number in range(5):
+        probability = rows.probability[bins == number]
+        clicks, expected = rows.labels[bins == number].sum(), probability.sum()
+        spread = np.sqrt((probability * (1 - probability)).sum())
+        assert abs(clicks - expected) < 4 * spread
     assert auc(torch.from_numpy(rows.probability), torch.from_numpy(rows.labels)) > 0.75
 
 
@@ -47,8 +47,8 @@ def test_the_shape_of_criteo(rows):
     assert len(np.unique(rows.categories[:, 2])) > 5000
     counts = np.sort(np.unique(rows.categories[:, 0], return_counts=True)[1])[::-1]
     assert counts[0] > 5 * counts[9]
-    known = rows.numbers[:, 6] != MISSING_NUMBER
-    assert stats.spearmanr(rows.numbers[known, 1], rows.numbers[known, 6]).statistic > 0.15
+    present = rows.numbers[:, 6] != MISSING_NUMBER
+    assert stats.spearmanr(rows.numbers[present, 1], rows.numbers[present, 6]).statistic > 0.15
 
 
 @pytest.mark.parametrize("name", ["rows.txt", "rows.txt.gz"])

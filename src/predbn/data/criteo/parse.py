@@ -1,42 +1,139 @@
-"""Pieces of text as tables of int32: the fast way where lines are regular, the careful way where they are not."""
+"""Lines of text as tables of int32, and a reason for every line that is not a row.
+
+Regular lines go through a fast parser. If one line of a text is not regular, pyarrow splits the text into columns
+(quotes, line ends of other systems, columns in any order and additional ones), and every value is checked, which is
+several times slower.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from .columns import COLUMNS
-from .fast import parse_regular
-from .pieces import PAD, Piece
-from .source import Rejected, Source
+from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
+from .parse_regular import parse_regular
+from .source import PADDING, Piece, Source
 
-__all__ = ["Parsed", "parse"]
+Table = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+_WHOLE_NUMBER = r"^[+-]?[0-9]+(\.0*)?$"
+
+
+class Rejected(NamedTuple):
+    """A line that is not a row, counted from 1, and the reason."""
+
+    line: int
+    reason: str
 
 
 class Parsed(NamedTuple):
-    """The rows of a piece, int32 [n, 40], how many lines it has, and those that are no rows, counted from its first."""
+    """The rows of a text, int32 [n, 40], its number of lines, and the lines that are not rows."""
 
-    table: npt.NDArray[np.int32]
+    table: Table
     lines: int
     rejected: list[Rejected]
 
 
 def parse(piece: Piece, source: Source, where: Mapping[str, str]) -> Parsed:
-    """Read the lines of a piece. Of those, only rows whose further columns have the values in `where` are kept."""
-    if source.columns == COLUMNS and not where and not _is_quoted(piece, source):
-        padded = np.frombuffer(piece.buffer, np.uint8, piece.end + PAD)
-        table = parse_regular(padded, ord(source.delimiter))
-        del padded  # a view would keep the buffer from growing
+    """Read whole lines. With `where`, keep only the rows that have these values in these additional columns."""
+    is_quoted = source.has_header and piece.buffer.find(b'"', PADDING, piece.end) >= 0
+    if source.columns == COLUMNS and not where and not is_quoted:
+        table = parse_regular(piece, source.delimiter)
         if table is not None:
             return Parsed(table, len(table), [])
-    from .careful import parse_any
-
-    options = {"quoted": source.has_header, "where": where}
-    return Parsed(*parse_any(piece.text, source.columns, source.delimiter, **options))  # type: ignore[arg-type]
+    return _parse_any(piece.text, source, where)
 
 
-def _is_quoted(piece: Piece, source: Source) -> bool:
-    return source.has_header and piece.buffer.find(b'"', PAD, piece.end) >= 0
+def _parse_any(text: bytes, source: Source, where: Mapping[str, str]) -> Parsed:
+    """The rows of lines of any kind, value by value."""
+    rejected: list[Rejected] = []
+
+    def reject(row: Any) -> str:
+        reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
+        rejected.append(Rejected(row.number, reason))
+        return "skip"
+
+    columns = _read(text, source, where, reject)
+    count = len(columns) + len(rejected)
+    line_numbers = np.delete(np.arange(1, count + 1), [line - 1 for line, _ in rejected])
+    table = np.empty((len(columns), WIDTH), np.int32)
+    is_row = np.ones(len(columns), np.bool_)
+    for position, name in enumerate(COLUMNS):
+        column = columns[name].combine_chunks()
+        if name in CATEGORIES:
+            table[:, position] = _tokens(column)
+            continue
+        table[:, position], valid = _whole_numbers(column)
+        for row in np.flatnonzero(is_row & ~valid).tolist():
+            reason = f"{name} is {column[row].as_py()!r}, which is not a whole number"
+            rejected.append(Rejected(int(line_numbers[row]), reason))
+        is_row &= valid
+    for row in np.flatnonzero(is_row & ~np.isin(table[:, 0], (0, 1))).tolist():
+        label = columns[LABEL][row].as_py()
+        is_empty = all(columns[name][row].as_py() is None for name in COLUMNS)
+        reason = "the line is empty" if is_empty else f"{LABEL} is {label or ''!r}, neither 0 nor 1"
+        rejected.append(Rejected(int(line_numbers[row]), reason))
+        is_row[row] = False
+    return Parsed(table[is_row & _matches(columns, where)], count, sorted(rejected))
+
+
+def _read(text: bytes, source: Source, where: Mapping[str, str], reject: Any) -> Any:
+    """The columns that are needed, as text; `reject` is called for lines with another number of columns."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    names = list(dict.fromkeys((*COLUMNS, *where)))
+    return pyarrow.csv.read_csv(
+        pa.BufferReader(text),
+        pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(source.columns)),
+        pyarrow.csv.ParseOptions(
+            delimiter=source.delimiter,
+            quote_char='"' if source.has_header else False,
+            ignore_empty_lines=False,
+            invalid_row_handler=reject,
+        ),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=names,
+            null_values=[""],
+            strings_can_be_null=True,
+            check_utf8=False,
+        ),
+    )
+
+
+def _whole_numbers(column: Any) -> tuple[Table, Flags]:
+    """The numbers in a column of text, and which of them are 32-bit whole numbers or missing."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    is_whole = pyarrow.compute.match_substring_regex(column, _WHOLE_NUMBER).fill_null(False)
+    values = pyarrow.compute.if_else(is_whole, column, "0").cast(pa.float64()).to_numpy()
+    is_missing = column.is_null().to_numpy(zero_copy_only=False)
+    fits = is_whole.to_numpy(zero_copy_only=False) & (np.abs(values) < 2**31)
+    return np.where(fits, values, MISSING_NUMBER).astype(np.int32), fits | is_missing
+
+
+def _tokens(column: Any) -> Table:
+    """The tokens of a column of text, each different text hashed once."""
+    import pyarrow as pa
+
+    encoded = column.cast(pa.binary()).dictionary_encode()
+    tokens = np.array([token_of(text) for text in encoded.dictionary.to_pylist()] or [MISSING_TOKEN], np.int32)
+    is_missing = column.is_null().to_numpy(zero_copy_only=False)
+    return np.where(is_missing, MISSING_TOKEN, tokens[encoded.indices.fill_null(0).to_numpy()])
+
+
+def _matches(columns: Any, where: Mapping[str, str]) -> Flags:
+    """Which rows have the values of `where`."""
+    import pyarrow.compute
+
+    matches = np.ones(len(columns), np.bool_)
+    for name, value in where.items():
+        equal = pyarrow.compute.equal(columns[name].combine_chunks(), value)
+        matches &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+    return matches

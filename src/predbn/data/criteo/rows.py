@@ -1,29 +1,41 @@
-"""Labelled rows: what a part of the data is to those who train on it and predict it."""
+"""Labelled rows, and the parts of a folder of prepared ones.
+
+The reference benchmark (Ovadia et al. 2019) trains on the first 37,000,000 of the 45,840,617 rows, which are in the
+order of time, and halves the rest into validation and test data. Files of another length are split in the same
+proportion.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.common import DataError
+from predbn.common import DataError, cache_folder
 
-from ..batch import Device, Order, positions_of, steps_of
+from ..batch import Device, Order, batch_positions, resolve_order
+from ..npy import load_array
 from .columns import CLASSES, WIDTH
+from .shards import SOURCE, TOTALS
 
-__all__ = ["RowBatch", "Rows"]
+Part = Literal["train", "validation", "test", "all"]
+
+_TRAIN_ROWS, _ALL_ROWS = 37_000_000, 45_840_617
+_CHUNK = 1 << 16
 
 
 class RowBatch(NamedTuple):
-    """Rows with their labels, and which row each one is in its file."""
+    """Rows with their labels and their position in the file."""
 
     inputs: Tensor
-    """int32 [n, 39]: 13 numbers as they are, then 26 tokens, on the device asked for."""
+    """int32 [n, 39]: 13 numbers, then 26 tokens, on the requested device."""
     labels: Tensor
     """int64 [n], 1 for a click, on the same device."""
     index: Tensor  # type: ignore[assignment]
@@ -31,10 +43,10 @@ class RowBatch(NamedTuple):
 
 
 class Rows:
-    """Rows in one or more tables int32 [n, 40] one after another, mapped from files or held on a device.
+    """Rows in consecutive tables int32 [n, 40], mapped from files or on a device.
 
-    `first` is the index of the first row in the file that they come from, and the others follow it; or `index` gives
-    each row's.
+    `first` is the position of the first row in the file that the rows come from, and the others follow it. If they do
+    not, `index` gives the position of each row.
     """
 
     classes = CLASSES
@@ -50,89 +62,133 @@ class Rows:
             raise DataError(f"{name}: index has shape {tuple(index.shape)}, but there are {len(self)} rows.")
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self._ends[-1])
 
     def __repr__(self) -> str:
-        """Name and number."""
+        """Name and number of rows."""
         return f"Rows({self.name!r}, {len(self):,} rows)"
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are held."""
+        """The device that the rows are on."""
         return self.tables[0].device if self.tables else torch.device("cpu")
 
     @cached_property
     def index(self) -> Tensor:
-        """int64 [N] on the CPU: which row of its file each one is."""
+        """int64 [N] on the CPU: the position of each row in its file."""
         return torch.arange(self.first, self.first + len(self)) if self._index is None else self._index
 
     @cached_property
     def labels(self) -> Tensor:
-        """int64 [N], where the rows are held."""
-        found = [table[:, 0].long() for table in self.tables]
-        return torch.cat(found) if found else torch.empty(0, dtype=torch.int64)
+        """int64 [N], on the device of the rows."""
+        labels = [table[:, 0].long() for table in self.tables]
+        return torch.cat(labels) if labels else torch.empty(0, dtype=torch.int64)
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """SHA-256 of the tables, however they are cut."""
+        """SHA-256 of the rows; how they are divided into tables does not matter."""
         digest = hashlib.sha256()
         for table in self.tables:
-            for piece in table.split(1 << 16):
-                digest.update(piece.cpu().contiguous().numpy().data)
+            for chunk in table.split(_CHUNK):
+                digest.update(chunk.cpu().contiguous().numpy().data)
         return {"rows": digest.hexdigest()}
 
     def table(self, positions: Tensor) -> Tensor:
-        """The rows at these positions, int32 [n, 40], copied, where they are held."""
+        """A copy of the rows at these positions, int32 [n, 40], on the device of the rows."""
         if len(self.tables) == 1:
             return self.tables[0].index_select(0, positions.to(self.device))
-        which = np.searchsorted(self._ends, positions.numpy(), side="right") - 1
-        found = torch.empty((len(positions), WIDTH), dtype=torch.int32)
-        for number in np.unique(which).tolist():
-            mine = torch.from_numpy(np.flatnonzero(which == number))
-            found[mine] = self.tables[number].index_select(0, positions[mine] - int(self._ends[number]))
-        return found
+        table_numbers = np.searchsorted(self._ends, positions.numpy(), side="right") - 1
+        rows = torch.empty((len(positions), WIDTH), dtype=torch.int32)
+        for number in np.unique(table_numbers).tolist():
+            in_table = torch.from_numpy(np.flatnonzero(table_numbers == number))
+            rows[in_table] = self.tables[number].index_select(0, positions[in_table] - int(self._ends[number]))
+        return rows
 
     def part(self, start: int, stop: int, name: str) -> Rows:
-        """The rows from `start` to before `stop`, without a copy."""
-        pairs = zip(self.tables, self._ends.tolist(), strict=False)
-        tables = [table[max(0, start - begin) : max(0, stop - begin)] for table, begin in pairs]
+        """The rows `start` to `stop − 1`, without a copy."""
+        begins = zip(self.tables, self._ends.tolist(), strict=False)
+        tables = [table[max(0, start - begin) : max(0, stop - begin)] for table, begin in begins]
         index = None if self._index is None else self._index[start:stop]
         return Rows(tables, name, first=self.first + start, index=index)
 
     def take(self, which: int | Order) -> Rows:
-        """The first `which` rows, or those at these positions, in that order."""
+        """The first `which` rows, or the rows at these positions in that order."""
         if isinstance(which, int):
             if not 0 <= which <= len(self):
-                raise DataError(f"{self.name} has {len(self)} rows: {which} of them cannot be taken.")
+                raise DataError(f"{self.name} has {len(self)} rows: cannot take {which} of them.")
             return self.part(0, which, self.name)
-        positions = positions_of(which, len(self))
+        positions = resolve_order(which, len(self))
         return Rows([self.table(positions)], self.name, index=self.index[positions])
 
     def to(self, device: Device) -> Rows:
-        """The same rows held in one table on a device."""
+        """The same rows in one table on a device."""
         whole = torch.empty((len(self), WIDTH), dtype=torch.int32, device=device)
         for table, start in zip(self.tables, self._ends.tolist(), strict=False):
-            for piece, rows in zip(table.split(1 << 16), whole[start : start + len(table)].split(1 << 16), strict=True):
-                rows.copy_(piece)
+            target = whole[start : start + len(table)]
+            for source_chunk, target_chunk in zip(table.split(_CHUNK), target.split(_CHUNK), strict=True):
+                target_chunk.copy_(source_chunk)
         return Rows([whole], self.name, first=self.first, index=self._index)
 
     def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[RowBatch]:
-        """Batches of at most `size` rows, in the given order of positions or from first to last, on `device`, which is
-        where the rows are held unless it is given."""
-        place = self.device if device is None else torch.device(device)
-        steps = steps_of(order, len(self), size) if order is not None else self._steps(size)
-        return self._walk(steps, place)
+        """Batches of at most `size` rows on `device` (by default that of the rows).
 
-    def _steps(self, size: int) -> Iterator[Tensor]:
-        steps_of([], 0, size)
+        `order` gives the positions to visit; by default, all from first to last.
+        """
+        target = self.device if device is None else torch.device(device)
+        positions = self._consecutive(size) if order is None else batch_positions(order, len(self), size)
+        return self._read_batches(positions, target)
+
+    def _consecutive(self, size: int) -> Iterator[Tensor]:
+        """The positions of consecutive batches, made one at a time: 45 million of them would need 370 MB."""
+        batch_positions([], 0, size)  # checks the size
         return (torch.arange(start, min(start + size, len(self))) for start in range(0, len(self), size))
 
-    def _walk(self, steps: Iterator[Tensor] | list[Tensor], place: torch.device) -> Iterator[RowBatch]:
-        for step in steps:
-            table = self.table(step)
-            if place.type == "cuda" and table.device.type == "cpu":
-                table = table.pin_memory().to(place, non_blocking=True)
-            table = table.to(place)
-            index = step + self.first if self._index is None else self._index[step]
+    def _read_batches(self, batches: Iterable[Tensor], target: torch.device) -> Iterator[RowBatch]:
+        for positions in batches:
+            table = self.table(positions)
+            if target.type == "cuda" and table.device.type == "cpu":
+                table = table.pin_memory().to(target, non_blocking=True)
+            table = table.to(target)
+            index = positions + self.first if self._index is None else self._index[positions]
             yield RowBatch(table[:, 1:], table[:, 0].long(), index)
+
+
+def split_at(rows: int) -> tuple[int, int]:
+    """The positions of the first validation row and of the first test row."""
+    train = rows * _TRAIN_ROWS // _ALL_ROWS
+    return train, train + (rows - train) // 2
+
+
+def criteo_folder(cache: Path | None = None, *, synthetic: bool = False) -> Path:
+    """The folder of prepared rows in a cache folder, by default the user's; it need not exist."""
+    return (cache or cache_folder()) / ("criteo-synthetic" if synthetic else "criteo")
+
+
+def criteo(part: Part, root: str | Path | None = None) -> Rows:
+    """One part of the rows prepared in the folder `root`, by default the cache of `predbn data criteo`.
+
+    The name of synthetic rows says that they are synthetic.
+    """
+    if part not in get_args(Part):
+        raise DataError(f"There is no part {part!r} of Criteo: use {', '.join(get_args(Part))}.")
+    folder = criteo_folder() if root is None else Path(root).expanduser()
+    if not (folder / TOTALS).is_file():
+        if (folder / SOURCE).is_file():
+            raise DataError(f"{folder} is only partly prepared: run the same predbn data criteo again to continue.")
+        raise DataError(
+            f"{folder} does not hold prepared rows: make them with predbn data criteo --root PATH/TO/train.txt."
+        )
+    source, totals = (json.loads((folder / name).read_text()) for name in (SOURCE, TOTALS))
+    tables = [
+        torch.from_numpy(load_array(folder / f"{number:05d}.npy"))
+        for number, count in enumerate(totals["shards"])
+        if count
+    ]
+    name = "criteo-synthetic" if source["synthetic"] else "criteo"
+    rows = Rows(tables, f"{name}-all")
+    if len(rows) != totals["rows"]:
+        raise DataError(f"{folder} has {len(rows)} of its {totals['rows']} rows: delete it and prepare it again.")
+    validation, test = split_at(len(rows))
+    bounds = {"train": (0, validation), "validation": (validation, test), "test": (test, len(rows))}
+    return rows.part(*bounds.get(part, (0, len(rows))), f"{name}-{part}")

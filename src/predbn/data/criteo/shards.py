@@ -1,8 +1,8 @@
-"""A prepared folder: rows as int32 [n, 40] in numbered .npy files that are mapped, never loaded.
+"""The folder of prepared rows: int32 [n, 40] in numbered .npy files, which are mapped into memory when they are used.
 
-`source.json` says what the rows were made from and is there from the beginning; each shard `00000.npy` has a
-`00000.json`, written after it, that says which lines of the source it holds; `criteo.json`, written last, has the
-totals. Whatever is killed in between goes on after the last shard that has its .json.
+`source.json` says what the rows were made from and is written first. Each shard `00000.npy` has a `00000.json`,
+written after it, which says which lines of the source it holds. `criteo.json`, written last, has the totals. A
+preparation that was killed continues after the last shard that has its .json file.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import PART, DataError, finish, part_of, write_bytes
+from predbn.common import PART, DataError, atomic_write, write_text
 
 from .columns import WIDTH
-
-__all__ = ["Shard", "Shards", "write_shard"]
 
 SOURCE, TOTALS = "source.json", "criteo.json"
 
 
 @dataclass(frozen=True)
 class Shard:
-    """What one shard holds: rows, the lines they come from, where those begin and end, and lines that are no rows.
+    """One shard: its number of rows and of lines, the bytes of the source it covers, and the rejected lines.
 
-    `examples` are the first of those lines, as [line of the source, why].
+    `examples` are the first of the rejected lines, as (line number in the source, reason).
     """
 
     rows: int
@@ -41,62 +39,62 @@ class Shard:
 
 
 class Shards:
-    """The folder as it is being filled."""
+    """A folder of prepared rows, new or continued; `done` are its shards so far."""
 
     def __init__(self, folder: Path, source: Mapping[str, Any]) -> None:
         self.folder = folder
         if folder.exists() and not folder.is_dir():
-            raise DataError(f"{folder} is a file, but prepared rows go into a folder.")
-        place = folder / SOURCE
-        if place.exists():
-            if json.loads(place.read_text()) != source:
+            raise DataError(f"{folder} is a file, but prepared rows need a folder.")
+        source_path = folder / SOURCE
+        if source_path.exists():
+            if json.loads(source_path.read_text()) != source:
                 raise DataError(
-                    f"{folder} was prepared from another file or in another way: delete it, or choose another --out."
+                    f"{folder} was prepared from another file or with other options: delete it, "
+                    "or choose another --out."
                 )
         elif folder.exists() and any(folder.iterdir()):
-            raise DataError(f"{folder} is not empty and holds no prepared rows: choose another --out.")
+            raise DataError(f"{folder} is not empty and does not hold prepared rows: choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob("*" + PART):
             leftover.unlink()
-        write_bytes(place, _json(source))
+        _write_json(source_path, source)
         self.done: list[Shard] = []
-        while (place := folder / f"{len(self.done):05d}.json").exists():
-            found = json.loads(place.read_text())
-            self.done.append(Shard(**{**found, "examples": tuple(map(tuple, found["examples"]))}))
+        while (shard_path := folder / f"{len(self.done):05d}.json").exists():
+            fields = json.loads(shard_path.read_text())
+            self.done.append(Shard(**{**fields, "examples": tuple(map(tuple, fields["examples"]))}))
 
     @property
     def complete(self) -> bool:
-        """Whether all shards are there."""
+        """Whether the preparation is finished."""
         return (self.folder / TOTALS).exists()
 
     def record(self, shard: Shard) -> None:
-        """Say that the rows of the next shard are there."""
-        write_bytes(self.folder / f"{len(self.done):05d}.json", _json(asdict(shard)))
+        """Mark the next shard as written."""
+        _write_json(self.folder / f"{len(self.done):05d}.json", asdict(shard))
         self.done.append(shard)
 
     def finish(self) -> None:
-        """Say that there are no more."""
-        totals: dict[str, Any] = {name: sum(getattr(s, name) for s in self.done) for name in _SUMMED}
-        write_bytes(self.folder / TOTALS, _json({**totals, "shards": [shard.rows for shard in self.done]}))
-
-
-_SUMMED = ("rows", "lines", "rejected")
+        """Mark the preparation as finished."""
+        totals: dict[str, Any] = {
+            name: sum(getattr(shard, name) for shard in self.done) for name in ("rows", "lines", "rejected")
+        }
+        _write_json(self.folder / TOTALS, {**totals, "shards": [shard.rows for shard in self.done]})
 
 
 def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
-    """Write the rows of a shard as its tables come, and say how many there are.
+    """Write the rows of a shard, table by table, and return their number.
 
-    The header has room for any number of rows, and is written again when it is known.
+    The .npy header is written a second time at the end, when the number of rows is known. Its length is the same
+    for any number of rows.
     """
-    path, rows = folder / f"{number:05d}.npy", 0
-    with part_of(path).open("wb") as file:
+    rows = 0
+    with atomic_write(folder / f"{number:05d}.npy") as part, part.open("wb") as file:
         _write_header(file, rows)
         for table in tables:
             file.write(np.ascontiguousarray(table, "<i4").data)
             rows += len(table)
         file.seek(0)
         _write_header(file, rows)
-    finish(path)
     return rows
 
 
@@ -105,5 +103,5 @@ def _write_header(file: BinaryIO, rows: int) -> None:
     np.lib.format.write_array_header_1_0(file, header)
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""The text as blocks of whole lines: Kaggle's `train.txt`, or a CSV file with a header, plain or gzipped.
+"""The text file that rows are prepared from: Kaggle's `train.txt`, or a CSV file with a header, plain or gzipped.
 
-A block of a plain file is only where it begins and ends: whoever works on it reads it. Of a gzipped file it is the
-unpacked text itself.
+The file is divided into blocks of whole lines. A block of a plain file only says where it begins and ends, and the
+process that works on it reads the text; a block of a gzipped file is the decompressed text itself.
 """
 
 from __future__ import annotations
@@ -18,32 +18,41 @@ from predbn.common import DataError
 
 from .columns import COLUMNS, LABEL, WIDTH
 
-__all__ = ["Block", "Rejected", "Source", "open_source"]
+PIECE = 1 << 18
+"""Bytes of text that are parsed at once: with all intermediate arrays, they fit the cache of a core."""
 
-_HEAD = 1 << 16
+PADDING = 8
+"""Bytes before and after the text of a piece, so that a 64-bit word can end at its first or begin at its last byte."""
+
+_READ_SIZE = 1 << 16
 _LONGEST_LINE = 1 << 20
 
 
 class Block(NamedTuple):
-    """Whole lines: the bytes `begins` to `ends` of the unpacked text, and these bytes where they had to be unpacked."""
+    """Whole lines: the bytes `begins` to `ends` of the text, and the text itself if the file is gzipped."""
 
     begins: int
     ends: int
     text: bytes | None = None
 
 
-class Rejected(NamedTuple):
-    """A line that is no row, and why; lines are counted from 1."""
+class Piece(NamedTuple):
+    """Whole lines, from PADDING to `end` of a buffer that all pieces of a block share: the next one overwrites them."""
 
-    line: int
-    why: str
+    buffer: bytearray
+    end: int
+
+    @property
+    def text(self) -> bytes:
+        """A copy of the lines."""
+        return bytes(self.buffer[PADDING : self.end])
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of rows: where it is, what separates its columns, and what they are called.
+    """A text file of rows: its path, the delimiter and the names of its columns.
 
-    `begins` is where the first row is, after the header if there is one.
+    `begins` is the position of the first row, after the header if there is one.
     """
 
     path: Path
@@ -57,107 +66,129 @@ class Source:
         return self.begins > 0
 
     @property
-    def is_packed(self) -> bool:
+    def is_gzipped(self) -> bool:
         """Whether the file is gzipped."""
-        return _is_packed(self.path)
+        return _is_gzipped(self.path)
 
     def blocks(self, size: int, *, begins: int | None = None) -> Iterator[Block]:
-        """The rows in blocks of at most `size` bytes (or one longer line), from the start or from where an earlier
-        block ended. What is in a block follows from where it begins."""
+        """The rows in blocks of at most `size` bytes (more if one line is longer).
+
+        They start at the first row, or where an earlier block ended. A block depends only on where it begins.
+        """
         begins = self.begins if begins is None else begins
         try:
             with _open(self.path) as file:
-                yield from self._unpacked(file, size, begins) if self.is_packed else self._marked(file, size, begins)
+                yield from (
+                    self._decompressed(file, size, begins) if self.is_gzipped else self._located(file, size, begins)
+                )
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
-                f"{self.path} cannot be read to its end ({error}): it may be cut off; get it again."
+                f"{self.path} cannot be read to its end ({error}): it may be incomplete, get it again."
             ) from None
 
-    def open(self, block: Block) -> BinaryIO:
-        """The text of a block from its beginning on; of a plain file also what comes after it."""
-        if block.text is not None:
-            return io.BytesIO(block.text)
-        file = self.path.open("rb", buffering=0)
-        file.seek(block.begins)
-        return cast(BinaryIO, file)
+    def pieces(self, block: Block, *, size: int = PIECE) -> Iterator[Piece]:
+        """The text of a block in pieces of whole lines, of at most `size` bytes (more if one line is longer)."""
+        buffer, rest, left = bytearray(PADDING + size + PADDING), 0, block.ends - block.begins
+        with self.path.open("rb") if block.text is None else io.BytesIO(block.text) as file:
+            if block.text is None:
+                file.seek(block.begins)
+            while left or rest:
+                # The buffer begins with the rest of the last piece, an incomplete line; if it is full of it, extend it.
+                if rest == len(buffer) - 2 * PADDING:
+                    buffer.extend(bytes(size))
+                begin = PADDING + rest
+                with memoryview(buffer)[begin : min(begin + left, len(buffer) - PADDING)] as room:
+                    filled = begin + file.readinto(room)
+                left = left - (filled - begin) if filled > begin else 0
+                end = buffer.rfind(b"\n", PADDING, filled) + 1 if left else filled
+                rest = filled - end if end else filled - PADDING
+                if end:
+                    yield Piece(buffer, end)
+                    buffer[PADDING : PADDING + rest] = buffer[end:filled]
 
-    def _marked(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
-        """Blocks of a plain file, of which only the ends are looked at."""
+    def _located(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+        """Blocks of a plain file, of which only the ends are read."""
         length = self.path.stat().st_size
         while begins < length:
-            ends = _last_line_end(file, begins, begins + size) if begins + size < length else length
             beyond = begins + size
+            ends = _last_line_end(file, begins, beyond) if beyond < length else length
             while not ends:
-                self._check_line(begins, beyond)
+                # The first line is longer than the block: look for its end beyond it.
+                self._check_line_length(begins, beyond)
                 file.seek(beyond)
-                piece = file.read(_HEAD)
-                ends = beyond + piece.find(b"\n") + 1 if b"\n" in piece else 0 if piece else length
-                beyond += len(piece)
+                text = file.read(_READ_SIZE)
+                ends = beyond + text.find(b"\n") + 1 if b"\n" in text else 0 if text else length
+                beyond += len(text)
             yield Block(begins, ends)
             begins = ends
 
-    def _unpacked(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
-        """Blocks of a gzipped file, unpacked from its start."""
+    def _decompressed(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+        """Blocks of a gzipped file, which has to be decompressed from its start."""
         skipped = 0
-        while skipped < begins and (piece := file.read(min(begins - skipped, size))):
-            skipped += len(piece)
-        rest, at_end = b"", False
-        while not at_end:
-            room = size if len(rest) < size else len(rest) + size
-            text = rest + file.read(room - len(rest))
-            at_end = len(text) < room
-            end = len(text) if at_end else text.rfind(b"\n") + 1
-            rest = text[end:]
-            if end:
-                yield Block(begins, begins + end, text[:end])
-                begins += end
-            self._check_line(begins, begins + len(rest))
+        while skipped < begins and (text := file.read(min(begins - skipped, size))):
+            skipped += len(text)
+        text = b""
+        while True:
+            cut = 0
+            if len(text) >= size:
+                # After the last line that fits, or after the first line if that is longer.
+                cut = text.rfind(b"\n", 0, size) + 1 or text.find(b"\n") + 1
+            if not cut:
+                if len(text) >= size:
+                    self._check_line_length(begins, begins + len(text))
+                if more := file.read(size - len(text) % size):
+                    text += more
+                    continue
+                cut = len(text)
+            if not cut:
+                return
+            yield Block(begins, begins + cut, text[:cut])
+            begins, text = begins + cut, text[cut:]
 
-    def _check_line(self, begins: int, ends: int) -> None:
+    def _check_line_length(self, begins: int, ends: int) -> None:
         if ends - begins > _LONGEST_LINE:
-            raise DataError(f"{self.path} has no end of line in the megabyte after byte {begins}: these are no rows.")
+            raise DataError(f"{self.path} has no line end in the megabyte after byte {begins}: it does not hold rows.")
 
 
 def open_source(path: str | Path) -> Source:
-    """Look at the head of a file (or of `train.txt` or `train.txt.gz` in a folder) and say how it is laid out."""
-    place = _file_at(Path(path).expanduser())
+    """Find out the layout of a file (or of `train.txt` or `train.txt.gz` in a folder) from its first line."""
+    file_path = _find_file(Path(path).expanduser())
     try:
-        with _open(place) as file:
-            head = file.read(_HEAD)
+        with _open(file_path) as file:
+            head = file.read(_READ_SIZE)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{place} cannot be read ({error}): give train.txt or a CSV file, plain or gzipped.") from None
+        raise DataError(
+            f"{file_path} cannot be read ({error}): give train.txt or a CSV file, plain or gzipped."
+        ) from None
     line, _, _ = head.partition(b"\n")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError:
-        raise DataError(f"{place} is no text: give train.txt or a CSV file, plain or gzipped.") from None
+        raise DataError(f"{file_path} is not text: give train.txt or a CSV file, plain or gzipped.") from None
     delimiter = "\t" if "\t" in text else ","
     cells = [cell.strip().strip('"') for cell in text.split(delimiter)]
-    found = _named(cells)
-    if LABEL in found:
-        missing = [name for name in COLUMNS if name not in found]
+    own_spelling = {name.lower(): name for name in COLUMNS}
+    columns = [own_spelling.get(cell.lower(), cell) for cell in cells]
+    if LABEL in columns:
+        missing = [name for name in COLUMNS if name not in columns]
         if missing:
-            raise DataError(f"{place} has no column {missing[0]}: its header must name {LABEL}, I1 … I13, C1 … C26.")
-        return Source(place, delimiter, tuple(found), len(line) + 1)
+            raise DataError(
+                f"{file_path} has no column {missing[0]}: its header must name {LABEL}, I1 … I13, C1 … C26."
+            )
+        return Source(file_path, delimiter, tuple(columns), len(line) + 1)
     if len(cells) == WIDTH - 1:
         raise DataError(
-            f"{place} has {WIDTH - 1} columns: it seems to be test.txt, which has no labels; use train.txt."
+            f"{file_path} has {WIDTH - 1} columns: it seems to be test.txt, which has no labels; use train.txt."
         )
     if len(cells) != WIDTH:
         raise DataError(
-            f"{place} begins with {len(cells)} columns: it must be tab-separated with {WIDTH} (label, 13 numbers, "
+            f"{file_path} begins with {len(cells)} columns: it must be tab-separated with {WIDTH} (label, 13 numbers, "
             "26 categories), or have a header that names them."
         )
-    return Source(place, delimiter, COLUMNS, 0)
+    return Source(file_path, delimiter, COLUMNS, 0)
 
 
-def _named(cells: list[str]) -> list[str]:
-    """The cells of a header with our spelling of the columns, whatever their case."""
-    ours = {name.lower(): name for name in COLUMNS}
-    return [ours.get(cell.lower(), cell) for cell in cells]
-
-
-def _file_at(path: Path) -> Path:
+def _find_file(path: Path) -> Path:
     if path.is_dir():
         for name in ("train.txt", "train.txt.gz"):
             if (path / name).is_file():
@@ -168,23 +199,23 @@ def _file_at(path: Path) -> Path:
     return path
 
 
-def _is_packed(path: Path) -> bool:
+def _is_gzipped(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if _is_packed(path) else path.open("rb", buffering=0)
+    return cast(BinaryIO, gzip.open(path, "rb")) if _is_gzipped(path) else path.open("rb")
 
 
 def _last_line_end(file: BinaryIO, begins: int, before: int) -> int:
-    """Where the last line that ends before a place ends, 0 where none does after `begins`; looked for from behind."""
+    """Where the last line ends that ends between `begins` and `before`, searched backwards; 0 if there is none."""
     high = before
     while high > begins:
-        low = max(begins, high - _HEAD)
+        low = max(begins, high - _READ_SIZE)
         file.seek(low)
-        found = file.read(high - low).rfind(b"\n")
-        if found >= 0:
-            return low + found + 1
+        newline = file.read(high - low).rfind(b"\n")
+        if newline >= 0:
+            return low + newline + 1
         high = low
     return 0

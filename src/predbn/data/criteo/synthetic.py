@@ -1,37 +1,37 @@
-"""Synthetic rows in the shape of Criteo's, with known click probabilities. They are not Criteo's data.
+"""Synthetic rows with the shape of Criteo's and known click probabilities. They are not Criteo's data.
 
-They are for tests, for measuring at scale, and for experiments whose best possible score must be known. What they
-share with the real rows: 13 numbers and 26 categories, as many different categories in a column, few of them frequent
-and most rare, columns that depend on each other, values missing as often, a click rate near a quarter.
+They are for tests, for benchmarks, and for experiments in which the best possible score must be known. They share
+with the real rows: 13 numbers and 26 categories, the number of different categories per column, few of them frequent
+and most of them rare, dependence between columns, the share of missing values, and a click rate of about a quarter.
 
-Each row has two hidden factors z, which its columns share:
+Each row has two hidden factors z, on which all its columns depend:
 
     number j    ⌊exp(m_j + s_j (r_j·z + √(1 − |r_j|²) e))⌋ − 1, but at least 0 (I2: −1)
-    category f  of rank ⌊(K_f + 1)^u⌋, u = Φ(r_f·z + √(1 − |r_f|²) e): rank k is about 1/k as frequent as the first
+    category f  of rank ⌊(K_f + 1)^u⌋, u = Φ(r_f·z + √(1 − |r_f|²) e): rank k is about 1/k as frequent as rank 1
 
-and the probability of a click follows from what can be seen of the row alone:
+The probability of a click depends only on the visible columns:
 
     p = σ(b + Σ_f a_f g_f + Σ_j c_j n_j + d (g_2 g_8 + g_5 g_11 + g_14 g_17)),
 
-where g_f is the effect of the category, one number in [−√3, √3] for each (0 where it is missing), and n_j the
-standardised logarithm of the number. What a row is follows from the seed and its index.
+where g_f is the effect of the category, a number in [−√3, √3] for each category (0 if it is missing), and n_j the
+standardised logarithm of the number. A row is determined by the seed and its index.
 """
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import Draws
+from predbn.common import Draws, atomic_write
 
-from .columns import CATEGORIES, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH
-from .tokens import hash_words, hex_words
-
-__all__ = ["Synthetic", "synthetic_rows"]
+from .columns import CATEGORIES, COLUMNS, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH, hash_words, hex_words
 
 # fmt: off
 _DIFFERENT = np.array([
@@ -51,23 +51,24 @@ _LEAST = np.where(np.arange(13) == 1, -1, 0)
 _FEATURES = len(NUMBERS) + len(CATEGORIES)
 _LOG_DIFFERENT = np.log(_DIFFERENT + 1).astype(np.float32)
 _ANGLES = 2 * torch.pi * torch.arange(_FEATURES) / 5
-_TIES, _ALONE = 0.5 * torch.stack((_ANGLES.cos(), _ANGLES.sin())), 0.75**0.5
+_LOADINGS, _OWN_SCALE = 0.5 * torch.stack((_ANGLES.cos(), _ANGLES.sin())), 0.75**0.5
 
 _EFFECTS = (0.55 / np.sqrt(1 + np.argsort(np.argsort(_DIFFERENT)))).astype(np.float32)
-"""The fewer categories a column has, the more each of them says."""
+"""The fewer categories a column has, the larger their effects."""
 
 _NUMBER_EFFECTS = np.where(np.arange(13) % 3 == 0, 0.3, -0.15).astype(np.float32)
 _PAIRS, _INTERACTION = ((1, 7), (4, 10), (13, 16)), 0.25
 _BIAS = -1.2
 
+_ROWS_PER_WRITE = 16_384
 _FIRST, _SECOND = np.uint64(0xD1342543DE82EF95), np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
 class Synthetic:
-    """Synthetic rows: labels, numbers, categories as 32-bit values (eight hexadecimal digits in text), and the truth.
+    """Synthetic rows. Categories are 32-bit values, written as eight hexadecimal digits in text.
 
-    `probability` is the click probability that each label was drawn with: no model can do better than it.
+    `probability` is the click probability that each label was drawn with: no model can be better than that.
     """
 
     labels: npt.NDArray[np.int32]
@@ -81,7 +82,7 @@ class Synthetic:
 
     @cached_property
     def table(self) -> npt.NDArray[np.int32]:
-        """The rows as a preparation of their text would hold them, int32 [n, 40]."""
+        """The same int32 [n, 40] that preparing their text gives."""
         table = np.empty((len(self), WIDTH), np.int32)
         table[:, 0] = self.labels
         table[:, 1:14] = self.numbers
@@ -94,13 +95,13 @@ def synthetic_rows(count: int, *, seed: int, first: int = 0) -> Synthetic:
     """The rows with the indices `first` to `first + count − 1`."""
     draws = Draws(seed, "synthetic criteo", 0, torch.arange(first, first + count))
     hidden, own, chance = draws.normal(2), draws.normal(_FEATURES), draws.uniform(_FEATURES + 1).numpy()
-    values = hidden[:, :1] * _TIES[0] + hidden[:, 1:] * _TIES[1] + _ALONE * own
+    values = hidden[:, :1] * _LOADINGS[0] + hidden[:, 1:] * _LOADINGS[1] + _OWN_SCALE * own
 
     logs = values[:, : len(NUMBERS)].numpy()
     numbers = np.floor(np.exp(np.minimum(_LOG_MEANS + _LOG_SCALES * logs, np.float32(20)))).astype(np.int32) - 1
     np.maximum(numbers, _LEAST, out=numbers)
-    unknown = chance[:, : len(NUMBERS)] < _MISSING_NUMBERS
-    numbers[unknown] = MISSING_NUMBER
+    is_unknown = chance[:, : len(NUMBERS)] < _MISSING_NUMBERS
+    numbers[is_unknown] = MISSING_NUMBER
 
     shares = torch.special.ndtr(values[:, len(NUMBERS) :]).numpy()
     ranks = np.exp(shares * _LOG_DIFFERENT).astype(np.uint64)
@@ -110,16 +111,16 @@ def synthetic_rows(count: int, *, seed: int, first: int = 0) -> Synthetic:
     effects[missing] = 0.0
 
     logits = _BIAS + (effects * _EFFECTS).sum(1, dtype=np.float64)
-    logits += (np.where(unknown, np.float32(0), logs) * _NUMBER_EFFECTS).sum(1, dtype=np.float64)
-    for one, other in _PAIRS:
-        logits += _INTERACTION * effects[:, one] * effects[:, other]
+    logits += (np.where(is_unknown, np.float32(0), logs) * _NUMBER_EFFECTS).sum(1, dtype=np.float64)
+    for first_column, second_column in _PAIRS:
+        logits += _INTERACTION * effects[:, first_column] * effects[:, second_column]
     probability = 1 / (1 + np.exp(-logits))
     labels = (chance[:, -1] < probability).astype(np.int32)
     return Synthetic(labels, numbers, (words >> np.uint64(32)).astype(np.uint32), missing, probability)
 
 
 def _scramble(ranks: npt.NDArray[np.uint64], features: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """64 bits for each (rank, feature): every bit of them depends on every bit of both."""
+    """A 64-bit hash of each (rank, feature)."""
     words: npt.NDArray[np.uint64] = ranks * _FIRST + features * _SECOND
     words ^= words >> np.uint64(32)
     words *= _FIRST
@@ -127,3 +128,41 @@ def _scramble(ranks: npt.NDArray[np.uint64], features: npt.NDArray[np.uint64]) -
     words *= _SECOND
     words ^= words >> np.uint64(32)
     return words
+
+
+def write_synthetic_text(path: str | Path, count: int, *, seed: int = 0) -> None:
+    """Write `count` synthetic rows in the layout of Kaggle's `train.txt`: tab-separated, without a header.
+
+    The file is gzipped if its name ends in .gz.
+    """
+    target = Path(path)
+    with atomic_write(target) as part, part.open("wb") as file:
+        if target.suffix == ".gz":
+            with gzip.GzipFile("", "wb", 1, file, 0) as compressed:
+                _write_text(cast(BinaryIO, compressed), count, seed)
+        else:
+            _write_text(file, count, seed)
+
+
+def _write_text(file: BinaryIO, count: int, seed: int) -> None:
+    import pyarrow.csv
+
+    options = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    for first in range(0, count, _ROWS_PER_WRITE):
+        rows = synthetic_rows(min(_ROWS_PER_WRITE, count - first), seed=seed, first=first)
+        pyarrow.csv.write_csv(_as_arrow(rows), file, options)
+
+
+def _as_arrow(rows: Synthetic) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute
+
+    columns = [pa.array(rows.labels)]
+    columns += [pa.array(rows.numbers[:, j], mask=rows.numbers[:, j] == MISSING_NUMBER) for j in range(len(NUMBERS))]
+    for f in range(len(CATEGORIES)):
+        words = hex_words(rows.categories[:, f].copy())
+        present = pa.array(~rows.missing[:, f])
+        digits = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(rows), [None, pa.py_buffer(words)])
+        text = digits.cast(pa.binary()).cast(pa.string())
+        columns.append(pa.compute.if_else(present, text, pa.scalar(None, pa.string())))
+    return pa.table(columns, names=list(COLUMNS))

@@ -1,4 +1,4 @@
-"""Tokens are what their docstring says, and spread evenly."""
+"""Tokens follow the formula of the docstring and spread evenly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from predbn.data.criteo.tokens import hash_words, hex_words, token_of
+from predbn.data.criteo.columns import hash_words, hex_words, token_of
 
 from .examples import slow_token
 

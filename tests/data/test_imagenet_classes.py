@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.data import DataError, class_mask, wnids
+from predbn.data.imagenet_classes import is_wnid
 
 
 @given(st.lists(st.integers(0, 999), unique=True, min_size=1, max_size=9))
@@ -17,18 +18,30 @@ def test_a_mask_picks_the_logits_of_its_classes(chosen):
     labels = torch.arange(len(chosen))
     assert mask.among_all(labels).tolist() == chosen
     probabilities = logits.softmax(1)[:, chosen]
-    wanted = probabilities / probabilities.sum(1, keepdim=True)
-    torch.testing.assert_close(mask.restrict(logits).softmax(1), wanted)
+    expected = probabilities / probabilities.sum(1, keepdim=True)
+    torch.testing.assert_close(mask.restrict(logits).softmax(1), expected)
 
 
-def test_all_classes_are_nothing_to_leave_out():
+def test_a_mask_of_all_classes_changes_nothing():
     assert class_mask(wnids()).everything
     assert not class_mask(wnids()[:200]).everything
     assert not class_mask(wnids()[::-1]).everything
 
 
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(DataError, match=r"'cat' is no class of ImageNet \(2 of 3 are none\)"):
+def test_unknown_classes_and_other_logits_are_errors():
+    with pytest.raises(DataError, match=r"'cat' is not a class of ImageNet \(2 of 3 are not\)"):
         class_mask(["n01440764", "cat", "dog"])
     with pytest.raises(DataError, match="There are 10 logits, but the classes are 2 of 1000"):
         class_mask(wnids()[:2]).restrict(torch.zeros(3, 10))
+
+
+def test_a_thousand_in_sorted_order():
+    assert len(set(wnids())) == 1000
+    assert list(wnids()) == sorted(wnids())
+    assert all(is_wnid(name) for name in wnids())
+    assert not is_wnid("n1")
+
+
+def test_well_known_classes():
+    expected = {0: "n01440764", 207: "n02099601", 281: "n02123045", 817: "n04285008", 999: "n15075141"}
+    assert {number: wnids()[number] for number in expected} == expected

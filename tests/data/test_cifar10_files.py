@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+from predbn.data import DataError
+from predbn.data.cifar10_files import FILES, SHA256, Arrays, CifarFile, read_archive, read_files, verify
+
+from .official import LAYOUTS, archive
+
+
+def assert_same(files, small) -> None:
+    assert [file.name for file in files] == list(FILES)
+    for name, _, arrays in files:
+        assert np.array_equal(arrays.images, small[name].images)
+        assert np.array_equal(arrays.labels, small[name].labels)
+        assert (arrays.images.dtype, arrays.labels.dtype) == (np.uint8, np.int64)
+        assert arrays.images.flags.c_contiguous
+        assert arrays.images.flags.writeable
+
+
+def test_folder_parent_and_archive_hold_the_same_arrays(layout, small):
+    assert_same(list(read_files(layout, FILES)), small)
+    assert_same(list(read_files(layout.parent, FILES)), small)
+    assert_same(list(read_files(archive(layout), FILES)), small)
+
+
+def test_pickles_of_python_3_are_read(small, tmp_path):
+    for name, arrays in small.items():
+        dictionary = {"data": arrays.images.reshape(-1, 3072), "labels": arrays.labels.tolist()}
+        (tmp_path / name).write_bytes(pickle.dumps(dictionary, protocol=2))
+    assert_same(list(read_files(tmp_path, FILES)), small)
+
+
+def test_only_the_requested_files_are_read(layout, small):
+    (layout / LAYOUTS[layout.name][1].format("data_batch_2")).unlink()
+    (_, origin, arrays), *others = read_files(layout, ["test_batch"])
+    assert origin == str(layout / LAYOUTS[layout.name][1].format("test_batch"))
+    assert not others
+    assert np.array_equal(arrays.images, small["test_batch"].images)
+
+
+def test_a_missing_file_is_named(layout):
+    name = LAYOUTS[layout.name][1].format("data_batch_3")
+    (layout / name).unlink()
+    with pytest.raises(DataError, match=f"{name} cannot be read"):
+        list(read_files(layout, FILES))
+    with pytest.raises(DataError, match=f"tar.gz has no {name}: get it again"):
+        list(read_files(archive(layout), FILES))
+
+
+@pytest.mark.parametrize("length", [0, 10, 5000, -1])
+def test_a_truncated_file_is_named(layout, length):
+    path = layout / LAYOUTS[layout.name][1].format("data_batch_3")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:length])
+    try:
+        read = list(read_files(layout, FILES))
+    except DataError as error:
+        assert path.name in str(error)  # noqa: PT017
+    else:
+        # An empty .bin file is valid, and the last byte of a PNG holds no pixels: only the sums can tell.
+        empty = length == 0 and layout.name.endswith("bin")
+        assert empty or (length == -1 and layout.name == "package")
+        assert len(read) == len(FILES)
+
+
+@pytest.mark.parametrize("length", [0, 100, -2000])
+def test_a_truncated_archive_is_named(layout, length):
+    whole = archive(layout).read_bytes()
+    with pytest.raises(DataError, match=r"here cannot be read as a .tar.gz .*get it again|here is not an archive"):
+        list(read_archive(io.BytesIO(whole[:length]), "here", FILES))
+
+
+def test_another_number_of_labels_is_an_error(small, tmp_path):
+    LAYOUTS["package"][0](tmp_path, small)
+    (tmp_path / "test_lables.json").write_text("[1, 2, 3]")
+    with pytest.raises(DataError, match=r"test_batch.png with test_lables.json .* 20 images have 3 labels"):
+        list(read_files(tmp_path, ["test_batch"]))
+
+
+def test_a_pickle_runs_no_code(tmp_path, small):
+    class Bad:
+        def __reduce__(self):
+            return print, ("run",)
+
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Bad()))
+    with pytest.raises(DataError, match=r"data_batch_1 in .* is damaged \(it holds .*print"):
+        list(read_files(tmp_path, ["data_batch_1"]))
+
+
+def test_other_folders_and_archives_are_errors(tmp_path):
+    with pytest.raises(DataError, match="is not CIFAR-10: it holds neither data_batch_1"):
+        list(read_files(tmp_path, FILES))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "readme.txt").write_text("nothing")
+    with pytest.raises(DataError, match="is not an archive of CIFAR-10"):
+        list(read_files(archive(other), FILES))
+
+
+def test_every_file_has_its_own_sums():
+    assert tuple(SHA256) == FILES
+    sums = [value for file in SHA256.values() for value in file.values()]
+    assert len(set(sums)) == 12
+    assert all(len(value) == 64 for value in sums)
+
+
+def test_one_wrong_label_is_named(small):
+    images, labels = small["test_batch"]
+    verify(CifarFile("test_batch", "here", small["test_batch"]))
+    with pytest.raises(DataError, match="here is damaged: its labels are not those of CIFAR-10"):
+        verify(CifarFile("test_batch", "here", Arrays(images, (labels + 1) % 10)))
