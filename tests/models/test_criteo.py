@@ -15,8 +15,8 @@ from predbn.data.criteo.columns import MISSING_NUMBER
 from predbn.methods import fit_temperature, member_logits
 from predbn.methods.ensemble import Ensemble
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, ModelError, load_criteo
-from predbn.models.criteo import PrepareRows, RowPreprocessing, plain_sizes
-from predbn.models.weights import write
+from predbn.models.criteo import PrepareRows, RowPreprocessing
+from predbn.models.weights import write_weights
 
 SMALL = CriteoSizes(widths=(16, 8)).limited(buckets=40, dimensions=3)
 TABLE = torch.from_numpy(synthetic_rows(4200, seed=0).table)
@@ -67,7 +67,7 @@ def test_the_reference_sizes():
     sizes = CriteoSizes()
     assert sizes.widths == (2572, 1454, 1596)
     assert sizes.features == 13 + 328 + 701
-    assert CriteoSizes.from_plain(plain_sizes(SMALL)) == SMALL
+    assert CriteoSizes.from_dict(SMALL.to_dict()) == SMALL
     assert max(SMALL.buckets) == 40
     everything = CriteoSizes(dimensions=(2,) * 26, widths=(4,))
     assert CriteoNetwork(everything)(*PrepareRows(RowPreprocessing(everything.buckets))(INPUTS[:3])).shape == (3, 2)
@@ -136,13 +136,13 @@ def test_methods_take_its_logits():
 def test_weights_come_back_with_their_sizes(tmp_path):
     made = model()
     path = tmp_path / "0.safetensors"
-    write(path, made.network.state_dict(), {"sizes": plain_sizes(SMALL), "eps": 1e-3})
+    write_weights(path, made.network.state_dict(), {"sizes": SMALL.to_dict(), "eps": 1e-3})
     loaded = load_criteo(path)
-    assert loaded.description.classes == 2
-    assert loaded.description.preprocessing.describe()["buckets"] == list(SMALL.buckets)
+    assert loaded.info.classes == 2
+    assert loaded.info.preprocessing.describe()["buckets"] == list(SMALL.buckets)
     with torch.no_grad():
         assert_close(loaded(INPUTS[:9]), made(INPUTS[:9]), atol=2e-2, rtol=1e-2)
-    write(path, made.network.state_dict())
+    write_weights(path, made.network.state_dict())
     with pytest.raises(ModelError, match="no card with the sizes"):
         load_criteo(path)
 

@@ -55,7 +55,7 @@ def test_memory_format_stays():
         (torch.zeros(2, 3, 32, 32), r"float32 \[2, 3, 32, 32\], but the model takes uint8"),
         (pictures()[0], r"uint8 \[3, 32, 32\]"),
         (pictures()[:, :1], r"uint8 \[2, 1, 32, 32\]"),
-        (pictures(2, 28), "28×28, but the model was made for 32×32: resize"),
+        (pictures(2, 28), "28×28, but the model takes 32×32: resize"),
         (pictures()[:, :, :16], "16×32, but"),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from predbn.models import Classifier, Description
-from predbn.models.weights import load_into, read
+from predbn.models.weights import load_weights
+from predbn.models.weights import read_weights as read
 from predbn.training import Trainee, TrainingError, produce, train_together
 from predbn.training.produce import place_of, unfinished
 
@@ -41,7 +42,7 @@ def test_networks_as_the_zoo_keeps_them(sets, images, tmp_path, norm):
         place = place_of(tmp_path, norm, seed)
         assert json.loads(place.with_suffix(".json").read_text()) == card
         network = small_resnet(norm)
-        load_into(network, read(place.with_suffix(".safetensors"))[0], "stored")
+        load_weights(network, read(place.with_suffix(".safetensors"))[0], "stored")
         stored = Classifier(network, Description("stored", 10, PICTURES)).eval()(images.images).softmax(1)
         accuracy = (stored.argmax(1) == images.labels).double().mean().item()
         assert card["test"]["accuracy"] == pytest.approx(accuracy, abs=1e-6)
@@ -61,7 +62,7 @@ def test_storage_in_half_precision_changes_no_prediction(sets, images, tmp_path,
         produce(replace(TINY, norm=norm), [0], sets, tmp_path)
     ((trainee, _),) = trained
     network = small_resnet(norm)
-    load_into(network, read(place_of(tmp_path, norm, 0).with_suffix(".safetensors"))[0], "stored")
+    load_weights(network, read(place_of(tmp_path, norm, 0).with_suffix(".safetensors"))[0], "stored")
     stored = Classifier(network, Description("stored", 10, PICTURES)).eval()
     before, after = (model(images.images).softmax(1) for model in (trainee.classifier.eval(), stored))
     assert (before - after).abs().max() < 1e-2

@@ -12,7 +12,7 @@ import torch
 from predbn.common import TrainingError, finish, part_of
 from predbn.data import Images
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
-from predbn.models import Classifier, Description, load_into, resnet20
+from predbn.models import Classifier, Description, load_weights, resnet20
 from predbn.models import read_weights as read
 from predbn.models import write_weights as write
 
@@ -102,7 +102,7 @@ def _finish(trainee: Trainee, sets: Sets, place: Path) -> dict[str, Any]:
     recipe, weights = trainee.recipe, place.with_suffix(".safetensors")
     write(weights, trainee.network.state_dict())
     network = resnet20(recipe.norm, eps=recipe.eps)
-    load_into(network, read(weights)[0], str(weights))
+    load_weights(network, read(weights)[0], str(weights))
     stored = Classifier(network, Description(str(weights), 10, SIGNED)).to(trainee.device)
     validation_accuracy, _ = trainee.validate()
     found = card.make(

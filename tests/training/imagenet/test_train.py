@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from predbn.models import ModelError, load
-from predbn.models.weights import read
+from predbn.models import read_weights as read
 from predbn.training import TrainingError
 from predbn.training.imagenet import open_data, train, trainee
 from predbn.training.imagenet.processes import Processes, joined

@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..layers import ScalarAffine
+from ..normalisation import ScalarAffine
 
 __all__ = ["accelerate", "accelerate_prediction"]
 

