@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from predbn.training.cuda_graph import GraphedStep
+from predbn.training.cuda_graph import StepGraph
 
 
 class Model:
@@ -62,13 +62,11 @@ def test_only_replays_train(calls, steps_before):
     for model in (plain, graphed):
         for _ in range(steps_before):
             model.step()
-    step = GraphedStep(
-        graphed.step, graphed.network, graphed.optimiser, [graphed.cursor], torch.device("cuda"), stream=None
-    )
+    step_graph = StepGraph(graphed.network, graphed.optimiser, [graphed.cursor], torch.device("cuda"))
     log, graph = calls
     graph.step = lambda self: graphed.step()
     for _ in range(3):
-        step()
+        step_graph.run(graphed.step)
         plain.step()
     assert log == ["capture", "replay", "replay", "replay"]
     assert all(map(torch.equal, plain.values(), graphed.values()))
@@ -76,6 +74,5 @@ def test_only_replays_train(calls, steps_before):
 
 def test_on_a_cpu_the_step_is_called():
     model = Model()
-    step = GraphedStep(model.step, model.network, model.optimiser, [model.cursor], torch.device("cpu"))
-    step()
+    StepGraph(model.network, model.optimiser, [model.cursor], torch.device("cpu")).run(model.step)
     assert model.cursor.item() == 1

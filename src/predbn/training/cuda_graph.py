@@ -22,8 +22,8 @@ def on_stream(stream: torch.cuda.Stream | None) -> AbstractContextManager[Any]:
     return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
-class GraphedStep:
-    """Calls `step`; on a GPU, captures it at the first call and replays the graph from then on.
+class StepGraph:
+    """Runs the training step of a network; on a GPU, as a graph that is captured at the first step.
 
     `counters` are the tensors besides weights and optimiser state that the step changes. Replays run on `stream`, or
     on the current stream if it is None.
@@ -31,7 +31,6 @@ class GraphedStep:
 
     def __init__(
         self,
-        step: Callable[[], None],
         network: nn.Module,
         optimiser: torch.optim.Optimizer,
         counters: Sequence[Tensor],
@@ -39,20 +38,21 @@ class GraphedStep:
         *,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
-        self._step, self._network, self._optimiser, self._counters = step, network, optimiser, counters
+        self._network, self._optimiser, self._counters = network, optimiser, counters
         self._device, self._stream = device, stream
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self) -> None:
+    def run(self, step: Callable[[], None]) -> None:
+        """Run the step, which has to be the same at every call."""
         if self._device.type != "cuda":
-            self._step()
+            step()
             return
         if self._graph is None:
-            self._graph = self._capture(self._stream or torch.cuda.Stream(self._device))
+            self._graph = self._capture(step, self._stream or torch.cuda.Stream(self._device))
         with on_stream(self._stream):
             self._graph.replay()
 
-    def _capture(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Callable[[], None], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
         """Capture the step. The steps that warm up for it are undone, so that only replays train."""
         torch.cuda.synchronize(self._device)
         weights = {name: tensor.clone() for name, tensor in self._network.state_dict().items()}
@@ -62,11 +62,11 @@ class GraphedStep:
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP_STEPS):
                 self._restore_counters(counters)
-                self._step()
+                step()
         torch.cuda.synchronize(self._device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            self._step()
+            step()
         self._network.load_state_dict(weights)
         for parameter, state in self._optimiser.state.items():
             for name, tensor in state.items():

@@ -15,7 +15,7 @@ from predbn.metrics import Scores
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
-from ..cuda_graph import GraphedStep, on_stream
+from ..cuda_graph import StepGraph, on_stream
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
 from ..trainer import Trainer, backend_settings, build_seeded, decay_groups
@@ -77,7 +77,7 @@ class Cifar10Trainer(Trainer):
         self.loss_sum = torch.zeros((), device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._run_step = GraphedStep(self._step, network, optimiser, self._counters, device, stream=self.stream)
+        self.graph = StepGraph(network, optimiser, self._counters, device, stream=self.stream)
 
     @property
     def _counters(self) -> list[torch.Tensor]:
@@ -93,7 +93,7 @@ class Cifar10Trainer(Trainer):
                 counter.zero_()
 
     def train_step(self) -> None:
-        self._run_step()
+        self.graph.run(self._step)
 
     def _step(self) -> None:
         order = self.order.index_select(0, self.cursor)[0]

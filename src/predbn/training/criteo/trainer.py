@@ -19,7 +19,7 @@ from predbn.data import CRITEO_WIDTH, Rows
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
-from ..cuda_graph import GraphedStep
+from ..cuda_graph import StepGraph
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
 from ..trainer import Trainer, backend_settings, build_seeded
@@ -97,7 +97,7 @@ class CriteoTrainer(Trainer):
         self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
         self.best: dict[str, Any] = {"loss": float("inf"), "epoch": 0, "network": network.state_dict()}
         self._positions: Iterator[Tensor] = iter(())
-        self._run_step = GraphedStep(self._step, network, optimiser, [self.loss_sum], device)
+        self.graph = StepGraph(network, optimiser, [self.loss_sum], device)
 
     def begin_epoch(self) -> None:
         batches = epoch_batches(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
@@ -112,7 +112,7 @@ class CriteoTrainer(Trainer):
         self.batch.copy_(table, non_blocking=True)
         self.learning_rate.fill_(self._learning_rate_at(self.epoch * self.steps + self.step))
         with backend_settings(torch.backends.cuda.matmul, allow_tf32=self.recipe.precision != "fp32"):
-            self._run_step()
+            self.graph.run(self._step)
 
     def _learning_rate_at(self, step: int) -> float:
         return self.recipe.learning_rate_at(step, self.recipe.epochs * self.steps)
