@@ -23,7 +23,7 @@ def test_pictures_in_logits_out(classifier):
     torch.testing.assert_close(classifier(images), classifier.network(images.double().float() / 127.5 - 1))
 
 
-def test_pictures_that_are_prepared_already_are_refused(classifier):
+def test_normalised_images_are_an_error(classifier):
     with pytest.raises(ModelError, match="uint8"):
         classifier(pictures().float() / 127.5 - 1)
 
@@ -87,6 +87,6 @@ def test_all_classes_are_no_restriction():
     assert restrict(model, ClassMask(tuple(range(6)), 6)) is model
 
 
-def test_a_model_with_other_classes_is_refused():
+def test_a_model_with_other_classes_is_an_error():
     with pytest.raises(ModelError, match="made:net has 6 classes, but the data's 2 are some of 1000: choose"):
         restrict(small_classifier(), ClassMask((1, 2), 1000))

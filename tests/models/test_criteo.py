@@ -35,8 +35,8 @@ def model(seed: int = 0) -> ClickModel:
 
 def test_preparation_value_by_value():
     buckets = tuple(range(1, 27))
-    values, found = PrepareRows(RowPreprocessing(buckets))(INPUTS[:50])
-    for row, numbers, places in zip(INPUTS[:50].tolist(), values.tolist(), found.tolist(), strict=True):
+    values, result = PrepareRows(RowPreprocessing(buckets))(INPUTS[:50])
+    for row, numbers, places in zip(INPUTS[:50].tolist(), values.tolist(), result.tolist(), strict=True):
         for raw, number in zip(row[:13], numbers, strict=True):
             raw = -1 if raw == MISSING_NUMBER else raw
             assert number == pytest.approx(math.copysign(math.log1p(abs(raw)), raw), abs=1e-6)
@@ -125,8 +125,8 @@ def test_batch_norm_on_tables_under_every_strategy(strategy, size):
 def test_methods_take_its_logits():
     rows = Rows([TABLE[2048:]], "rows")
     members = [model(seed) for seed in range(3)]
-    found = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
-    assert found.value > 0
+    result = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
+    assert result.value > 0
     with torch.no_grad():
         logits = member_logits(members, INPUTS[:10])
         mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
@@ -156,6 +156,6 @@ def test_weights_come_back_with_their_sizes(tmp_path):
         (lambda: model()(TABLE), "the model takes int32"),
     ],
 )
-def test_what_is_wrong_is_said(call, message):
+def test_wrong_sizes_and_rows(call, message):
     with pytest.raises(ModelError, match=message):
         call()

@@ -101,8 +101,8 @@ def test_torchvisions_names_are_understood(tmp_path):
     network = scrambled(resnet20())
     state = {name.replace("norm", "bn"): tensor for name, tensor in network.state_dict().items()}
     torch.save(state, tmp_path / "theirs.pt")
-    found = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
-    assert all(torch.equal(t, found[name]) for name, t in network.state_dict().items())
+    result = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
+    assert all(torch.equal(t, result[name]) for name, t in network.state_dict().items())
 
 
 def test_files_are_answered_in_one_sentence(tmp_path):
@@ -128,7 +128,7 @@ def test_no_reference_at_all(reference):
 
 @pytest.mark.parametrize("function", ["Net", "Namespace.net"])
 @torch.no_grad()
-def test_a_function_of_ones_own(own, tmp_path, function):
+def test_a_function_of_the_user(own, tmp_path, function):
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 7))
     torch.save(network.state_dict(), tmp_path / "w.pt")
     model = load(f"{own}:{function}", weights=tmp_path / "w.pt", preprocessing=SMALL)
@@ -183,7 +183,7 @@ def test_modules_that_cannot_be_imported(own, tmp_path):
         ("file:w.pt#resnet50-v1", {"preprocessing": CAFFE}),
     ],
 )
-def test_what_would_be_ignored_is_refused(reference, given):
+def test_arguments_that_would_be_ignored_are_errors(reference, given):
     (name,) = given
     with pytest.raises(ModelError, match=f"{reference} has its own {name}: {name}= is for package.module:function"):
         load(reference, **given)
@@ -203,8 +203,8 @@ def test_a_model_of_rows_is_opened_by_its_reference(tmp_path):
 def test_a_pattern_of_files_stands_for_those_that_fit(tmp_path):
     for seed in (3, 0):
         (tmp_path / f"{seed}.safetensors").touch()
-    found = expand(f"file:{tmp_path}/*.safetensors#criteo-mlp")
-    assert found == [f"file:{tmp_path}/{seed}.safetensors#criteo-mlp" for seed in (0, 3)]
+    result = expand(f"file:{tmp_path}/*.safetensors#criteo-mlp")
+    assert result == [f"file:{tmp_path}/{seed}.safetensors#criteo-mlp" for seed in (0, 3)]
     (tmp_path / "a[0].pt").touch()
     assert expand(f"file:{tmp_path}/a[0].pt#resnet50-v1") == [f"file:{tmp_path}/a[0].pt#resnet50-v1"]
     with pytest.raises(ModelError, match="No file matches"):

@@ -40,8 +40,8 @@ def test_the_closed_form(name):
     nn.init.normal_(layer.bias)
     rows = REDUCED[name](x.double())
     rows = (rows - rows.mean(-1, keepdim=True)) / (rows.var(-1, correction=0, keepdim=True) + EPS).sqrt()
-    wanted = BACK[name](rows, x) * layer.weight.view(-1, 1, 1) + layer.bias.view(-1, 1, 1)
-    torch.testing.assert_close(layer(x).double(), wanted, rtol=1e-5, atol=1e-5)
+    expected = BACK[name](rows, x) * layer.weight.view(-1, 1, 1) + layer.bias.view(-1, 1, 1)
+    torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["batch", "instance", "layer", "group"])
@@ -92,8 +92,8 @@ def test_weight_standardisation(scale):
     conv = StandardisedConv2d(3, 5, 3, padding=1, bias=False)
     conv.weight.mul_(scale).add_(scale)
     x = torch.randn(2, 3, 6, 6)
-    wanted = F.conv2d(x.double(), torch.from_numpy(standardised_by_hand(conv.weight.numpy())), padding=1)
-    torch.testing.assert_close(conv(x).double(), wanted, rtol=1e-4, atol=1e-4)
+    expected = F.conv2d(x.double(), torch.from_numpy(standardised_by_hand(conv.weight.numpy())), padding=1)
+    torch.testing.assert_close(conv(x).double(), expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()

@@ -32,14 +32,14 @@ def test_the_preprocessing_is_timms_evaluation_transform(monkeypatch):
 
 
 def test_timms_configuration_as_a_preprocessing():
-    network, classes, found = load_timm("resnet18.tv_in1k", pretrained=False)
-    assert (classes, found.size, found.resize, found.interpolation) == (1000, (224, 224), 256, "bilinear")
-    assert found.mean == pytest.approx((123.675, 116.28, 103.53))
-    assert found.std == pytest.approx((58.395, 57.12, 57.375))
+    network, classes, result = load_timm("resnet18.tv_in1k", pretrained=False)
+    assert (classes, result.size, result.resize, result.interpolation) == (1000, (224, 224), 256, "bilinear")
+    assert result.mean == pytest.approx((123.675, 116.28, 103.53))
+    assert result.std == pytest.approx((58.395, 57.12, 57.375))
     assert isinstance(network, torch.nn.Module)
     other = {"input_size": (3, 288, 320), "crop_pct": 0.95, "interpolation": "bicubic", "mean": [0] * 3, "std": [1] * 3}
-    found = timm_preprocessing(other)
-    assert (found.size, found.resize, found.interpolation) == ((288, 320), 303, "bicubic")
+    result = timm_preprocessing(other)
+    assert (result.size, result.resize, result.interpolation) == ((288, 320), 303, "bicubic")
 
 
 def test_a_name_that_timm_does_not_know():

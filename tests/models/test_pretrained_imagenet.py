@@ -29,11 +29,11 @@ def test_a_picture_is_prepared_as_timm_does(name, tmp_path):
     path = tmp_path / "picture.png"
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (375, 500, 3), dtype=np.uint8)).save(path)
     with Image.open(path) as picture:
-        wanted = create_transform(**config, is_training=False)(picture.convert("RGB"))
-    found = timm_preprocessing(config)
-    pixels = read_picture(path, frame(found.size, found.resize, found.interpolation))
-    ours = Normalise(found)(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None])[0]
-    torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
+        expected = create_transform(**config, is_training=False)(picture.convert("RGB"))
+    result = timm_preprocessing(config)
+    pixels = read_picture(path, frame(result.size, result.resize, result.interpolation))
+    ours = Normalise(result)(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None])[0]
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["densenet121", "tf_efficientnet_b0", "resnet50"])
@@ -59,7 +59,7 @@ def test_every_batch_norm_of_noisy_student_is_found():
     """EfficientNet-B7 has 66 million parameters: on the meta device none of them is drawn."""
     with torch.device("meta"):
         network = timm.create_model("tf_efficientnet_b7", pretrained=False)
-    wanted = [name for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    expected = [name for name, module in network.named_modules() if isinstance(module, nn.BatchNorm2d)]
     described = predbn.describe(predbn.adapt(network.eval(), "batch"))
-    assert len(wanted) > 100
-    assert all(name in str(described) for name in wanted)
+    assert len(expected) > 100
+    assert all(name in str(described) for name in expected)

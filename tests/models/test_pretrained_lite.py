@@ -53,15 +53,15 @@ def test_network_weights_and_preprocessing(packages):
     kept, built = packages
     model = load("lite:efficientnet_lite1")
     assert built == ["efficientnet-lite1"]
-    found = model.info
-    assert (found.reference, found.classes) == ("lite:efficientnet_lite1", 1000)
-    stated = found.preprocessing
+    result = model.info
+    assert (result.reference, result.classes) == ("lite:efficientnet_lite1", 1000)
+    stated = result.preprocessing
     assert (stated.size, stated.resize, stated.interpolation) == ((240, 240), 272, "bicubic")
     images = torch.randint(256, (2, 3, 240, 240), dtype=torch.uint8)
     torch.testing.assert_close(model(images), kept((images.float() - 127) / 128))
 
 
-def test_what_is_missing_is_named(packages, monkeypatch):
+def test_missing_packages_are_named(packages, monkeypatch):
     with pytest.raises(
         ModelError, match="There is no lite:efficientnet_lite9: choose from lite:efficientnet_lite0, lite"
     ):

@@ -47,7 +47,7 @@ def test_patterns(small_zoo):
     assert zoo.matching("resnet20-cifar10/layer/0") == zoo.names()[2:]
 
 
-def test_what_is_not_there_is_told(small_zoo):
+def test_missing_networks_and_cards(small_zoo):
     with pytest.raises(
         ModelError,
         match=r"^The zoo does not have 'resnet20-cifar10/batch/3': it has resnet20-cifar10/batch/\*, resnet20",

@@ -54,8 +54,8 @@ def test_crops_against_pillow(count, height, width, seed):
     generator = torch.Generator().manual_seed(seed)
     images = torch.randint(256, (count, 3, height, width), generator=generator, dtype=torch.uint8)
     order, corner, mirrored = (part[0] for part in draw_crops(count, count, seed=seed, epoch=0))
-    found = crop_images(pad_images(images), order, corner, mirrored)
-    assert found.shape == images.shape
+    result = crop_images(pad_images(images), order, corner, mirrored)
+    assert result.shape == images.shape
     for place in range(count):
         picture = Image.fromarray(images[order[place]].permute(1, 2, 0).numpy())
         picture = ImageOps.expand(picture, PADDING, fill=0)
@@ -63,10 +63,10 @@ def test_crops_against_pillow(count, height, width, seed):
         picture = picture.crop((column, row, column + width, row + height))
         if mirrored[place]:
             picture = ImageOps.mirror(picture)
-        np.testing.assert_array_equal(found[place].permute(1, 2, 0).numpy(), np.asarray(picture))
+        np.testing.assert_array_equal(result[place].permute(1, 2, 0).numpy(), np.asarray(picture))
 
 
 def test_batches_are_channels_last():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
-    found = crop_images(pad_images(images), *(part[0] for part in draw_crops(4, 4, seed=0, epoch=0)))
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    result = crop_images(pad_images(images), *(part[0] for part in draw_crops(4, 4, seed=0, epoch=0)))
+    assert result.is_contiguous(memory_format=torch.channels_last)

@@ -110,7 +110,7 @@ def test_trials_of_other_machines_are_not_touched(storage):
     assert {trial.state.name for trial in open_study(storage, "s", seed=0).trials} == {"RUNNING"}
 
 
-def test_a_diverged_trial_says_where_not_to_look(data, storage, monkeypatch):
+def test_a_diverged_trial_has_the_accuracy_of_guessing(data, storage, monkeypatch):
     real = Cifar10Trainer.train_step
 
     def train_step(self):
@@ -162,9 +162,9 @@ def test_finalists_start_with_the_best(data, storage):
     for _ in range(2):
         enqueue_best(study, earlier, 2)
     run_search(study, RECIPE, data, trials=2, side_by_side=2)
-    found = sorted(trial_table(study), key=lambda row: row["trial"])
-    for row, wanted in zip(found, trial_table(earlier)[:2], strict=True):
-        assert {name: row[name] for name in SEARCH_RANGES} == {name: wanted[name] for name in SEARCH_RANGES}
+    result = sorted(trial_table(study), key=lambda row: row["trial"])
+    for row, expected in zip(result, trial_table(earlier)[:2], strict=True):
+        assert {name: row[name] for name in SEARCH_RANGES} == {name: expected[name] for name in SEARCH_RANGES}
 
 
 def test_a_storage_that_cannot_be_opened(tmp_path):

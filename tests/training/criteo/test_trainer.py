@@ -77,8 +77,8 @@ def test_an_interruption_changes_nothing(data, tmp_path, stop):
         train_criteo(replace(RECIPE, epochs=3), [3], data, tmp_path / "cut", resume=True)
     train_criteo(RECIPE, [3], data, tmp_path / "cut", resume=True, **options)
     whole, cut = (load_criteo(tmp_path / name / "criteo-mlp" / "3.safetensors") for name in ("whole", "cut"))
-    wanted = whole.state_dict()
-    assert all(torch.equal(tensor, wanted[name]) for name, tensor in cut.state_dict().items())
+    expected = whole.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in cut.state_dict().items())
 
 
 def test_patience_ends_the_training_and_the_best_epoch_is_kept(data):

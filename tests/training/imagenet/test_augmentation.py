@@ -53,13 +53,13 @@ def test_the_pixels_are_those_of_the_crop(tmp_path, ending, index):
     slope = np.broadcast_to((np.arange(width) / 2)[None, :, None], (height, width, 3))
     path = tmp_path / f"slope.{ending}"
     Image.fromarray(slope.astype(np.uint8)).save(path, **({"quality": 95} if ending == "jpg" else {}))
-    found = read_crop(path, size, seed=0, epoch=0, index=index)
-    assert (found.shape, found.dtype) == ((size, size, 3), np.uint8)
+    result = read_crop(path, size, seed=0, epoch=0, index=index)
+    assert (result.shape, result.dtype) == ((size, size, 3), np.uint8)
     crop = draw_crop(width, height, seed=0, epoch=0, index=index)
     columns = np.arange(size)[::-1] if crop.mirrored else np.arange(size)
-    wanted = (crop.left + (columns + 0.5) * crop.width / size - 0.5) / 2
+    expected = (crop.left + (columns + 0.5) * crop.width / size - 0.5) / 2
     inner = slice(2, -2)
-    assert np.abs(found[inner, inner, 0] - wanted[None, inner]).max() < 2.5
+    assert np.abs(result[inner, inner, 0] - expected[None, inner]).max() < 2.5
 
 
 def test_an_unreadable_image_is_named(tmp_path):

@@ -49,10 +49,10 @@ def test_batches_are_the_augmented_images_from_any_step_on(folder, workers):
         order = epoch_order(14, seed=5, epoch=epoch, batch_size=4)[step]
         assert labels.tolist() == data.train.labels[order].tolist()
         for image, index in zip(images, order.tolist(), strict=True):
-            wanted = read_crop(data.train.path(index), 16, seed=5, epoch=epoch, index=index)
-            assert np.array_equal(image.permute(1, 2, 0).numpy(), wanted)
-    for wanted, found in zip(batches[4:], data.batches(**options, start=(1, 1)), strict=True):
-        assert torch.equal(wanted[0], found[0])
+            expected = read_crop(data.train.path(index), 16, seed=5, epoch=epoch, index=index)
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+    for expected, result in zip(batches[4:], data.batches(**options, start=(1, 1)), strict=True):
+        assert torch.equal(expected[0], result[0])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
