@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -148,6 +148,20 @@ def decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]
     matrices = [p for p in network.parameters() if p.ndim > 1]
     vectors = [p for p in network.parameters() if p.ndim <= 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+
+
+def make_adam(
+    parameters: Iterable[Any], learning_rate: Tensor, *, momentum: float, eps: float, decoupled: bool = False
+) -> torch.optim.Optimizer:
+    """Adam, or AdamW if `decoupled`, with a step that a CUDA graph can contain: the learning rate is a tensor."""
+    return (torch.optim.AdamW if decoupled else torch.optim.Adam)(
+        parameters,
+        lr=learning_rate,
+        betas=(momentum, 0.999),
+        eps=eps,
+        fused=True,
+        capturable=learning_rate.device.type == "cuda",
+    )
 
 
 @contextmanager

@@ -110,6 +110,8 @@ def test_the_command(folder, tmp_path):
     for wrong, message in (
         (["--widths", "8,x"], "is not a list of widths"),
         (["--seeds", "x"], "is not a list of seeds"),
+        (["--batch-size", "1"], "batch_size is 1"),
+        (["--device", "tpu"], "there is no device 'tpu'"),
     ):
         result = CliRunner().invoke(cli.app, [*arguments, *wrong])
         assert result.exit_code == 2

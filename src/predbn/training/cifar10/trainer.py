@@ -18,7 +18,7 @@ from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_
 from ..cuda_graph import StepGraph, on_stream
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
-from ..trainer import Trainer, backend_settings, build_seeded, decay_groups
+from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam
 from .augmentation import crop_images, draw_crops, pad_images
 from .recipe import Cifar10Recipe
 
@@ -43,6 +43,7 @@ class Cifar10Trainer(Trainer):
     On a GPU the whole step (augmentation, forward and backward pass, Adam) is a CUDA graph that runs on a stream of
     its own, so that networks trained beside it use the time in which it leaves the GPU idle. Everything the step
     reads is in fixed memory: the random crops of the epoch, a cursor that the step itself advances, the learning rate.
+    Checkpoints are written between epochs only: the position within an epoch is not part of the state.
     """
 
     recipe: Cifar10Recipe
@@ -57,13 +58,12 @@ class Cifar10Trainer(Trainer):
         if fast and device.type == "cuda":
             accelerate(network)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
-        optimiser = (torch.optim.AdamW if recipe.decoupled else torch.optim.Adam)(
+        optimiser = make_adam(
             decay_groups(network, recipe.weight_decay),
-            lr=self.learning_rate,
-            betas=(recipe.momentum, 0.999),
+            self.learning_rate,
+            momentum=recipe.momentum,
             eps=recipe.adam_eps,
-            fused=True,
-            capturable=device.type == "cuda",
+            decoupled=recipe.decoupled,
         )
         super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
         self.architecture = f"resnet20-cifar10/{recipe.norm}"

@@ -22,7 +22,7 @@ from predbn.models import ClickModel, CriteoNetwork, load_criteo
 from ..cuda_graph import StepGraph
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
-from ..trainer import Trainer, backend_settings, build_seeded
+from ..trainer import Trainer, backend_settings, build_seeded, make_adam
 from .recipe import CriteoRecipe
 
 WINDOW = 1 << 20
@@ -84,14 +84,7 @@ class CriteoTrainer(Trainer):
         network = build_seeded(seed, lambda: CriteoNetwork(recipe.sizes, eps=recipe.eps, momentum=recipe.norm_momentum))
         self.model = ClickModel(network).to(device)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
-        optimiser = torch.optim.Adam(
-            network.parameters(),
-            lr=self.learning_rate,
-            betas=(recipe.momentum, 0.999),
-            eps=recipe.adam_eps,
-            fused=True,
-            capturable=device.type == "cuda",
-        )
+        optimiser = make_adam(network.parameters(), self.learning_rate, momentum=recipe.momentum, eps=recipe.adam_eps)
         super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
         self.batch = torch.zeros((recipe.batch_size, CRITEO_WIDTH), dtype=torch.int32, device=device)
         self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
