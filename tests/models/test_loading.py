@@ -82,7 +82,7 @@ def test_patterns(small_zoo):
     assert expand("timm:a*") == ["timm:a*"]
     with pytest.raises(ModelError, match=r"zoo:\*/batch/\* stands for 2 networks"):
         load("zoo:*/batch/*")
-    with pytest.raises(ModelError, match="The zoo does not have 'resnet20-cifar10/none/0'"):
+    with pytest.raises(ModelError, match="The zoo has no 'resnet20-cifar10/none/0'"):
         load("zoo:resnet20-cifar10/none/0")
 
 
@@ -146,7 +146,7 @@ def test_where_the_preprocessing_comes_from(own):
     again = load(f"{own}:classifier", preprocessing=SMALL)
     assert again.info.preprocessing == SMALL
     assert not isinstance(again.network, Classifier)
-    with pytest.raises(ModelError, match=r"does not say how its images are prepared: .* or pass preprocessing="):
+    with pytest.raises(ModelError, match=r"does not say how its pictures are prepared: .* or pass preprocessing="):
         load(f"{own}:Net")
 
 

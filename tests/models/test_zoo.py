@@ -50,7 +50,7 @@ def test_patterns(small_zoo):
 def test_missing_networks_and_cards(small_zoo):
     with pytest.raises(
         ModelError,
-        match=r"^The zoo does not have 'resnet20-cifar10/batch/3': it has resnet20-cifar10/batch/\*, resnet20",
+        match=r"^The zoo has no 'resnet20-cifar10/batch/3': it has resnet20-cifar10/batch/\*, resnet20",
     ):
         zoo.matching("resnet20-cifar10/batch/3")
     with pytest.raises(ModelError, match=r"stands for 2 networks: name one, such as zoo:resnet20-cifar10/batch/2\."):

@@ -146,7 +146,7 @@ def _load_function(
     preprocessing = preprocessing or getattr(model, "preprocessing", None)
     if not isinstance(preprocessing, Preprocessing):
         raise ModelError(
-            f"{reference} does not say how its images are prepared: return a predbn.models.Classifier, "
+            f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
             "give the network an attribute `preprocessing`, or pass preprocessing=."
         )
     return Classifier(network, ModelInfo(reference, _count_classes(reference, network, preprocessing), preprocessing))

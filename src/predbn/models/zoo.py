@@ -31,7 +31,7 @@ def matching(pattern: str) -> list[str]:
     matches = [name for name in available if fnmatchcase(name, pattern)]
     if not matches:
         families = dict.fromkeys(f"{name.rpartition('/')[0]}/*" for name in available)
-        raise ModelError(f"The zoo does not have {pattern!r}: it has {', '.join(families) or 'no networks at all'}.")
+        raise ModelError(f"The zoo has no {pattern!r}: it has {', '.join(families) or 'no networks at all'}.")
     return matches
 
 
