@@ -14,7 +14,7 @@ from .normalisation import NORMALISATIONS, find_normalisation
 from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
 from .preprocessing import SIGNED as SIGNED_PREPROCESSING
 from .preprocessing import Normalise, Preprocessing
-from .resnet import ResNet, resnet20, resnet50
+from .resnet import resnet20, resnet50
 from .weights import load_weights, read_weights, write_weights
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "ModelInfo",
     "Normalise",
     "Preprocessing",
-    "ResNet",
     "accelerate",
     "accelerate_prediction",
     "expand",
