@@ -44,8 +44,8 @@ from predbn.evaluation.model_cache import LaneKey
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.store import Store
 from predbn.models import Classifier
-from predbn.models.architectures import find
-from predbn.models.classifier import Description
+from predbn.models import ModelInfo as Description
+from predbn.models.architectures import find_architecture as find
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = shifts.names("all")

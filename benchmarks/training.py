@@ -1,12 +1,12 @@
-"""How fast networks are trained, against the loop that one would write.
+"""How fast networks are trained, compared with a plain training loop.
 
     python benchmarks/training.py             # on a GPU: a minute or two
     python benchmarks/training.py --markdown  # measures nothing: the table of docs/training.md from results/
 
-Both train ResNet-20 in bf16 and channels_last on 45,000 made images that lie on the GPU, with the same augmentation.
-`plain` is eager: forward, backward, `torch.optim.Adam`, one network after another within a step. `predbn` is
-`train_together`. Every round measures both in turn; the figure is the median over the rounds of
-(network-epochs per second, predbn / plain in the same round). Prints a table and writes results/training-speed.json.
+Both train ResNet-20 in bf16 and channels_last on 45,000 random images in GPU memory, with the same augmentation.
+`plain` is eager: forward, backward, `torch.optim.Adam`, one network after another within a step. `predbn` is the
+loop of `predbn.training`. Every round measures both in turn; the numbers are medians over the rounds of the
+network-epochs per second and of their ratio within a round. Prints a table and writes results/training-speed.json.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from predbn.models import resnet20
-from predbn.models.normalisation import NORMALISATIONS
-from predbn.training import Recipe, Trainee, TrainingSet
-from predbn.training.augmentation import crop, draw
-from predbn.training.cohort import one_epoch
+from predbn.data import Images
+from predbn.models import NORMALISATIONS, resnet20
+from predbn.training import Cifar10Data, Cifar10Recipe, crop_images, draw_crops
+from predbn.training.cifar10.trainer import Cifar10Trainer
+from predbn.training.loop import Run, run_epoch
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 TARGET = 2.0
@@ -34,20 +34,20 @@ SIZE = 512
 class Plain:
     """One network in an eager loop."""
 
-    def __init__(self, norm: str, seed: int, data: TrainingSet) -> None:
+    def __init__(self, norm: str, seed: int, data: Cifar10Data) -> None:
         torch.manual_seed(seed)
         self.network = resnet20(norm).to("cuda", memory_format=torch.channels_last)
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=1e-3)
         self.data, self.seed, self.epoch = data, seed, 0
 
     def begin_epoch(self) -> None:
-        drawn = draw(len(self.data), SIZE, seed=self.seed, epoch=self.epoch)
-        self.order, self.corner, self.mirrored = (part.cuda() for part in drawn)
+        crops = draw_crops(len(self.data.train), SIZE, seed=self.seed, epoch=self.epoch)
+        self.order, self.corner, self.mirrored = (part.cuda() for part in crops)
         self.epoch += 1
 
     def step(self, number: int) -> None:
         order = self.order[number]
-        images = crop(self.data.padded, order, self.corner[number], self.mirrored[number])
+        images = crop_images(self.data.padded, order, self.corner[number], self.mirrored[number])
         with torch.autocast("cuda", torch.bfloat16):
             logits = self.network(images.float() / 127.5 - 1)
             loss = F.cross_entropy(logits, self.data.labels[order])
@@ -72,17 +72,18 @@ def timed(work: object) -> float:
     return time.perf_counter() - start
 
 
-def measure(norm: str, count: int, data: TrainingSet, rounds: int) -> dict[str, float]:
-    steps = len(data) // SIZE
+def measure(norm: str, count: int, data: Cifar10Data, rounds: int) -> dict[str, float]:
+    steps = len(data.train) // SIZE
     plain = [Plain(norm, seed, data) for seed in range(count)]
-    ours = [Trainee(Recipe(norm=norm, learning_rate=1e-3), seed, data) for seed in range(count)]
+    recipe = Cifar10Recipe(norm=norm, learning_rate=1e-3)
+    runs = [Run(Cifar10Trainer(recipe, seed, data)) for seed in range(count)]
     for network in plain:
         network.begin_epoch()
         network.step(0)
-    for trainee in ours:
-        trainee.begin_epoch()
-        trainee.step()
-    pairs = [(timed(lambda: plain_epoch(plain, steps)), timed(lambda: one_epoch(ours))) for _ in range(rounds)]
+    for run in runs:
+        run.trainer.begin_epoch()
+        run.trainer.train_step()
+    pairs = [(timed(lambda: plain_epoch(plain, steps)), timed(lambda: run_epoch(runs))) for _ in range(rounds)]
     return {
         "networks": count,
         "plain_epochs_per_second": round(count / statistics.median(p for p, _ in pairs), 2),
@@ -92,12 +93,12 @@ def measure(norm: str, count: int, data: TrainingSet, rounds: int) -> dict[str, 
 
 
 def markdown(path: Path = RESULTS / "training-speed.json") -> str:
-    found = json.loads(path.read_text())
+    results = json.loads(path.read_text())
     lines = [
         "| normalisation | networks at once | plain, epochs/s | predbn, epochs/s | ratio |",
         "|---|---|---|---|---|",
     ]
-    for row in found["rows"]:
+    for row in results["rows"]:
         lines.append(
             f"| {row['norm']} | {row['networks']} | {row['plain_epochs_per_second']} | "
             f"{row['predbn_epochs_per_second']} | {row['ratio']} |"
@@ -119,16 +120,22 @@ def main() -> None:
         raise SystemExit("This benchmark needs a GPU.")
     torch.backends.cudnn.deterministic = True
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (45_000, 3, 32, 32), dtype=torch.uint8, generator=generator).cuda()
-    labels = torch.randint(10, (45_000,), generator=generator).cuda()
-    data = TrainingSet(images, labels, images[:64], labels[:64])
+    images = torch.randint(256, (45_000, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(10, (45_000,), generator=generator)
+    train = Images(images, labels, torch.arange(45_000), tuple("0123456789"), "random")
+    data = Cifar10Data(train, train.take(64), train.take(64), torch.device("cuda"))
     rows = []
     for norm in options.norms:
         for count in (1, 4, 10) if norm == "batch" else (4,):
             rows.append({"norm": norm, **measure(norm, count, data, options.rounds)})
             print(rows[-1], flush=True)
-            found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "target": TARGET, "rows": rows}
-            options.out.write_text(json.dumps(found, indent=2) + "\n")
+            results = {
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "target": TARGET,
+                "rows": rows,
+            }
+            options.out.write_text(json.dumps(results, indent=2) + "\n")
     print(markdown(options.out))
 
 

@@ -2,6 +2,6 @@
 
 from ..data.conftest import cache, small
 from ..shifts.conftest import cifar, large
-from ..training.conftest import data, images, sets, small_network
+from ..training.conftest import data, images, small_network
 
-__all__ = ["cache", "cifar", "data", "images", "large", "sets", "small", "small_network"]
+__all__ = ["cache", "cifar", "data", "images", "large", "small", "small_network"]

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.commands import train as command
+from predbn.commands import train_cifar10, tune_cifar10
 from predbn.training import TrainingError
 
 runner = CliRunner()
@@ -15,10 +15,11 @@ SHORT = ["--sample", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
 
 
 @pytest.fixture(autouse=True)
-def _small(small_network, sets, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "sets_of", lambda root, on_sample, device: sets)
-    real = command.Recipe
-    monkeypatch.setattr(command, "Recipe", lambda **options: real(**{**options, "batch_size": 8}))
+def _small(small_network, data, tmp_path, monkeypatch):
+    for module in (train_cifar10, tune_cifar10):
+        monkeypatch.setattr(module, "open_cifar10", lambda root, on_sample, device: data)
+    real = tune_cifar10.Cifar10Recipe
+    monkeypatch.setattr(tune_cifar10, "Cifar10Recipe", lambda **options: real(**{**options, "batch_size": 8}))
     monkeypatch.chdir(tmp_path)
 
 
@@ -34,7 +35,7 @@ def tune(*options):
     return runner.invoke(cli.app, ["tune", "cifar10", "--sample", "--epochs", "1", "--device", "cpu", *options])
 
 
-def test_training_leaves_weights_cards_and_logs(tmp_path):
+def test_training_writes_weights_cards_and_logs(tmp_path):
     done = train("--norm", "layer", "--seeds", "0,2-3", "--at-once", "2", "--learning-rate", "0.003")
     assert done.exit_code == 0, done.output
     assert "layer/0: test accuracy" in words(done)
@@ -51,7 +52,7 @@ def test_training_again(tmp_path):
     assert train("--quiet").output == ""
     again = train()
     assert isinstance(again.exception, TrainingError)
-    assert "give --resume" in str(again.exception)
+    assert "use --resume" in str(again.exception)
     kept = train("--resume", "--seeds", "0-1")
     assert kept.exit_code == 0
     assert "batch/1: test accuracy" in words(kept)
@@ -59,7 +60,7 @@ def test_training_again(tmp_path):
     assert train("--resume").exit_code == 0
 
 
-def test_tensorboard_lies_beside_the_csv(tmp_path):
+def test_tensorboard_logs_are_beside_the_csv(tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     assert train("--tensorboard").exit_code == 0
     assert list((tmp_path / "runs" / "resnet20-cifar10" / "batch" / "0").glob("events.*"))
@@ -69,12 +70,12 @@ def test_tensorboard_lies_beside_the_csv(tmp_path):
     ("options", "what"),
     [
         (["--norm", "btach"], "'btach' is not one of batch, instance"),
-        (["--seeds", "x"], "is no list of seeds"),
-        (["--device", "tpu"], "is not cpu, cuda"),
+        (["--seeds", "x"], "is not a list of seeds"),
+        (["--device", "tpu"], "there is no device 'tpu'"),
         (["--epochs", "0"], "--epochs"),
         (["--at-once", "0"], "--at-once"),
         (["--checkpoint-every", "0"], "--checkpoint-every"),
-        (["--learning-rate", "-1"], "learning_rate is -1.0, but it must be greater than 0"),
+        (["--learning-rate", "-1"], "learning_rate is -1.0, but it must be finite and greater than 0"),
         (["--momentum", "1"], "momentum is 1.0"),
         (["--batches", "3"], "No such option"),
     ],
@@ -90,7 +91,7 @@ def test_wrong_arguments_of_training(options, what):
     ("options", "what"),
     [
         (["--norm", "none"], "'none' is not one of"),
-        (["--range", "adam_eps=3"], "is no range"),
+        (["--range", "adam_eps=3"], "is not a range"),
         (["--trials", "0"], "--trials"),
         (["--finalists", "-1"], "--finalists"),
     ],
@@ -101,7 +102,7 @@ def test_wrong_arguments_of_tuning(options, what):
     assert what in " ".join(done.output.replace("│", " ").split())
 
 
-def test_tuning_goes_on_where_it_was(tmp_path):
+def test_tuning_continues(tmp_path):
     pytest.importorskip("optuna", reason="Optuna is not installed")
     assert tune("--trials", "2", "--at-once", "2", "--quiet").output == ""
     assert (tmp_path / "search" / "batch.journal").is_file()
@@ -126,7 +127,7 @@ def test_tuning_with_finalists(tmp_path):
     assert sorted(rows[numbers][:2].itertuples(index=False)) == sorted(rows[numbers][2:4].itertuples(index=False))
 
 
-def test_what_is_searched_for_differently_is_kept_apart(tmp_path):
+def test_different_searches_are_different_studies(tmp_path):
     optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
     tune("--trials", "1", "--storage", "sqlite:///s.db")
     tune("--trials", "1", "--storage", "sqlite:///s.db", "--decoupled")

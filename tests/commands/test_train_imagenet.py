@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from predbn import cli
 from predbn.training import TrainingError
-from predbn.training.imagenet import trainee
+from predbn.training.imagenet import trainer
 
 from ..training.imagenet.tiny import tiny_folder, tiny_resnet
 
@@ -15,7 +15,7 @@ runner = CliRunner()
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(trainee, "resnet50", tiny_resnet)
+    monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
     return tiny_folder(tmp_path / "data")
 
 
@@ -24,7 +24,7 @@ def invoke(folder, *more):
     return runner.invoke(cli.app, ["train", "imagenet", "--root", str(folder), *options])
 
 
-def test_it_trains_and_says_where_things_are(folder, tmp_path):
+def test_it_trains_and_prints_where_the_files_are(folder, tmp_path):
     done = invoke(folder, "--subset", "--out", str(tmp_path / "out"))
     assert done.exit_code == 0
     assert "Validation accuracy" in done.output
@@ -33,9 +33,12 @@ def test_it_trains_and_says_where_things_are(folder, tmp_path):
     assert (again.exit_code, again.output) == (0, "")
 
 
-def test_what_is_wrong_is_said(folder, tmp_path):
+def test_errors(folder, tmp_path):
     assert isinstance(invoke(folder).exception, TrainingError)
-    assert "say --subset" in str(invoke(folder).exception)
+    assert "use --subset" in str(invoke(folder).exception)
     wrong = invoke(folder, "--device", "tpu")
     assert wrong.exit_code == 2
-    assert "'tpu' is not cuda, cpu or auto" in " ".join(wrong.output.split())
+    assert "there is no device 'tpu'" in " ".join(wrong.output.split())
+    wrong = invoke(folder, "--momentum", "0")
+    assert wrong.exit_code == 2
+    assert "momentum is 0.0" in " ".join(wrong.output.split())

@@ -17,8 +17,8 @@ from predbn.evaluation.splits import positions
 from predbn.evaluation.tabular import open_randomised, open_rows
 from predbn.methods import Temperature
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
+from predbn.models import write_weights as write
 from predbn.models.criteo import plain_sizes
-from predbn.models.weights import write
 from predbn.norm import adapted
 
 from . import tiny

@@ -9,7 +9,7 @@ from torch import nn
 
 from predbn.data import Batch, pick, steps_of
 from predbn.models import Classifier, Preprocessing
-from predbn.models.classifier import Description
+from predbn.models import ModelInfo as Description
 
 PREPROCESSING = Preprocessing((32, 32), mean=(120.0, 120.0, 120.0), std=(60.0, 60.0, 60.0))
 

@@ -8,7 +8,7 @@ import torch
 
 from predbn.data import Images, sample
 from predbn.models import resnet20, zoo
-from predbn.models.weights import write
+from predbn.models.weights import write_weights
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def small_zoo(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(zoo, "ZOO", tmp_path)
     for norm, seed in (("batch", 2), ("batch", 10), ("layer", 0)):
         place = tmp_path / "resnet20-cifar10" / norm / str(seed)
-        write(place.with_suffix(".safetensors"), resnet20(norm).state_dict())
+        write_weights(place.with_suffix(".safetensors"), resnet20(norm).state_dict())
         if norm == "batch":
             place.with_suffix(".json").write_text(json.dumps({"seed": seed}))
     return tmp_path

@@ -1,4 +1,4 @@
-"""Networks for the tests of this room: every number random, so that no two layers can be mistaken for each other."""
+"""Networks for the tests of this folder: every number is random, so that no layer can be mistaken for another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 @torch.no_grad()
 def scrambled(network: nn.Module, seed: int = 0) -> nn.Module:
-    """The network in evaluation mode with filters as they were and all vectors, statistics included, drawn anew."""
+    """The network in evaluation mode with unchanged filters and random vectors, running statistics included."""
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in network.state_dict().items():
         if tensor.is_floating_point() and tensor.ndim <= 1:

@@ -15,8 +15,8 @@ from predbn.data.criteo.columns import MISSING_NUMBER
 from predbn.methods import fit_temperature, member_logits
 from predbn.methods.ensemble import Ensemble
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, ModelError, load_criteo
-from predbn.models.criteo import PrepareRows, RowPreprocessing, plain_sizes
-from predbn.models.weights import write
+from predbn.models.criteo import PrepareRows, RowPreprocessing
+from predbn.models.weights import write_weights
 
 SMALL = CriteoSizes(widths=(16, 8)).limited(buckets=40, dimensions=3)
 TABLE = torch.from_numpy(synthetic_rows(4200, seed=0).table)
@@ -35,8 +35,8 @@ def model(seed: int = 0) -> ClickModel:
 
 def test_preparation_value_by_value():
     buckets = tuple(range(1, 27))
-    values, found = PrepareRows(RowPreprocessing(buckets))(INPUTS[:50])
-    for row, numbers, places in zip(INPUTS[:50].tolist(), values.tolist(), found.tolist(), strict=True):
+    values, result = PrepareRows(RowPreprocessing(buckets))(INPUTS[:50])
+    for row, numbers, places in zip(INPUTS[:50].tolist(), values.tolist(), result.tolist(), strict=True):
         for raw, number in zip(row[:13], numbers, strict=True):
             raw = -1 if raw == MISSING_NUMBER else raw
             assert number == pytest.approx(math.copysign(math.log1p(abs(raw)), raw), abs=1e-6)
@@ -67,7 +67,7 @@ def test_the_reference_sizes():
     sizes = CriteoSizes()
     assert sizes.widths == (2572, 1454, 1596)
     assert sizes.features == 13 + 328 + 701
-    assert CriteoSizes.from_plain(plain_sizes(SMALL)) == SMALL
+    assert CriteoSizes.from_dict(SMALL.to_dict()) == SMALL
     assert max(SMALL.buckets) == 40
     everything = CriteoSizes(dimensions=(2,) * 26, widths=(4,))
     assert CriteoNetwork(everything)(*PrepareRows(RowPreprocessing(everything.buckets))(INPUTS[:3])).shape == (3, 2)
@@ -125,8 +125,8 @@ def test_batch_norm_on_tables_under_every_strategy(strategy, size):
 def test_methods_take_its_logits():
     rows = Rows([TABLE[2048:]], "rows")
     members = [model(seed) for seed in range(3)]
-    found = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
-    assert found.value > 0
+    result = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
+    assert result.value > 0
     with torch.no_grad():
         logits = member_logits(members, INPUTS[:10])
         mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
@@ -136,13 +136,13 @@ def test_methods_take_its_logits():
 def test_weights_come_back_with_their_sizes(tmp_path):
     made = model()
     path = tmp_path / "0.safetensors"
-    write(path, made.network.state_dict(), {"sizes": plain_sizes(SMALL), "eps": 1e-3})
+    write_weights(path, made.network.state_dict(), {"sizes": SMALL.to_dict(), "eps": 1e-3})
     loaded = load_criteo(path)
-    assert loaded.description.classes == 2
-    assert loaded.description.preprocessing.describe()["buckets"] == list(SMALL.buckets)
+    assert loaded.info.classes == 2
+    assert loaded.info.preprocessing.describe()["buckets"] == list(SMALL.buckets)
     with torch.no_grad():
         assert_close(loaded(INPUTS[:9]), made(INPUTS[:9]), atol=2e-2, rtol=1e-2)
-    write(path, made.network.state_dict())
+    write_weights(path, made.network.state_dict())
     with pytest.raises(ModelError, match="no card with the sizes"):
         load_criteo(path)
 
@@ -156,6 +156,6 @@ def test_weights_come_back_with_their_sizes(tmp_path):
         (lambda: model()(TABLE), "the model takes int32"),
     ],
 )
-def test_what_is_wrong_is_said(call, message):
+def test_wrong_sizes_and_rows(call, message):
     with pytest.raises(ModelError, match=message):
         call()

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from predbn.models import ModelError
-from predbn.models.normalisation import NORMALISATIONS, find
+from predbn.models.normalisation import (
+    NORMALISATIONS,
+    BiasedConv2d,
+    ScalarAffine,
+    StandardisedConv2d,
+    find_normalisation,
+)
 
 EPS = 1e-3
 
@@ -27,18 +35,18 @@ BACK = {
 @torch.no_grad()
 def test_the_closed_form(name):
     x = torch.randn(3, 4, 5, 5) * 2 + 1
-    layer = find(name).norm(4, EPS)
+    layer = find_normalisation(name).norm(4, EPS)
     nn.init.normal_(layer.weight)
     nn.init.normal_(layer.bias)
     rows = REDUCED[name](x.double())
     rows = (rows - rows.mean(-1, keepdim=True)) / (rows.var(-1, correction=0, keepdim=True) + EPS).sqrt()
-    wanted = BACK[name](rows, x) * layer.weight.view(-1, 1, 1) + layer.bias.view(-1, 1, 1)
-    torch.testing.assert_close(layer(x).double(), wanted, rtol=1e-5, atol=1e-5)
+    expected = BACK[name](rows, x) * layer.weight.view(-1, 1, 1) + layer.bias.view(-1, 1, 1)
+    torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["batch", "instance", "layer", "group"])
 def test_one_kind_of_layer_everywhere(name):
-    scheme = find(name)
+    scheme = find_normalisation(name)
     assert {type(make(4, EPS)) for make in (scheme.norm, scheme.branch_end, scheme.shortcut)} == {
         type(scheme.norm(4, EPS))
     }
@@ -46,19 +54,81 @@ def test_one_kind_of_layer_everywhere(name):
 
 
 def test_running_statistics_are_averages_over_a_hundred_batches():
-    assert find("batch").norm(4, EPS).momentum == find("last").before_linear(4, EPS).momentum == 0.01
+    assert (
+        find_normalisation("batch").norm(4, EPS).momentum
+        == find_normalisation("last").before_linear(4, EPS).momentum
+        == 0.01
+    )
 
 
 def test_fixup_has_no_normalisation_and_last_has_one():
     for name in ("fixup", "last"):
-        scheme = find(name)
+        scheme = find_normalisation(name)
         layers = [make(4, EPS) for make in (scheme.norm, scheme.branch_end, scheme.shortcut)]
         assert not any(isinstance(layer, nn.modules.batchnorm._NormBase | nn.GroupNorm) for layer in layers)
-    assert find("fixup").before_linear is None
-    assert isinstance(find("last").before_linear(4, EPS), nn.BatchNorm1d)
+    assert find_normalisation("fixup").before_linear is None
+    assert isinstance(find_normalisation("last").before_linear(4, EPS), nn.BatchNorm1d)
 
 
 def test_names():
     assert list(NORMALISATIONS) == ["batch", "instance", "layer", "group", "fixup", "last"]
-    with pytest.raises(ModelError, match=r"no normalisation 'btach': there are batch, .*did you mean 'batch'\?"):
-        find("btach")
+    with pytest.raises(
+        ModelError, match=r"no normalisation 'btach' \(did you mean 'batch'\?\): choose from batch, instance"
+    ):
+        find_normalisation("btach")
+
+
+def standardised_by_hand(weight: np.ndarray) -> np.ndarray:
+    """One filter after another, in double precision."""
+    result = np.empty(weight.shape)
+    for place, values in enumerate(weight.astype(np.float64)):
+        result[place] = (values - values.mean()) / np.sqrt(values.var() + 1e-10)
+    return result
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+@torch.no_grad()
+def test_weight_standardisation(scale):
+    conv = StandardisedConv2d(3, 5, 3, padding=1, bias=False)
+    conv.weight.mul_(scale).add_(scale)
+    x = torch.randn(2, 3, 6, 6)
+    expected = F.conv2d(x.double(), torch.from_numpy(standardised_by_hand(conv.weight.numpy())), padding=1)
+    torch.testing.assert_close(conv(x).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_weight_standardisation_keeps_bias_stride_and_dtype():
+    conv = StandardisedConv2d(3, 5, 3, stride=2).bfloat16()
+    y = conv(torch.randn(2, 3, 7, 7).bfloat16())
+    assert (y.shape, y.dtype) == ((2, 5, 3, 3), torch.bfloat16)
+    assert torch.equal(conv(torch.zeros(1, 3, 3, 3).bfloat16()).flatten(), conv.bias)
+
+
+def test_a_standardised_filter_does_not_feel_its_own_size():
+    conv = StandardisedConv2d(3, 4, 3, bias=False).double()
+    conv(torch.randn(2, 3, 5, 5, dtype=torch.float64)).square().sum().backward()
+    along = (conv.weight.grad * conv.weight).sum((1, 2, 3)).abs()
+    across = conv.weight.grad.flatten(1).norm(dim=1) * conv.weight.detach().flatten(1).norm(dim=1)
+    assert (along < 1e-5 * across).all()
+
+
+@torch.no_grad()
+def test_a_biased_convolution_shifts_its_input_and_not_the_border():
+    conv = BiasedConv2d(2, 3, 3, padding=1, bias=False)
+    x = torch.randn(2, 2, 4, 4)
+    torch.testing.assert_close(conv(x), F.conv2d(x, conv.weight, padding=1))
+    conv.shift.fill_(0.5)
+    padded = F.pad(x + 0.5, (1, 1, 1, 1))
+    torch.testing.assert_close(conv(x), F.conv2d(padded, conv.weight))
+
+
+@torch.no_grad()
+def test_scalar_affine():
+    x = torch.randn(2, 3, 4, 4)
+    layer, shift = ScalarAffine(), ScalarAffine(scaled=False)
+    assert torch.equal(layer(x), x)
+    assert torch.equal(shift(x), x)
+    assert list(shift.state_dict()) == ["shift"]
+    layer.scale.fill_(3)
+    layer.shift.fill_(-1)
+    torch.testing.assert_close(layer(x), 3 * x - 1)

@@ -24,10 +24,10 @@ def test_normalise_against_numpy(mean, std, channels, size):
     if channels == "bgr":
         values = values[:, [2, 1, 0]]
     shape = (1, 3, 1, 1)
-    wanted = (values - np.reshape(mean, shape)) / np.reshape(std, shape)
-    found = Normalise(Preprocessing((size, size), mean, std, channels))(images)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6 * 600 / min(std))
+    expected = (values - np.reshape(mean, shape)) / np.reshape(std, shape)
+    result = Normalise(Preprocessing((size, size), mean, std, channels))(images)
+    assert result.dtype == torch.float32
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-6 * 600 / min(std))
 
 
 def test_the_papers_inputs_go_from_minus_one_to_one():
@@ -40,8 +40,8 @@ def test_the_papers_inputs_go_from_minus_one_to_one():
 def test_caffes_order_is_blue_green_red():
     red = torch.zeros(1, 3, 224, 224, dtype=torch.uint8)
     red[:, 0] = 200
-    found = Normalise(CAFFE)(red)[0, :, 0, 0]
-    np.testing.assert_allclose(found.numpy(), [-103.939, -116.779, 200 - 123.68], rtol=1e-6)
+    result = Normalise(CAFFE)(red)[0, :, 0, 0]
+    np.testing.assert_allclose(result.numpy(), [-103.939, -116.779, 200 - 123.68], rtol=1e-6)
 
 
 def test_memory_format_stays():
@@ -55,11 +55,11 @@ def test_memory_format_stays():
         (torch.zeros(2, 3, 32, 32), r"float32 \[2, 3, 32, 32\], but the model takes uint8"),
         (pictures()[0], r"uint8 \[3, 32, 32\]"),
         (pictures()[:, :1], r"uint8 \[2, 1, 32, 32\]"),
-        (pictures(2, 28), "28×28, but the model was made for 32×32: resize"),
+        (pictures(2, 28), "28×28, but the model takes 32×32: resize"),
         (pictures()[:, :, :16], "16×32, but"),
     ],
 )
-def test_wrong_pictures_are_told(images, what):
+def test_wrong_images(images, what):
     with pytest.raises(ModelError, match=what):
         Normalise(SIGNED)(images)
 
@@ -68,7 +68,7 @@ def test_wrong_pictures_are_told(images, what):
     "wrong",
     [{"std": (1.0, 0.0, 1.0)}, {"std": (1.0, 1.0, float("inf"))}, {"mean": (float("nan"), 0, 0)}, {"size": (0, 32)}],
 )
-def test_a_preprocessing_that_cannot_be_is_refused(wrong):
+def test_an_invalid_preprocessing(wrong):
     right = {"size": (32, 32), "mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     with pytest.raises(ModelError, match="must be"):
         Preprocessing(**{**right, **wrong})

@@ -1,4 +1,4 @@
-"""The networks against a slow obvious one, against torchvision's, and against the papers they come from."""
+"""The networks against a slow, simple one, against torchvision's, and against the papers they come from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NORMALISED = 2 * (16 + 6 * 16 + 6 * 32 + 6 * 64 + 32 + 64)
 SCALARS = 1 + 9 * 5 + 2
 
 
-class Obvious:
+class Reference:
     """ResNet-20 from a state dict, in double precision, written out."""
 
     def __init__(self, norm: str, network: nn.Module) -> None:
@@ -72,10 +72,10 @@ class Obvious:
 
 @pytest.mark.parametrize("norm", NORMALISATIONS)
 @torch.no_grad()
-def test_resnet20_is_what_it_says(norm):
+def test_resnet20_against_the_reference(norm):
     network = scrambled(resnet20(norm))
     x = torch.randn(3, 3, 32, 32)
-    torch.testing.assert_close(network(x).double(), Obvious(norm, network)(x), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(network(x).double(), Reference(norm, network)(x), rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(network.fc(network.embed(x)), network(x))
 
 
@@ -155,7 +155,7 @@ def test_every_parameter_gets_a_gradient(norm):
 
 
 @torch.no_grad()
-def test_what_a_hook_keeps_stays():
+def test_outputs_kept_by_a_hook_are_not_overwritten():
     network = scrambled(resnet20())
     kept = []
     for module in network.modules():
@@ -170,6 +170,6 @@ def test_other_numbers_of_classes_and_other_sizes():
     assert resnet20(classes=100)(torch.randn(2, 3, 48, 40)).shape == (2, 100)
 
 
-def test_an_unknown_normalisation_is_told():
+def test_an_unknown_normalisation():
     with pytest.raises(ModelError, match="no normalisation 'none'"):
         resnet20("none")

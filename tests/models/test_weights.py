@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from predbn.models import Classifier, Description, ModelError, resnet20, zoo
+from predbn.models import Classifier, ModelError, ModelInfo, resnet20, zoo
 from predbn.models.preprocessing import SIGNED
-from predbn.models.weights import compact, load_into, read, write
+from predbn.models.weights import compact, load_weights, read_weights, write_weights
 
 from .networks import scrambled
 
@@ -23,14 +23,14 @@ FAMILIES = {name.rpartition("/")[0]: name for name in reversed(zoo.names())}
 )
 def test_matrices_in_half_precision_vectors_in_single(shape, dtype):
     tensor = torch.randn(shape).mul(100).to(dtype)
-    found = compact({"x": tensor})["x"]
+    result = compact({"x": tensor})["x"]
     if not dtype.is_floating_point:
-        assert found.dtype == dtype
-        assert torch.equal(found, tensor)
+        assert result.dtype == dtype
+        assert torch.equal(result, tensor)
         return
-    assert found.dtype == (torch.float16 if len(shape) > 1 else torch.float32)
-    assert found.is_contiguous()
-    np.testing.assert_allclose(found.double().numpy(), tensor.double().numpy(), rtol=2**-11, atol=2**-25)
+    assert result.dtype == (torch.float16 if len(shape) > 1 else torch.float32)
+    assert result.is_contiguous()
+    np.testing.assert_allclose(result.double().numpy(), tensor.double().numpy(), rtol=2**-11, atol=2**-25)
 
 
 def test_a_matrix_that_half_precision_cannot_hold_stays_in_single():
@@ -43,43 +43,43 @@ def test_a_matrix_that_half_precision_cannot_hold_stays_in_single():
 def test_written_and_read(tmp_path):
     network = scrambled(resnet20()).to(memory_format=torch.channels_last)
     path = tmp_path / "new" / "folder" / "weights.safetensors"
-    write(path, network.state_dict(), {"seed": 3})
-    state, card = read(path)
+    write_weights(path, network.state_dict(), {"seed": 3})
+    state, card = read_weights(path)
     assert card == {"seed": 3}
     assert [p.name for p in path.parent.iterdir()] == [path.name]
-    wanted = compact(network.state_dict())
-    assert state.keys() == wanted.keys()
-    assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+    expected = compact(network.state_dict())
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], expected[name]) for name in expected)
     other = resnet20()
-    load_into(other, state, "here")
+    load_weights(other, state, "here")
     assert all(t.dtype == torch.float32 for n, t in other.state_dict().items() if not n.endswith("tracked"))
-    assert all(torch.equal(t, wanted[n].to(t.dtype)) for n, t in other.state_dict().items())
+    assert all(torch.equal(t, expected[n].to(t.dtype)) for n, t in other.state_dict().items())
 
 
-def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "weights.safetensors"
-    write(path, {"x": torch.ones(2)})
+    write_weights(path, {"x": torch.ones(2)})
 
     def full(path):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("predbn.models.weights.finish", full)
+    monkeypatch.setattr("predbn.common.files.finish", full)
     with pytest.raises(OSError, match="no space"):
-        write(path, {"x": torch.zeros(2)})
-    assert torch.equal(read(path)[0]["x"], torch.ones(2))
+        write_weights(path, {"x": torch.zeros(2)})
+    assert torch.equal(read_weights(path)[0]["x"], torch.ones(2))
 
 
 def test_files_of_other_programs(tmp_path):
-    wanted = {"a": torch.arange(3.0), "b": torch.eye(2)}
-    save_file(wanted, tmp_path / "theirs.safetensors", {"card": "an index card", "format": "pt"})
-    torch.save({f"module.{name}": t for name, t in wanted.items()}, tmp_path / "parallel.pt")
-    torch.save({"state_dict": wanted, "epoch": 3}, tmp_path / "lightning.pth")
-    torch.save({"model": wanted}, tmp_path / "model.pth")
+    expected = {"a": torch.arange(3.0), "b": torch.eye(2)}
+    save_file(expected, tmp_path / "theirs.safetensors", {"card": "an index card", "format": "pt"})
+    torch.save({f"module.{name}": t for name, t in expected.items()}, tmp_path / "parallel.pt")
+    torch.save({"state_dict": expected, "epoch": 3}, tmp_path / "lightning.pth")
+    torch.save({"model": expected}, tmp_path / "model.pth")
     for path in sorted(tmp_path.iterdir()):
-        state, card = read(path)
+        state, card = read_weights(path)
         assert card == {}
-        assert state.keys() == wanted.keys()
-        assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+        assert state.keys() == expected.keys()
+        assert all(torch.equal(state[name], expected[name]) for name in expected)
 
 
 class Dangerous:
@@ -88,51 +88,51 @@ class Dangerous:
 
 
 def test_files_that_hold_no_weights(tmp_path):
-    with pytest.raises(ModelError, match=r"absent\.pt is not there: name"):
-        read(tmp_path / "absent.pt")
+    with pytest.raises(ModelError, match=r"absent\.pt does not exist: name"):
+        read_weights(tmp_path / "absent.pt")
     torch.save(Dangerous(), tmp_path / "code.pt")
     (tmp_path / "empty.pt").touch()
     (tmp_path / "text.pth").write_text("hello")
     for name in ("code.pt", "empty.pt", "text.pth"):
         with pytest.raises(ModelError, match=f"{name} cannot be read as a file of tensors"):
-            read(tmp_path / name)
+            read_weights(tmp_path / name)
     for content in ([torch.ones(2)], {"x": 3}):
         torch.save(content, tmp_path / "list.pt")
-        with pytest.raises(ModelError, match="holds no state dict"):
-            read(tmp_path / "list.pt")
+        with pytest.raises(ModelError, match="does not contain a state dict"):
+            read_weights(tmp_path / "list.pt")
 
 
 @pytest.mark.parametrize("cut", [0, 4, 40, -1])
-def test_a_damaged_file_is_told(tmp_path, cut):
+def test_a_damaged_file(tmp_path, cut):
     path = tmp_path / "w.safetensors"
-    write(path, {"x": torch.ones(100, 10)})
+    write_weights(path, {"x": torch.ones(100, 10)})
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(ModelError, match=r"w\.safetensors cannot be read as safetensors .* get it again"):
-        read(path)
+    with pytest.raises(ModelError, match=r"w\.safetensors cannot be read as safetensors .* download it again"):
+        read_weights(path)
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         (lambda s: s.pop("fc.bias"), r"it lacks fc\.bias\.$"),
-        (lambda s: s.update(extra=torch.ones(1)), r"it has extra, which the network has not\.$"),
+        (lambda s: s.update(extra=torch.ones(1)), r"it has extra, which the network does not have\.$"),
         (lambda s: (s.pop("fc.bias"), s.update(a=s["conv1.weight"])), r"lacks fc\.bias, and 1 more names differ\.$"),
-        (lambda s: s.update({"fc.bias": torch.ones(7)}), r"fc\.bias is \[7\] there, and \[10\] here\.$"),
+        (lambda s: s.update({"fc.bias": torch.ones(7)}), r"fc\.bias is \[7\] in the file and \[10\] in the network\.$"),
     ],
 )
-def test_weights_of_another_network_are_told(change, what):
+def test_weights_of_another_network(change, what):
     network = resnet20()
     before = {name: t.clone() for name, t in network.state_dict().items()}
     state = {name: t + 1 for name, t in before.items()}
     change(state)
     with pytest.raises(ModelError, match=f"^w does not fit the network: .*{what}"):
-        load_into(network, state, "w")
+        load_weights(network, state, "w")
     assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
 
 
 def test_counters_of_batches_may_be_absent():
     state = {name: t for name, t in resnet20().state_dict().items() if "num_batches" not in name}
-    load_into(resnet20(), state, "w")
+    load_weights(resnet20(), state, "w")
 
 
 def before_storage(stored: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
@@ -155,15 +155,15 @@ def test_storage_in_half_precision_changes_no_prediction(name, embedded_test):
     probabilities = []
     for state in (single, stored):
         network = resnet20(name.split("/")[1])
-        load_into(network, state, name)
-        probabilities.append(Classifier(network, Description(name, 10, SIGNED)).eval()(images).softmax(1))
+        load_weights(network, state, name)
+        probabilities.append(Classifier(network, ModelInfo(name, 10, SIGNED)).eval()(images).softmax(1))
     before, after = probabilities
     assert 0 < (before - after).abs().max() < 1e-2
 
 
-def test_stored_tensors_are_what_safetensors_reads(tmp_path):
+def test_safetensors_reads_the_stored_tensors(tmp_path):
     layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    write(tmp_path / "w.safetensors", layer.state_dict())
-    found = load_file(tmp_path / "w.safetensors")
-    assert torch.equal(found["weight"], layer.weight.half())
-    assert torch.equal(found["bias"], layer.bias)
+    write_weights(tmp_path / "w.safetensors", layer.state_dict())
+    result = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(result["weight"], layer.weight.half())
+    assert torch.equal(result["bias"], layer.bias)

@@ -15,7 +15,7 @@ from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
 from predbn.paper.clicks import LARGER_EPS, LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
 from predbn.paper.experiments.criteo_randomised_features import spreads_of, table
 from predbn.paper.run import run_plan
-from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
+from predbn.training import CriteoRecipe, CriteoSets, produce_criteo
 
 SIZES = CriteoSizes(widths=(8,)).limited(buckets=50, dimensions=2)
 RECIPE = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, norm_momentum=0.2, sizes=SIZES)

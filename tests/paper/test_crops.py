@@ -8,7 +8,8 @@ import torch
 
 from predbn.data import sample
 from predbn.paper.crops import BLACK, CONTINUED, CROPPED, cropped
-from predbn.training.augmentation import PADDING, draw
+from predbn.training import CROP_PADDING as PADDING
+from predbn.training import draw_crops as draw
 
 
 @pytest.mark.parametrize(("border", "mode"), [(BLACK, "constant"), (CONTINUED, "edge")])

@@ -1,4 +1,4 @@
-"""Runs so small that they end in a moment: tiny pictures, a network of eight layers, one thread."""
+"""Runs so small that they end in a moment: tiny images, a network of eight layers, one thread."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from predbn.data import Images, sample
-from predbn.training import Trainee, TrainingSet, produce
-from predbn.training.produce import Sets
+from predbn.training import Cifar10Data
+from predbn.training.cifar10 import trainer
 
-from .tiny import DEVICE, PICTURES, small_resnet
+from .tiny import DEVICE, PREPROCESSING, small_resnet
 
 
 @pytest.fixture(autouse=True)
@@ -21,25 +21,19 @@ def _one_thread(_deterministic) -> None:
 
 @pytest.fixture(scope="session")
 def images() -> Images:
-    """Twenty embedded pictures, two of each class, their middle alone."""
+    """The centres of twenty embedded images, two of each class."""
     every = sample("validation")
     chosen = every.take([int((every.labels == label).nonzero()[i]) for i in (0, 1) for label in range(10)])
     return replace(chosen, images=chosen.images[:, :, 12:20, 12:20])
 
 
 @pytest.fixture(scope="session")
-def sets(images) -> Sets:
-    return Sets(images.take(16), images.take(range(16, 20)), images, DEVICE)
-
-
-@pytest.fixture(scope="session")
-def data(sets) -> TrainingSet:
-    return sets.on_device
+def data(images) -> Cifar10Data:
+    return Cifar10Data(images.take(16), images.take(range(16, 20)), images, DEVICE)
 
 
 @pytest.fixture
 def small_network(monkeypatch) -> None:
-    """A ResNet of 8 layers for pictures of 8×8 wherever this room builds one of 20 for 32×32."""
-    for function in (Trainee.__init__, produce):
-        monkeypatch.setitem(function.__globals__, "resnet20", small_resnet)
-        monkeypatch.setitem(function.__globals__, "SIGNED", PICTURES)
+    """A ResNet of 8 layers for 8×8 images in place of one of 20 layers for 32×32."""
+    monkeypatch.setattr(trainer, "resnet20", small_resnet)
+    monkeypatch.setattr(trainer, "SIGNED", PREPROCESSING)

@@ -1,44 +1,76 @@
-"""On a GPU, where a step is a graph on a stream of its own and the kernels are ours: still the same bits."""
+"""On a GPU, where a step is a CUDA graph on a stream of its own with Triton kernels: still the same bits."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from predbn.models.normalisation import NORMALISATIONS
-from predbn.training import Recipe, Run, TrainingSet, train_together
+from predbn.data import Images, criteo, prepare_synthetic
+from predbn.models import NORMALISATIONS, CriteoSizes
+from predbn.training import Cifar10Data, Cifar10Recipe, CriteoData, CriteoRecipe
+from predbn.training.cifar10.trainer import Cifar10Trainer
+from predbn.training.criteo.trainer import CriteoTrainer
+from predbn.training.loop import Run, train_side_by_side
 
 from .tiny import same_weights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+CUDA = torch.device("cuda")
 
 
 @pytest.fixture(scope="module")
-def pictures() -> TrainingSet:
+def gpu_data() -> Cifar10Data:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (2048, 3, 32, 32), dtype=torch.uint8, generator=generator)
     labels = torch.randint(0, 10, (2048,), generator=generator)
-    return TrainingSet(images, labels, images[:500], labels[:500]).to(torch.device("cuda"))
+    train = Images(images, labels, torch.arange(2048), tuple("0123456789"), "random")
+    return Cifar10Data(train, train.take(500), train, CUDA)
 
 
 class Interrupted(Exception):
     pass
 
 
-def interrupt(epochs):
-    if epochs[0].epoch == 3:
+def interrupt(trainers):
+    if trainers[0].epoch == 3:
         raise Interrupted
 
 
 @pytest.mark.parametrize("norm", list(NORMALISATIONS))
-def test_alone_among_others_and_resumed(norm, pictures, tmp_path):
-    recipe = Recipe(norm=norm, learning_rate=1e-3, weight_decay=1e-4, epochs=4)
-    together = train_together([Run(recipe, seed) for seed in range(3)], pictures)
-    ((alone, epoch),) = train_together([Run(recipe, 1)], pictures)
-    assert same_weights(together[1][0], alone)
-    assert together[1][1].validation_accuracy == epoch.validation_accuracy
-    assert together[1][1].loss == epoch.loss < 2.6
+def test_alone_side_by_side_and_resumed(norm, gpu_data, tmp_path):
+    recipe = Cifar10Recipe(norm=norm, learning_rate=1e-3, weight_decay=1e-4, epochs=4)
+
+    def make_run(seed, path=None):
+        return Run(Cifar10Trainer(recipe, seed, gpu_data), path)
+
+    together, alone = [make_run(seed) for seed in range(3)], make_run(1)
+    train_side_by_side(together)
+    train_side_by_side([alone])
+    assert same_weights(together[1].trainer, alone.trainer)
+    metrics = alone.trainer.metrics
+    assert together[1].trainer.metrics["validation_accuracy"] == metrics["validation_accuracy"]
+    assert together[1].trainer.metrics["loss"] == metrics["loss"] < 2.6
     with pytest.raises(Interrupted):
-        train_together([Run(recipe, 1, tmp_path / "1")], pictures, checkpoint_every=2, on_epoch=interrupt)
-    ((resumed, _),) = train_together([Run(recipe, 1, tmp_path / "1")], pictures, resume=True)
-    assert same_weights(resumed, alone)
+        train_side_by_side([make_run(1, tmp_path / "1")], checkpoint_epochs=2, on_epoch=interrupt)
+    resumed = make_run(1, tmp_path / "1")
+    train_side_by_side([resumed], resume=True)
+    assert same_weights(resumed.trainer, alone.trainer)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_captured_step_of_criteo_trains_like_the_plain_one(precision, tmp_path):
+    rows: Path = tmp_path / "rows"
+    prepare_synthetic(8_000, rows)
+    data = CriteoData(*(criteo(part, rows) for part in ("train", "validation", "test")))
+    sizes = CriteoSizes(widths=(32, 16)).limited(buckets=100, dimensions=4)
+    recipe = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, precision=precision, sizes=sizes)
+    graphed = CriteoTrainer(recipe, 0, replace(data, train=data.train.to(CUDA)), CUDA)
+    plain = CriteoTrainer(recipe, 0, data, CUDA)
+    plain.graph.run = lambda step: step()
+    train_side_by_side([Run(graphed)])
+    train_side_by_side([Run(plain)])
+    assert graphed.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-3)
+    assert graphed.metrics["validation_loss"] == pytest.approx(plain.metrics["validation_loss"], rel=1e-2)

@@ -6,47 +6,56 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from predbn.common import progress_bar
 from predbn.data import criteo
 from predbn.models import CriteoSizes
-from predbn.training import CriteoRecipe, CriteoSets, produce_criteo
+from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
-from .training_arguments import device_of, seeds_of
+from .training_options import (
+    Device,
+    Out,
+    Quiet,
+    Resume,
+    Seeds,
+    open_console,
+    parse_device_option,
+    parse_seeds,
+    usage_errors,
+)
 
-__all__ = ["train_criteo"]
 
-
-def train_criteo(
+def train_criteo_command(
     root: Annotated[
-        Path | None, typer.Option(help="Folder that predbn data criteo filled; the one in the cache unless given.")
+        Path | None, typer.Option(help="Folder that predbn data criteo wrote; by default the one in the cache.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0-9 or 0,3,7: one network each.")] = "0",
-    out: Annotated[Path, typer.Option(help="Folder for weights, cards and logs.")] = Path("runs"),
+    seeds: Seeds = "0",
+    out: Out = Path("runs"),
     epochs: Annotated[int, typer.Option(help="Epochs.")] = 1,
     patience: Annotated[
         int | None, typer.Option(help="Stop when the validation loss has not fallen for so many epochs.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Batch size.")] = 1024,
-    learning_rate: Annotated[float, typer.Option(help="Adam's.")] = 1e-3,
+    learning_rate: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
     momentum: Annotated[float, typer.Option(help="Adam's β₁.")] = 0.9,
     adam_eps: Annotated[float, typer.Option(help="Adam's ε.")] = 1e-7,
     norm_momentum: Annotated[
-        float, typer.Option(help="How far running statistics move in a step; more where there are few steps.")
+        float, typer.Option(help="How far a step moves the running statistics; use more if there are few steps.")
     ] = 0.01,
     widths: Annotated[str, typer.Option(help="Widths of the ReLU layers.")] = "2572,1454,1596",
     most_buckets: Annotated[
-        int | None, typer.Option(help="At most so many buckets a column; the reference benchmark's unless given.")
+        int | None, typer.Option(help="Most buckets per column; by default those of the reference benchmark.")
     ] = None,
-    most_dimensions: Annotated[int | None, typer.Option(help="At most so many dimensions a column; likewise.")] = None,
+    most_dimensions: Annotated[
+        int | None, typer.Option(help="Most dimensions per column; by default those of the reference benchmark.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="Matrix products on a GPU: fp32, tf32 or bf16.")] = "fp32",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted training was.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 5000,
-    device: Annotated[str, typer.Option(help="cuda, cpu, or auto for the GPU where there is one.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    resume: Resume = False,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 5000,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
-    """Train the paper's Criteo network on prepared rows: the first 81 % train, half of the rest validates.
+    """Train the paper's Criteo network on prepared rows: the first 81 % for training, half of the rest for validation.
 
     Examples: predbn train criteo --seeds 0-9
 
@@ -54,67 +63,51 @@ def train_criteo(
 
     predbn train criteo --seeds 0-9 --resume
     """
-    sizes = CriteoSizes(widths=_widths(widths)).limited(buckets=most_buckets, dimensions=most_dimensions)
-    recipe = CriteoRecipe(
-        learning_rate=learning_rate,
-        momentum=momentum,
-        adam_eps=adam_eps,
-        epochs=epochs,
-        batch_size=batch_size,
-        patience=patience,
-        norm_momentum=norm_momentum,
-        precision=precision,  # type: ignore[arg-type]
-        sizes=sizes,
-    )
-    numbers, place = seeds_of(seeds), device_of(device)
-    if checkpoint_every < 1:
-        raise typer.BadParameter("it must be at least 1.", param_hint="--checkpoint-every")
-    console = Console(quiet=quiet, highlight=False, soft_wrap=True)
-    sets = CriteoSets(criteo("train", root), criteo("validation", root), criteo("test", root))
-    found: list[dict[str, float]] = []
+    with usage_errors():
+        recipe = CriteoRecipe(
+            learning_rate=learning_rate,
+            momentum=momentum,
+            adam_eps=adam_eps,
+            epochs=epochs,
+            batch_size=batch_size,
+            patience=patience,
+            norm_momentum=norm_momentum,
+            precision=precision,  # type: ignore[arg-type]
+            sizes=CriteoSizes(widths=_parse_widths(widths)).limited(buckets=most_buckets, dimensions=most_dimensions),
+        )
+    seed_list, torch_device = parse_seeds(seeds), parse_device_option(device)
+    data = CriteoData(criteo("train", root), criteo("validation", root), criteo("test", root))
+    console = open_console(quiet)
+    aucs: list[float] = []
 
-    def finished(seed: int, card: dict[str, Any]) -> None:
-        found.append(card["test"])
+    def print_scores(seed: int, card: dict[str, Any]) -> None:
+        scores = card["test"]
+        aucs.append(scores["auc"])
         console.print(
-            f"seed {seed}, {sets.test.name}: AUC {card['test']['auc']:.4f}, Brier {card['test']['brier']:.4f}, "
-            f"ECE {card['test']['ece']:.4f}, NLL {card['test']['nll']:.4f} (epoch {card['best_epoch']})",
+            f"seed {seed}, {data.test.name}: AUC {scores['auc']:.4f}, Brier {scores['brier']:.4f}, "
+            f"ECE {scores['ece']:.4f}, NLL {scores['nll']:.4f} (epoch {card['best_epoch']})",
             markup=False,
         )
 
-    with _bar(console) as bar:
-        task = bar.add_task(f"seeds {seeds}", total=None)
-        produce_criteo(
+    with progress_bar(console, f"seeds {seeds}", unit="steps") as progress:
+        train_criteo(
             recipe,
-            numbers,
-            sets,
+            seed_list,
+            data,
             out,
-            device=place,
+            device=torch_device,
             resume=resume,
             checkpoint_every=checkpoint_every,
-            on_step=lambda done, total: bar.update(task, completed=done, total=total),
-            on_network=finished,
+            progress=progress,
+            on_network=print_scores,
         )
-    if len(found) > 1:
-        mean = sum(scores["auc"] for scores in found) / len(found)
-        console.print(f"mean test AUC {mean:.4f} over {len(found)} seeds")
+    if len(aucs) > 1:
+        console.print(f"mean test AUC {sum(aucs) / len(aucs):.4f} over {len(aucs)} seeds")
     console.print(f"Weights, cards and logs are in {out}.", markup=False)
 
 
-def _widths(text: str) -> tuple[int, ...]:
+def _parse_widths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of widths: write 64,32.", param_hint="--widths") from None
-
-
-def _bar(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
+        raise typer.BadParameter(f"{text!r} is not a list of widths: write 64,32.", param_hint="--widths") from None

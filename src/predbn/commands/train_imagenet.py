@@ -7,37 +7,45 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from predbn.training import ImageNetRecipe, Processes, joined, open_data, place_of, train
-from predbn.training import Progress as Done
+from predbn.common import progress_bar
+from predbn.training import ImageNetRecipe, ProcessGroup, join_process_group, open_imagenet, train_imagenet
 
-__all__ = ["train_imagenet"]
+from .training_options import (
+    Device,
+    Out,
+    Quiet,
+    Resume,
+    TensorBoard,
+    open_console,
+    parse_device_option,
+    usage_errors,
+)
 
 
-def train_imagenet(
-    root: Annotated[Path, typer.Option(help="The folder that holds train and val.")],
-    seed: Annotated[int, typer.Option(help="What weights, order and augmentation follow from.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for weights, card and log.")] = Path("runs"),
-    epochs: Annotated[int | None, typer.Option(help="Epochs; 90 unless given. Drops move with it.")] = None,
-    warm_up: Annotated[int | None, typer.Option(help="Epochs of warm-up; 5 unless given.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images a step of all GPUs together; 512 unless given.")
+def train_imagenet_command(
+    root: Annotated[Path, typer.Option(help="The folder that contains train and val.")],
+    seed: Annotated[int, typer.Option(help="Seed of the weights, the order and the augmentation.")] = 0,
+    out: Out = Path("runs"),
+    epochs: Annotated[int | None, typer.Option(help="Epochs; by default 90. The schedule is scaled with it.")] = None,
+    warm_up: Annotated[int | None, typer.Option(help="Epochs of warm-up; by default 5.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step on all GPUs; by default 512.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate; by default 0.2.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Nesterov momentum; by default 0.9.")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="Weight decay of filters and matrices; by default 1e-4.")
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="0.2 unless given.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Nesterov's; 0.9 unless given.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="On filters and matrices; 1e-4 unless given.")] = None,
-    size: Annotated[int | None, typer.Option(help="Side of the pictures; 224 unless given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that decode, for each GPU; the cores' share.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted training was.")] = False,
+    size: Annotated[int | None, typer.Option(help="Side of the images; by default 224.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Decoding processes per GPU; by default its share of the cores.")
+    ] = None,
+    resume: Resume = False,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints within an epoch.")] = 1000,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs beside the CSV.")] = False,
+    tensorboard: TensorBoard = False,
     subset: Annotated[bool, typer.Option("--subset", help="The classes are not ImageNet's 1,000.")] = False,
-    device: Annotated[str, typer.Option(help="cuda, cpu, or auto for GPUs where there are any.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
     """Train ResNet-50 v1 on ImageNet with the paper's recipe, on one GPU or, with torchrun, on several.
 
@@ -45,7 +53,7 @@ def train_imagenet(
 
     torchrun --nproc-per-node 8 --no-python predbn train imagenet --root ~/imagenet --resume
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "epochs": epochs,
         "warm_up": warm_up,
         "batch_size": batch_size,
@@ -54,64 +62,30 @@ def train_imagenet(
         "weight_decay": weight_decay,
         "size": size,
     }
-    recipe = replace(ImageNetRecipe(), **{name: value for name, value in given.items() if value is not None})
-    with joined(_device(device)) as processes, _bar(quiet or not processes.first) as bar:
-        decoding = bar.add_task("decoding val", total=None, visible=False)
-        data = open_data(
-            root,
-            recipe.preprocessing,
-            subset=subset,
-            report=lambda done, total: bar.update(decoding, completed=done, total=total, visible=done < total),
-        )
-        task = bar.add_task("training", total=recipe.epochs)
-
-        def on_step(done: Done) -> None:
-            accuracy = "" if done.accuracy is None else f", validation {done.accuracy:.1%}"
-            bar.update(task, completed=done.epoch + done.step / done.steps)
-            bar.update(task, description=f"epoch {min(done.epoch + 1, recipe.epochs)} of {recipe.epochs}{accuracy}")
-
-        card = train(
-            recipe,
-            data,
-            out,
-            processes,
-            seed=seed,
-            workers=_workers(processes) if workers is None else workers,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
-            on_step=on_step,
-        )
-        accuracy = card["validation"]["accuracy"]
-        place = place_of(out, seed)
-        bar.console.print(f"Validation accuracy {accuracy:.2%}; weights, card and log are {place}.*", markup=False)
+    with usage_errors():
+        recipe = replace(ImageNetRecipe(), **{name: value for name, value in options.items() if value is not None})
+    with join_process_group(parse_device_option(device)) as group:
+        console = open_console(quiet or not group.is_first)
+        with progress_bar(console, "decoding val", unit="images") as progress:
+            data = open_imagenet(root, recipe.preprocessing, subset=subset, report=progress)
+        with progress_bar(console, "training", unit="steps") as progress:
+            card = train_imagenet(
+                recipe,
+                seed,
+                data,
+                out,
+                group,
+                workers=_cores_per_process(group) if workers is None else workers,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                tensorboard=tensorboard,
+                progress=progress,
+            )
+        accuracy, path = card["validation"]["accuracy"], out / card["architecture"] / str(seed)
+        console.print(f"Validation accuracy {accuracy:.2%}; weights, card and log are {path}.*", markup=False)
 
 
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cuda", "cpu"):
-        raise typer.BadParameter(f"{name!r} is not cuda, cpu or auto.", param_hint="--device")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter(
-            "there is no GPU that PyTorch can use here: leave it out, or say cpu.", param_hint="--device"
-        )
-    return name
-
-
-def _workers(processes: Processes) -> int:
-    """The cores of this machine, shared by the processes on it."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", str(processes.count)))
-    return max(1, (os.cpu_count() or 1) // here)
-
-
-def _bar(quiet: bool) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(quiet=quiet, highlight=False, soft_wrap=True))
+def _cores_per_process(group: ProcessGroup) -> int:
+    """The cores of this machine divided by the number of processes on it."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", str(group.size)))
+    return max(1, (os.cpu_count() or 1) // processes)

@@ -1,25 +1,21 @@
-"""Models: ResNet v1 with a choice of normalisation, the Criteo network, outside models by reference, a zoo of weights.
+"""Models: ResNet v1 with a choice of normalisation, the Criteo network, pretrained models, and a zoo of weights.
 
-`load("zoo:resnet20-cifar10/batch/3")` gives a Classifier, which takes pictures as they are and prepares them itself.
+`load("zoo:resnet20-cifar10/batch/3")` gives a Classifier, which takes uint8 images and normalises them itself.
 """
 
 from predbn.common import ModelError
 
 from . import zoo
-from .classifier import Classifier, Description
-from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo, plain_sizes
+from .classifier import Classifier, ModelInfo, restrict
+from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .kernels import accelerate, accelerate_prediction
-from .normalisation import NORMALISATIONS
-from .normalisation import find as find_normalisation
+from .loading import AnyModel, expand, load, open_model
+from .normalisation import NORMALISATIONS, find_normalisation
 from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
 from .preprocessing import SIGNED as SIGNED_PREPROCESSING
 from .preprocessing import Normalise, Preprocessing
-from .references import AnyModel, expand, load, open_model
-from .resnet import ResNet, resnet20, resnet50
-from .restricted import restrict
-from .weights import load_into
-from .weights import read as read_weights
-from .weights import write as write_weights
+from .resnet import resnet20, resnet50
+from .weights import load_weights, read_weights, write_weights
 
 __all__ = [
     "IMAGENET_PREPROCESSING",
@@ -32,18 +28,17 @@ __all__ = [
     "CriteoSizes",
     "Description",
     "ModelError",
+    "ModelInfo",
     "Normalise",
     "Preprocessing",
-    "ResNet",
     "accelerate",
     "accelerate_prediction",
     "expand",
     "find_normalisation",
     "load",
     "load_criteo",
-    "load_into",
+    "load_weights",
     "open_model",
-    "plain_sizes",
     "read_weights",
     "resnet20",
     "resnet50",
@@ -51,3 +46,5 @@ __all__ = [
     "write_weights",
     "zoo",
 ]
+
+Description = ModelInfo  # until its users are changed

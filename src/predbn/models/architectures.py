@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
-from predbn.common import ModelError
+from predbn.common import ModelError, did_you_mean
 
 from .normalisation import NORMALISATIONS
 from .preprocessing import CAFFE, IMAGENET, SIGNED, Preprocessing
 from .resnet import resnet20, resnet50
 
-__all__ = ["ARCHITECTURES", "Architecture", "find"]
-
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build a network without weights, how many classes it has, and what it takes."""
+    """How to build a network without weights, how many classes it has, and how its inputs are prepared."""
 
     name: str
     build: Callable[[], nn.Module]
@@ -32,8 +29,8 @@ def _resnet20(norm: str) -> Architecture:
 
 
 ARCHITECTURES = {
-    entry.name: entry
-    for entry in (
+    architecture.name: architecture
+    for architecture in (
         *(_resnet20(norm) for norm in NORMALISATIONS),
         Architecture("resnet50-v1", lambda: resnet50(), 1000, CAFFE),
         Architecture("resnet50-imagenet/batch", lambda: resnet50(eps=1e-5), 1000, IMAGENET),
@@ -41,10 +38,9 @@ ARCHITECTURES = {
 }
 
 
-def find(name: str) -> Architecture:
-    """The architecture of that name, or a ModelError that names the nearest."""
-    if name in ARCHITECTURES:
-        return ARCHITECTURES[name]
-    near = difflib.get_close_matches(name, ARCHITECTURES, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ModelError(f"There is no architecture {name!r}: there are {', '.join(ARCHITECTURES)}{hint}")
+def find_architecture(name: str) -> Architecture:
+    """The architecture with that name, or a ModelError that suggests the most similar one."""
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(f"There is no architecture {name!r}{did_you_mean(name, ARCHITECTURES)}: choose from {known}.")
+    return ARCHITECTURES[name]

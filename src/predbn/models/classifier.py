@@ -1,43 +1,83 @@
-"""A network together with what one must know to use it: pictures in, logits out."""
+"""A network together with its preprocessing: uint8 images in, logits out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
+
+from predbn.common import ModelError
+from predbn.data import ClassMask
 
 from .preprocessing import Normalise, Preprocessing
 
-__all__ = ["Classifier", "Description"]
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Description:
-    """What a model is: the reference it came from, its classes, its preprocessing, and its card where it has one."""
+class ModelInfo(Generic[P]):
+    """What a model is: the reference it was loaded from, its number of classes, its preprocessing, and its card.
+
+    The card is empty if the weights came without one.
+    """
 
     reference: str
     classes: int
-    preprocessing: Preprocessing
+    preprocessing: P
     card: dict[str, Any] = field(default_factory=dict)
 
 
 class Classifier(nn.Module):
-    """Takes uint8 pictures [N, 3, H, W] as they come from a data set and gives logits [N, classes].
+    """Takes uint8 images [N, 3, H, W] as a data set yields them and gives logits [N, classes].
 
-    `network` is the bare network, which takes what `normalise` makes of the pictures. `predbn.adapt` works on the
-    classifier as on any module.
+    `network` is the bare network, which takes the output of `normalise`. `predbn.adapt` works on the classifier as on
+    any module.
     """
 
-    def __init__(self, network: nn.Module, description: Description) -> None:
+    def __init__(self, network: nn.Module, info: ModelInfo[Preprocessing]) -> None:
         super().__init__()
-        self.description = description
-        self.normalise = Normalise(description.preprocessing)
+        self.info = info
+        self.normalise = Normalise(info.preprocessing)
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.network(self.normalise(images))
         return logits
 
+    @property
+    def description(self) -> ModelInfo[Preprocessing]:
+        """An older name of `info`."""
+        return self.info
+
     def extra_repr(self) -> str:
-        return self.description.reference
+        return self.info.reference
+
+
+class RestrictedClassifier(Classifier):
+    """The same network with the same layer names, but only the logits at `positions` are returned.
+
+    The positions are a buffer, not made in `forward` as `ClassMask.restrict` does: a copy from the host to the GPU
+    cannot be part of a CUDA graph.
+    """
+
+    positions: Tensor
+
+    def __init__(self, classifier: Classifier, mask: ClassMask) -> None:
+        super().__init__(classifier.network, replace(classifier.info, classes=len(mask)))
+        self.register_buffer("positions", torch.tensor(mask.positions), persistent=False)
+        self.to(classifier.normalise.scale.device).train(classifier.training)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).index_select(1, self.positions)
+
+
+def restrict(classifier: Classifier, mask: ClassMask) -> Classifier:
+    """The classifier for data that has only the classes of a mask; the classifier itself if that is all of them."""
+    if classifier.info.classes != mask.total:
+        raise ModelError(
+            f"{classifier.info.reference} has {classifier.info.classes} classes, but the data's {len(mask)} are "
+            f"some of {mask.total}: choose a model with {mask.total}."
+        )
+    return classifier if mask.everything else RestrictedClassifier(classifier, mask)

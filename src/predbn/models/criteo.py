@@ -1,13 +1,13 @@
-"""The Criteo network: every category embedded, all concatenated with the numbers, a batch norm, three ReLU layers.
+"""The Criteo network: embedded categories concatenated with the numbers, then a batch norm and three ReLU layers.
 
-Raw columns go in (int32 [n, 39], as `predbn.data.criteo` yields them) and logits [n, 2] come out, whose softmax is the
-sigmoid of the network's one output: methods, metrics and strategies take them as they take those of pictures.
+It takes raw columns (int32 [n, 39], as `predbn.data.criteo` yields them) and gives logits [n, 2]. Their softmax is the
+sigmoid of the network's single output, so that methods, metrics and strategies work as they do for images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import ModelError
-from predbn.data import CRITEO_CATEGORIES as _CATEGORIES
-from predbn.data import CRITEO_NUMBERS as _NUMBERS
-from predbn.data import MISSING_NUMBER
+from predbn.data import CRITEO_CATEGORIES, CRITEO_NUMBERS, MISSING_NUMBER
 
-from .weights import load_into, read
+from .classifier import ModelInfo
+from .weights import load_weights, read_weights
 
-__all__ = ["ClickDescription", "ClickModel", "CriteoNetwork", "CriteoSizes", "RowPreprocessing", "load_criteo"]
-
-NUMBERS, CATEGORIES = len(_NUMBERS), len(_CATEGORIES)
+NUMBERS, CATEGORIES = len(CRITEO_NUMBERS), len(CRITEO_CATEGORIES)
 
 # fmt: off
 _BUCKETS = (
@@ -40,10 +37,11 @@ _DIMENSIONS = (
 
 @dataclass(frozen=True)
 class CriteoSizes:
-    """How many buckets the categories of each column share, how many dimensions they are embedded in (None: one for
-    each bucket, which is 1 or 0), and the widths of the ReLU layers.
+    """The sizes of a Criteo network.
 
-    Those that stand here are the reference benchmark's, found by its search (Ovadia et al. 2019).
+    `buckets`: how many buckets the categories of each column are hashed into. `dimensions`: the size of each column's
+    embedding, or None for a one-hot encoding of its buckets. `widths`: the widths of the ReLU layers. The defaults
+    are those of the reference benchmark, which found them by a search (Ovadia et al. 2019).
     """
 
     buckets: tuple[int, ...] = _BUCKETS
@@ -52,15 +50,15 @@ class CriteoSizes:
 
     def __post_init__(self) -> None:
         for name in ("buckets", "dimensions"):
-            if len(getattr(self, name)) != CATEGORIES:
-                found = len(getattr(self, name))
-                raise ModelError(f"{name} has {found} numbers, but there are {CATEGORIES} columns of categories.")
+            count = len(getattr(self, name))
+            if count != CATEGORIES:
+                raise ModelError(f"{name} has {count} numbers, but there are {CATEGORIES} columns of categories.")
         for size in (*self.buckets, *(d for d in self.dimensions if d is not None), *self.widths):
             if size < 1:
                 raise ModelError(f"A bucket count, dimension or width is {size}, but each must be at least 1.")
 
     def limited(self, *, buckets: int | None = None, dimensions: int | None = None) -> CriteoSizes:
-        """The same with at most so many buckets or dimensions a column: for little data."""
+        """The same sizes with at most so many buckets and dimensions per column, for small data."""
         return CriteoSizes(
             tuple(min(size, buckets or size) for size in self.buckets),
             tuple(None if size is None else min(size, dimensions or size) for size in self.dimensions),
@@ -69,48 +67,42 @@ class CriteoSizes:
 
     @property
     def features(self) -> int:
-        """How many values the batch norm sees."""
+        """How many features the batch norm has."""
         pairs = zip(self.dimensions, self.buckets, strict=True)
         return NUMBERS + sum(buckets if dimension is None else dimension for dimension, buckets in pairs)
 
+    def to_dict(self) -> dict[str, list[Any]]:
+        """As plain data, for cards."""
+        return {name: list(values) for name, values in asdict(self).items()}
+
     @classmethod
-    def from_plain(cls, plain: dict[str, Sequence[Any]]) -> CriteoSizes:
-        """What `asdict` and JSON made of it, as it was."""
+    def from_dict(cls, plain: dict[str, Sequence[Any]]) -> CriteoSizes:
+        """The sizes that `to_dict` described."""
         return cls(**{name: tuple(values) for name, values in plain.items()})
 
 
 @dataclass(frozen=True)
 class RowPreprocessing:
-    """Raw columns to what the network takes.
+    """From raw columns to network inputs.
 
-    Numbers become sign(x) ln(1 + |x|), missing ones counting as −1. The token t of a category, a 32-bit hash, falls
-    into the bucket ⌊t K / 2³²⌋ of the K of its column; a missing category has a token like any other.
+    A number x becomes sign(x) ln(1 + |x|); a missing one counts as −1. The token t of a category, a 32-bit hash, falls
+    into bucket ⌊t K / 2³²⌋ of the K buckets of its column; a missing category has a token like any other.
     """
 
     buckets: tuple[int, ...]
 
     @property
     def values(self) -> int:
-        """How many numbers a row is."""
+        """How many numbers one row has."""
         return NUMBERS + CATEGORIES
 
     def describe(self) -> dict[str, Any]:
-        """The same as plain data, for cards."""
+        """As plain data, for cards."""
         return {"numbers": "sign(x) ln(1 + |x|), missing as -1", "buckets": list(self.buckets)}
 
 
-@dataclass(frozen=True)
-class ClickDescription:
-    """What a model is: the reference it came from, its classes, its preprocessing, and its card where it has one."""
-
-    reference: str
-    preprocessing: RowPreprocessing
-    card: dict[str, Any] = field(default_factory=dict)
-    classes: int = 2
-
-
 class PrepareRows(nn.Module):
-    """The arithmetic of a RowPreprocessing on int32 [n, 39]: numbers float32 [n, 13] and buckets int64 [n, 26]."""
+    """The arithmetic of a RowPreprocessing: int32 [n, 39] to numbers float32 [n, 13] and buckets int64 [n, 26]."""
 
     counts: Tensor
 
@@ -131,7 +123,7 @@ class PrepareRows(nn.Module):
 
 
 class CriteoNetwork(nn.Module):
-    """Embeddings, concatenation, batch norm, ReLU layers, one logit: with the initialisation of Keras's layers."""
+    """Embeddings, concatenation, batch norm, ReLU layers, one logit, with the initialisation of Keras's layers."""
 
     hot_column: Tensor
     hot_bucket: Tensor
@@ -182,34 +174,39 @@ def _linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 class ClickModel(nn.Module):
-    """Takes rows as they come from a data set, int32 [n, 39], and gives logits [n, 2] of no click and click."""
+    """Takes rows as a data set yields them, int32 [n, 39], and gives logits [n, 2] of "no click" and "click"."""
 
-    def __init__(self, network: CriteoNetwork, description: ClickDescription | None = None) -> None:
+    def __init__(self, network: CriteoNetwork, info: ModelInfo[RowPreprocessing] | None = None) -> None:
         super().__init__()
-        self.description = description or ClickDescription("criteo", RowPreprocessing(network.sizes.buckets))
-        self.prepare = PrepareRows(self.description.preprocessing)
+        self.info = info or ModelInfo("criteo", 2, RowPreprocessing(network.sizes.buckets))
+        self.prepare = PrepareRows(self.info.preprocessing)
         self.network = network
 
     def forward(self, rows: Tensor) -> Tensor:
         logits: Tensor = self.network(*self.prepare(rows))
         return logits
 
+    @property
+    def description(self) -> ModelInfo[RowPreprocessing]:
+        """An older name of `info`."""
+        return self.info
+
     def extra_repr(self) -> str:
-        return self.description.reference
+        return self.info.reference
 
 
 def load_criteo(path: str | Path, *, device: torch.device | str | None = None) -> ClickModel:
-    """The model whose weights `predbn train criteo` wrote there, in evaluation mode; its sizes are in its card."""
-    state, card = read(path)
+    """The model from weights that `predbn train criteo` wrote, in evaluation mode; its sizes are in the card."""
+    state, card = read_weights(path)
     if "sizes" not in card:
-        raise ModelError(f"{path} has no card with the sizes of a Criteo network: name a file of predbn train criteo.")
-    sizes = CriteoSizes.from_plain(card["sizes"])
+        raise ModelError(
+            f"{path} has no card with the sizes of a Criteo network: name a file that predbn train criteo wrote."
+        )
+    sizes = CriteoSizes.from_dict(card["sizes"])
     network = CriteoNetwork(sizes, eps=float(card["eps"]))
-    load_into(network, state, str(path))
-    model = ClickModel(network, ClickDescription(f"criteo:{path}", RowPreprocessing(sizes.buckets), card)).eval()
+    load_weights(network, state, str(path))
+    model = ClickModel(network, ModelInfo(f"criteo:{path}", 2, RowPreprocessing(sizes.buckets), card)).eval()
     return model if device is None else model.to(device)
 
 
-def plain_sizes(sizes: CriteoSizes) -> dict[str, list[Any]]:
-    """The sizes as plain data, for cards."""
-    return {name: list(values) for name, values in asdict(sizes).items()}
+plain_sizes = CriteoSizes.to_dict  # until its users are changed

@@ -1,39 +1,75 @@
-"""The normalisation schemes the paper compares, as choices of layers for one ResNet.
+"""The normalisation schemes that the paper compares, as choices of layers for one ResNet.
 
-| name | what normalises |
+| name | what is normalised |
 |---|---|
-| batch | batch normalisation |
-| instance | each channel of each image by itself |
+| batch | each channel over the batch: batch normalisation |
+| instance | each channel of each image |
 | layer | each image over all channels and positions |
 | group | each image over two groups of channels, with weight standardisation |
 | fixup | nothing: Fixup's initialisation and scalar biases keep the network trainable |
-| last | nothing but one batch normalisation before the final linear layer, the rest as in fixup |
+| last | only the input of the final linear layer, by one batch normalisation; the rest as in fixup |
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from predbn.common import ModelError
-
-from .layers import BiasedConv2d, ScalarAffine, StandardisedConv2d
-
-__all__ = ["NORMALISATIONS", "Normalisation", "find"]
+from predbn.common import ModelError, did_you_mean
 
 BATCH_MOMENTUM = 0.01
 """Keras's 0.99: running statistics are averages over about a hundred batches."""
 
 
+class StandardisedConv2d(nn.Conv2d):
+    """Weight standardisation (Qiao et al. 2019): each filter has mean 0 and variance 1 before it is used.
+
+    ŵ = (w − mean(w)) / sqrt(var(w) + 1e-10), over the input channels and the window of a filter. Computed in fp32
+    whatever the precision of the convolution: the sums are over few values and their difference is small.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        weight = self.weight.float()
+        var, mean = torch.var_mean(weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        weight = (weight - mean) * torch.rsqrt(var + 1e-10)
+        output: Tensor = self._conv_forward(input, weight.to(self.weight.dtype), self.bias)
+        return output
+
+
+class BiasedConv2d(nn.Conv2d):
+    """Fixup's convolution (Zhang et al. 2019): one learned number is added to the whole input, y = w * (x + b)."""
+
+    def __init__(self, *args: int, **options: int | bool) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self.shift = nn.Parameter(torch.zeros(()))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input + self.shift)
+
+
+class ScalarAffine(nn.Module):
+    """Fixup's replacement for a normalisation layer: y = s · x + b with one learned s and b for the whole map."""
+
+    def __init__(self, scaled: bool = True) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(())) if scaled else None
+        self.shift = nn.Parameter(torch.zeros(()))
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.scale is None:
+            return input + self.shift
+        return input * self.scale + self.shift
+
+
 @dataclass(frozen=True)
 class Normalisation:
-    """The layers of one scheme.
+    """The layers of one scheme, each built by a function of the number of channels and eps.
 
-    `norm(channels, eps)` follows a convolution, `branch_end(channels, eps)` the last one of a residual branch,
-    `shortcut(channels, eps)` the projection; `before_linear(channels, eps)` stands before the linear layer.
+    `norm` follows a convolution, `branch_end` the last convolution of a residual branch, `shortcut` the projection;
+    `before_linear` comes before the final linear layer.
     """
 
     name: str
@@ -45,7 +81,8 @@ class Normalisation:
     fixup: bool = False
 
 
-def _same(name: str, norm: Callable[[int, float], nn.Module], conv: type[nn.Conv2d] = nn.Conv2d) -> Normalisation:
+def _everywhere(name: str, norm: Callable[[int, float], nn.Module], conv: type[nn.Conv2d] = nn.Conv2d) -> Normalisation:
+    """A scheme with the same normalisation in every place."""
     return Normalisation(name, norm, norm, norm, conv)
 
 
@@ -64,20 +101,21 @@ def _fixup(name: str, before_linear: Callable[[int, float], nn.Module] | None = 
 NORMALISATIONS = {
     scheme.name: scheme
     for scheme in (
-        _same("batch", lambda channels, eps: nn.BatchNorm2d(channels, eps=eps, momentum=BATCH_MOMENTUM)),
-        _same("instance", lambda channels, eps: nn.InstanceNorm2d(channels, eps=eps, affine=True)),
-        _same("layer", lambda channels, eps: nn.GroupNorm(1, channels, eps=eps)),
-        _same("group", lambda channels, eps: nn.GroupNorm(2, channels, eps=eps), StandardisedConv2d),
+        _everywhere("batch", lambda channels, eps: nn.BatchNorm2d(channels, eps=eps, momentum=BATCH_MOMENTUM)),
+        _everywhere("instance", lambda channels, eps: nn.InstanceNorm2d(channels, eps=eps, affine=True)),
+        _everywhere("layer", lambda channels, eps: nn.GroupNorm(1, channels, eps=eps)),
+        _everywhere("group", lambda channels, eps: nn.GroupNorm(2, channels, eps=eps), StandardisedConv2d),
         _fixup("fixup"),
         _fixup("last", lambda channels, eps: nn.BatchNorm1d(channels, eps=eps, momentum=BATCH_MOMENTUM)),
     )
 }
 
 
-def find(name: str) -> Normalisation:
-    """The scheme of that name, or a ModelError that names the nearest."""
-    if name in NORMALISATIONS:
-        return NORMALISATIONS[name]
-    near = difflib.get_close_matches(name, NORMALISATIONS, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ModelError(f"There is no normalisation {name!r}: there are {', '.join(NORMALISATIONS)}{hint}")
+def find_normalisation(name: str) -> Normalisation:
+    """The scheme with that name, or a ModelError that suggests the most similar one."""
+    if name not in NORMALISATIONS:
+        known = ", ".join(NORMALISATIONS)
+        raise ModelError(
+            f"There is no normalisation {name!r}{did_you_mean(name, NORMALISATIONS)}: choose from {known}."
+        )
+    return NORMALISATIONS[name]

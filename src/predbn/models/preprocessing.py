@@ -1,4 +1,4 @@
-"""What happens to a picture before the network sees it: part of the model, so that nobody can feed it wrong."""
+"""How an image is prepared for a network: part of the model, so that it cannot be fed wrong inputs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from torch import Tensor, nn
 
 from predbn.common import ModelError
 
-__all__ = ["CAFFE", "IMAGENET", "SIGNED", "Normalise", "Preprocessing"]
-
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Pictures to network inputs: x = (pixel − mean) / std per channel, pixels from 0 to 255.
+    """From pixels to network inputs: x = (pixel − mean) / std per channel, with pixels from 0 to 255.
 
-    `size` is the height and width the network was made for. Pictures of another size are brought there when they
-    are decoded: the shorter side is resized to `resize` with `interpolation`, then the centre is cut out. `mean`
-    and `std` are in the order of the channels that the network takes.
+    `size` is the height and width that the network was trained for. Images of another size are brought to it when
+    they are decoded: the shorter side is resized to `resize` with `interpolation`, then the centre is cropped. `mean`
+    and `std` are in the channel order that the network takes.
     """
 
     size: tuple[int, int]
@@ -38,11 +36,11 @@ class Preprocessing:
 
     @property
     def values(self) -> int:
-        """How many numbers a picture is."""
+        """How many numbers one image has."""
         return 3 * self.size[0] * self.size[1]
 
     def describe(self) -> dict[str, Any]:
-        """The same as plain data, for cards."""
+        """As plain data, for cards."""
         return asdict(self)
 
 
@@ -72,20 +70,17 @@ class Normalise(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            dtype = str(images.dtype).removeprefix("torch.")
             raise ModelError(
-                f"The images are {_named(images)}, but the model takes uint8 [N, 3, height, width] "
-                "and scales them itself: give it the pixels as they are."
+                f"The images are {dtype} {list(images.shape)}, but the model takes uint8 [N, 3, height, width] "
+                "and scales them itself: pass the pixels as they are."
             )
         if tuple(images.shape[2:]) != self.preprocessing.size:
             height, width = self.preprocessing.size
             raise ModelError(
-                f"The images are {images.shape[2]}×{images.shape[3]}, but the model was made for {height}×{width}: "
+                f"The images are {images.shape[2]}×{images.shape[3]}, but the model takes {height}×{width}: "
                 "resize them, or load the data at that size."
             )
         if self.preprocessing.channels == "bgr":
             images = images.flip(1)
         return torch.addcmul(self.shift, images.to(self.scale.dtype), self.scale)
-
-
-def _named(images: Tensor) -> str:
-    return f"{str(images.dtype).removeprefix('torch.')} {list(images.shape)}"

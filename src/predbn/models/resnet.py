@@ -1,8 +1,8 @@
 """ResNet v1 (He et al. 2015) with a choice of normalisation: ResNet-20 for CIFAR, ResNet-50 for ImageNet.
 
-y = relu(x' + f(x)), f a chain of convolutions each followed by a normalisation, x' the input or, where its shape
-changes, its 1×1 projection. "v1" means that the first convolution of a block carries the stride, also in the
-bottlenecks (torchvision's networks, v1.5, put it on the 3×3 one).
+A block computes y = relu(x' + f(x)). f is a chain of convolutions, each followed by a normalisation; x' is the input
+or, if the shape changes, its 1×1 projection. "v1" means that the first convolution of a block has the stride, also in
+bottlenecks (torchvision's networks, "v1.5", put it on the 3×3 convolution).
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .normalisation import Normalisation, find
-
-__all__ = ["ResNet", "resnet20", "resnet50"]
+from .normalisation import Normalisation, find_normalisation
 
 
 def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu: bool = True) -> Tensor:
-    """relu(norm(x) + shortcut), in the norm's own fused form where it has one that fits the input.
+    """relu(norm(x) + shortcut), by the norm's fused kernel if it has one that supports the input.
 
-    What the norm returned is left as it is, for hooks that keep it; the sum, which nobody else has, is overwritten.
+    The norm's output is not modified in place, since hooks may keep it; the sum is ours and is overwritten.
     """
     fused = getattr(norm, "fused", None)
     result: Tensor | None = None if fused is None else fused(x, shortcut, relu)
@@ -35,7 +33,7 @@ def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu
 
 
 class Block(nn.Module):
-    """One residual block: two 3×3 convolutions, or a bottleneck of 1×1, 3×3 and 1×1 (four times the width out)."""
+    """One residual block: two 3×3 convolutions, or a bottleneck of 1×1, 3×3 and 1×1 (with 4 × width outputs)."""
 
     def __init__(
         self, inputs: int, width: int, stride: int, *, bottleneck: bool, scheme: Normalisation, eps: float
@@ -70,9 +68,9 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, stages of blocks (the first block of every stage but the first halves the map), pooling, a linear layer.
+    """A stem, stages of blocks, global average pooling and a linear layer.
 
-    `embed` gives what the linear layer sees.
+    The first block of every stage but the first halves the feature map. `embed` gives the input of the linear layer.
     """
 
     def __init__(
@@ -87,9 +85,9 @@ class ResNet(nn.Module):
         imagenet_stem: bool = False,
     ) -> None:
         super().__init__()
-        scheme = find(norm)
+        scheme = find_normalisation(norm)
         stem = (7, 2, 3) if imagenet_stem else (3, 1, 1)
-        # Fixup's bias in front of the first convolution would only shift the picture.
+        # Fixup's bias before the first convolution would only shift the image.
         first = nn.Conv2d if scheme.fixup else scheme.conv
         self.conv1 = first(3, widths[0], *stem, bias=False)
         self.norm1 = scheme.norm(widths[0], eps)
@@ -108,7 +106,7 @@ class ResNet(nn.Module):
         self._initialise(scheme, sum(blocks))
 
     def embed(self, x: Tensor) -> Tensor:
-        """The features that the linear layer turns into logits, [N, C]."""
+        """The features [N, C] that the linear layer turns into logits."""
         x = self.maxpool(activate(self.norm1, self.conv1(x)))
         for stage in range(1, self.stages + 1):
             x = getattr(self, f"layer{stage}")(x)
@@ -121,7 +119,7 @@ class ResNet(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, scheme: Normalisation, branches: int) -> None:
-        """He's initialisation; for Fixup, branches of m convolutions shrunk by L^(−1/(2m−2)) and ended by zeros."""
+        """He's initialisation; for Fixup, the m convolutions of a branch are scaled by L^(−1/(2m−2)), the last is 0."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

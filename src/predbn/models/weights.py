@@ -1,7 +1,7 @@
-"""Weights on the disk: safetensors with matrices in fp16 and vectors in fp32.
+"""Weight files: safetensors with matrices in fp16 and vectors in fp32.
 
 The vectors (normalisation statistics and parameters, biases) are few and sensitive: a running variance of 1e-6 has
-two digits in fp16. Matrices and filters lose nothing that a prediction would notice.
+two digits in fp16. Rounding matrices and filters to fp16 does not visibly change a prediction.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from predbn.common import ModelError, finish, part_of
-
-__all__ = ["compact", "load_into", "read", "write"]
+from predbn.common import ModelError, write_bytes
 
 
 def compact(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict as it is stored: floating-point tensors of two dimensions and more as fp16, others as fp32.
+    """The state dict as it is stored: floating-point tensors of two or more dimensions as fp16, others as fp32.
 
     A matrix with a value beyond fp16's 65,504 stays in fp32.
     """
@@ -35,56 +33,61 @@ def _stored(tensor: Tensor) -> Tensor:
     return half if tensor.ndim > 1 and bool(half.isfinite().all()) else tensor.float()
 
 
-def write(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
-    """Write a state dict and its card, whole or not at all."""
+def write_weights(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
+    """Write a state dict and its card atomically."""
     path = Path(path)
     metadata = {"card": json.dumps(card, sort_keys=True)} if card is not None else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    part_of(path).write_bytes(save(compact(state), metadata))
-    finish(path)
+    write_bytes(path, save(compact(state), metadata))
 
 
-def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a weights file, and the card inside it where it has one.
+def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a weight file and the card inside it; the card is empty if the file has none.
 
-    `.safetensors`, or a `.pt`/`.pth` file with a state dict (alone or under "state_dict" or "model"), of which
-    nothing but tensors is unpickled.
+    Reads `.safetensors`, and `.pt` or `.pth` files with a state dict, alone or under "state_dict" or "model". Only
+    tensors are unpickled.
     """
     path = Path(path)
     if not path.is_file():
-        raise ModelError(f"{path} is not there: name a .safetensors or .pt file with the weights.")
+        raise ModelError(f"{path} does not exist: name a .safetensors or .pt file with the weights.")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ModelError(
             f"{path} cannot be read as a file of tensors ({reason}): save `model.state_dict()` there."
         ) from None
     for key in ("state_dict", "model"):
-        if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
-            loaded = loaded[key]
-    if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise ModelError(f"{path} holds no state dict: save `model.state_dict()` there.")
-    return {name.removeprefix("module."): tensor for name, tensor in loaded.items()}, {}
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ModelError(f"{path} does not contain a state dict: save `model.state_dict()` there.")
+    return {name.removeprefix("module."): tensor for name, tensor in content.items()}, {}
 
 
-def load_into(network: nn.Module, state: dict[str, Tensor], source: str) -> None:
-    """Put a state dict into a network, in the network's precision; names that do not fit are told."""
+def load_weights(network: nn.Module, state: dict[str, Tensor], source: str) -> None:
+    """Copy a state dict into a network, in the network's precision.
+
+    A ModelError names the first tensor that does not fit; the network is then unchanged. `source` is where the
+    weights come from, for the message.
+    """
     expected = network.state_dict()
     missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}, which the network has not"
+        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}, which the network does not have"
         more = len(missing) + len(unknown) - 1
         raise ModelError(
             f"{source} does not fit the network: it {what}" + (f", and {more} more names differ." if more else ".")
         )
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
-            found, wanted = list(tensor.shape), list(expected[name].shape)
-            raise ModelError(f"{source} does not fit the network: {name} is {found} there, and {wanted} here.")
+            raise ModelError(
+                f"{source} does not fit the network: {name} is {list(tensor.shape)} in the file and "
+                f"{list(expected[name].shape)} in the network."
+            )
     network.load_state_dict(state, strict=False)
 
 
@@ -94,14 +97,16 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{path} cannot be read as safetensors ({error}): it may be cut off; get it again.") from None
-    return tensors, _card(metadata.get("card", "{}"))
+        raise ModelError(
+            f"{path} cannot be read as safetensors ({error}): it may be truncated; download it again."
+        ) from None
+    return tensors, _parse_card(metadata.get("card", "{}"))
 
 
-def _card(text: str) -> dict[str, Any]:
-    """The card, or none where another program means something else by the word."""
+def _parse_card(text: str) -> dict[str, Any]:
+    """The card; empty if another program uses the key for something else."""
     try:
-        found = json.loads(text)
+        card = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return card if isinstance(card, dict) else {}

@@ -1,57 +1,51 @@
-"""Training recipes and the random search: the paper's networks from nothing.
+"""Training the paper's networks from scratch: CIFAR-10, Criteo and ImageNet, and the random search for CIFAR-10.
 
-`train_together` trains several runs side by side on one device, `produce` leaves them as the zoo keeps them,
-`search` tunes the optimiser's numbers. Optuna (the extra `tune`) is needed for the search alone.
+All three tasks use one loop (`loop.py`): a task subclasses `Trainer` with its data, its step and its evaluation.
+`train_cifar10`, `train_criteo` and `train_imagenet` write weights, card and log; an interrupted training resumes bit
+for bit. Only the search needs Optuna (the extra `tune`).
 """
 
 from predbn.common import TrainingError
 
-from .augmentation import PADDING as CROP_PADDING
-from .augmentation import crop as crop_images
-from .augmentation import draw as draw_crops
-from .augmentation import pad as pad_images
-from .cohort import Epoch, Run, train_together
-from .criteo import CriteoRecipe, CriteoSets, produce_criteo
-from .imagenet.data import open_data
-from .imagenet.processes import Processes, joined
+from .cifar10.augmentation import PADDING as CROP_PADDING
+from .cifar10.augmentation import crop_images, draw_crops, pad_images
+from .cifar10.recipe import Cifar10Recipe, tuned_recipe
+from .cifar10.search import SEARCH_RANGES, best_recipe, enqueue_best, open_study, run_search, trial_table
+from .cifar10.trainer import Cifar10Data, train_cifar10
+from .criteo.recipe import CriteoRecipe
+from .criteo.trainer import CriteoData, train_criteo
+from .imagenet.data import open_imagenet
 from .imagenet.recipe import ImageNetRecipe
-from .imagenet.train import Progress, place_of, train
-from .produce import Sets, produce, unfinished
-from .recipe import Recipe
-from .search import RANGES, best, enqueue_best, open_study, search, table
-from .trainee import Trainee, TrainingSet
-from .tuned import tuned
+from .imagenet.trainer import train_imagenet
+from .process_group import ProcessGroup, join_process_group
 
 __all__ = [
     "CROP_PADDING",
-    "RANGES",
+    "SEARCH_RANGES",
+    "Cifar10Data",
+    "Cifar10Recipe",
+    "CriteoData",
     "CriteoRecipe",
     "CriteoSets",
-    "Epoch",
     "ImageNetRecipe",
-    "Processes",
-    "Progress",
-    "Recipe",
-    "Run",
-    "Sets",
-    "Trainee",
+    "ProcessGroup",
     "TrainingError",
-    "TrainingSet",
-    "best",
+    "best_recipe",
     "crop_images",
     "draw_crops",
     "enqueue_best",
-    "joined",
-    "open_data",
+    "join_process_group",
+    "open_imagenet",
     "open_study",
     "pad_images",
-    "place_of",
-    "produce",
     "produce_criteo",
-    "search",
-    "table",
-    "train",
-    "train_together",
-    "tuned",
-    "unfinished",
+    "run_search",
+    "train_cifar10",
+    "train_criteo",
+    "train_imagenet",
+    "trial_table",
+    "tuned_recipe",
 ]
+
+CriteoSets = CriteoData  # until its users are changed
+produce_criteo = train_criteo  # until its users are changed

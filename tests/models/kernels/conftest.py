@@ -31,14 +31,14 @@ class Bench(NamedTuple):
 
     def compare(self, ours: Callable[[], Tensor], reference: Callable[[], Tensor], leaves: Sequence[Tensor]) -> None:
         """Results and gradients of `ours` against `reference`, which is computed in single precision."""
-        found, wanted = ours(), reference()
-        assert found.dtype == self.dtype
-        assert found.is_contiguous(memory_format=torch.channels_last)
-        away = torch.randn_like(found)
-        ours_back = torch.autograd.grad(found, leaves, away)
+        result, expected = ours(), reference()
+        assert result.dtype == self.dtype
+        assert result.is_contiguous(memory_format=torch.channels_last)
+        away = torch.randn_like(result)
+        ours_back = torch.autograd.grad(result, leaves, away)
         # Contiguous: for one image in channels_last, PyTorch's instance norm has a wrong gradient on the CPU.
-        wanted_back = torch.autograd.grad(wanted, leaves, away.to(wanted.dtype).contiguous())
-        for a, b in [(found, wanted), *zip(ours_back, wanted_back, strict=True)]:
+        expected_back = torch.autograd.grad(expected, leaves, away.to(expected.dtype).contiguous())
+        for a, b in [(result, expected), *zip(ours_back, expected_back, strict=True)]:
             size = max(1.0, b.float().abs().max().item())
             torch.testing.assert_close(a.float(), b.float(), rtol=self.tolerance, atol=self.tolerance * size)
 

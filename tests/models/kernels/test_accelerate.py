@@ -43,7 +43,7 @@ def test_a_copy_is_a_network_of_its_own():
 
 
 @on_cpu
-def test_what_is_replaced():
+def test_which_layers_are_replaced():
     pytest.importorskip("triton", reason="Triton is not installed")
     network = accelerate(resnet20())
     fast = [name for name, layer in network.named_modules() if "_conv_forward" in layer.__dict__]
@@ -69,7 +69,7 @@ def test_what_is_replaced():
     ],
     ids=str,
 )
-def test_unusual_layers_are_left_alone(layer):
+def test_unsupported_layers_are_not_changed(layer):
     before = dict(layer.__dict__)
     assert accelerate(layer).__dict__ == before
 
@@ -106,7 +106,7 @@ def test_a_step_of_the_whole_network(bench, norm, monkeypatch):
 
 
 @on_cpu
-def test_what_is_replaced_for_prediction():
+def test_which_layers_are_replaced_for_prediction():
     pytest.importorskip("triton", reason="Triton is not installed")
     network = accelerate_prediction(resnet20().eval())
     fast = {name for name, layer in network.named_modules() if "_conv_forward" in layer.__dict__}

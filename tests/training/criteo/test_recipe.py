@@ -1,4 +1,4 @@
-"""The recipe is the paper's, and wrong numbers are refused."""
+"""The recipe is the paper's, and wrong numbers are errors."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 
 import pytest
 
-from predbn.training import TrainingError
-from predbn.training.criteo import CriteoRecipe
+from predbn.training import CriteoRecipe, TrainingError
 
 
 def test_the_rate_drops_at_the_same_fractions_as_for_cifar10():
     recipe = CriteoRecipe(learning_rate=1.0)
-    rates = [recipe.rate(step, 100) for step in (0, 39, 40, 59, 60, 79, 80, 89, 90, 99)]
+    rates = [recipe.learning_rate_at(step, 100) for step in (0, 39, 40, 59, 60, 79, 80, 89, 90, 99)]
     assert rates == [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0005, 0.0005]
     assert (recipe.epochs, recipe.batch_size, recipe.eps) == (1, 1024, 1e-3)
-    assert json.loads(json.dumps(recipe.describe())) == recipe.describe()
+    assert json.loads(json.dumps(recipe.to_dict())) == recipe.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.training import TrainingError
-from predbn.training.imagenet import open_data, read_crop
-from predbn.training.imagenet.data import shares
+from predbn.training import TrainingError, open_imagenet
+from predbn.training.imagenet.augmentation import read_crop
+from predbn.training.imagenet.data import epoch_order
 
 from .tiny import RECIPE, tiny_folder
 
@@ -22,9 +22,9 @@ def folder(tmp_path, monkeypatch):
 
 
 @given(st.integers(12, 60), st.sampled_from([1, 2, 3]), st.integers(0, 9))
-def test_processes_together_see_the_batches_of_one(count, ranks, epoch):
-    alone = shares(count, seed=1, epoch=epoch, batch_size=12)
-    parts = [shares(count, seed=1, epoch=epoch, batch_size=12, rank=rank, ranks=ranks) for rank in range(ranks)]
+def test_all_processes_together_see_the_batches_of_one(count, ranks, epoch):
+    alone = epoch_order(count, seed=1, epoch=epoch, batch_size=12)
+    parts = [epoch_order(count, seed=1, epoch=epoch, batch_size=12, rank=rank, ranks=ranks) for rank in range(ranks)]
     assert torch.equal(torch.cat(parts, 1), alone)
     assert len(alone) == count // 12
     assert len(alone.flatten().unique()) == alone.numel()
@@ -32,50 +32,46 @@ def test_processes_together_see_the_batches_of_one(count, ranks, epoch):
 
 def test_each_epoch_has_another_order():
     orders = [
-        tuple(shares(40, seed=seed, epoch=epoch, batch_size=4).flatten().tolist())
+        tuple(epoch_order(40, seed=seed, epoch=epoch, batch_size=4).flatten().tolist())
         for seed, epoch in ((0, 0), (0, 1), (1, 0))
     ]
     assert len(set(orders)) == 3
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_batches_are_the_augmented_pictures_from_any_step_on(folder, workers):
-    data = open_data(folder, RECIPE.preprocessing, subset=True)
+def test_batches_are_the_augmented_images_from_any_step_on(folder, workers):
+    data = open_imagenet(folder, RECIPE.preprocessing, subset=True)
     options = {"seed": 5, "batch_size": 4, "epochs": 2, "workers": workers}
     batches = list(data.batches(**options))
     assert len(batches) == 6
     for number, (images, labels) in enumerate(batches):
         epoch, step = divmod(number, 3)
-        order = shares(14, seed=5, epoch=epoch, batch_size=4)[step]
+        order = epoch_order(14, seed=5, epoch=epoch, batch_size=4)[step]
         assert labels.tolist() == data.train.labels[order].tolist()
         for image, index in zip(images, order.tolist(), strict=True):
-            wanted = read_crop(data.train.path(index), 16, seed=5, epoch=epoch, index=index)
-            assert np.array_equal(image.permute(1, 2, 0).numpy(), wanted)
-    for wanted, found in zip(batches[4:], data.batches(**options, start=(1, 1)), strict=True):
-        assert torch.equal(wanted[0], found[0])
+            expected = read_crop(data.train.path(index), 16, seed=5, epoch=epoch, index=index)
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
+    for expected, result in zip(batches[4:], data.batches(**options, start=(1, 1)), strict=True):
+        assert torch.equal(expected[0], result[0])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_unreadable_picture_is_named_in_one_sentence(folder, workers):
-    data = open_data(folder, RECIPE.preprocessing, subset=True)
-    (folder / "train" / "dog" / "00009.png").write_bytes(b"no picture")
+def test_an_unreadable_image_is_named_in_one_sentence(folder, workers):
+    data = open_imagenet(folder, RECIPE.preprocessing, subset=True)
+    (folder / "train" / "dog" / "00009.png").write_bytes(b"not an image")
     with pytest.raises(
-        TrainingError, match=r"\A[^\n]*dog/00009.png cannot be read as a picture .*replace or remove it\.\Z"
+        TrainingError, match=r"\A[^\n]*dog/00009.png cannot be read as an image .*replace or remove it\.\Z"
     ):
         list(data.batches(seed=0, batch_size=14, epochs=1, workers=workers))
 
 
-def test_folders_that_are_not_right_are_named(folder):
-    with pytest.raises(TrainingError, match=r"has 2 classes and ImageNet 1,000, of which 1002 are .* or say --subset"):
-        open_data(folder, RECIPE.preprocessing)
+def test_wrong_folders_and_batches(folder):
+    with pytest.raises(TrainingError, match=r"has 2 classes and ImageNet has 1,000; 1002 are .* or use --subset"):
+        open_imagenet(folder, RECIPE.preprocessing)
     shutil.rmtree(folder / "val" / "cat")
-    with pytest.raises(
-        TrainingError, match=r"val has 1 classes and train 2, of which 1 are .* such as cat in train: un"
-    ):
-        open_data(folder, RECIPE.preprocessing, subset=True)
-    with pytest.raises(TrainingError, match="has no folder 'train': point at the folder that holds train and val"):
-        open_data(folder / "val", RECIPE.preprocessing)
-    with pytest.raises(TrainingError, match="A batch of 10 cannot be shared by 4 processes"):
-        shares(40, seed=0, epoch=0, batch_size=10, ranks=4)
-    with pytest.raises(TrainingError, match="3 training images do not fill a batch of 10"):
-        shares(3, seed=0, epoch=0, batch_size=10)
+    with pytest.raises(TrainingError, match=r"val has 1 classes and train has 2; 1 are .* such as cat in train: un"):
+        open_imagenet(folder, RECIPE.preprocessing, subset=True)
+    with pytest.raises(TrainingError, match="has no folder 'train': name the folder that contains train and val"):
+        open_imagenet(folder / "val", RECIPE.preprocessing)
+    with pytest.raises(TrainingError, match="A batch of 10 cannot be divided among 4 processes"):
+        epoch_order(40, seed=0, epoch=0, batch_size=10, ranks=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from predbn.models.resnet import ResNet
-from predbn.training.imagenet import ImageNetRecipe
+from predbn.training import ImageNetRecipe
 from tests.data.folders import make_folder
 
 RECIPE = ImageNetRecipe(epochs=3, warm_up=1, batch_size=4, size=16, learning_rate=0.05)
@@ -16,7 +16,7 @@ def tiny_resnet(*, eps: float, classes: int) -> ResNet:
 
 
 def tiny_by_image(*, eps: float, classes: int) -> ResNet:
-    """Each image is normalised by itself: shares of a batch are then what the whole is."""
+    """Each image is normalised by itself, so that dividing a batch does not change the result."""
     return ResNet((1, 1), (4, 8), classes=classes, norm="layer", eps=eps, imagenet_stem=True)
 
 

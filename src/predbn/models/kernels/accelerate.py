@@ -1,4 +1,4 @@
-"""Put the kernels of this room where a network's layers fit them."""
+"""Use the kernels of this folder in the layers of a network that they support."""
 
 from __future__ import annotations
 
@@ -9,34 +9,32 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..layers import ScalarAffine
-
-__all__ = ["accelerate", "accelerate_prediction"]
+from ..normalisation import ScalarAffine
 
 _LARGEST_IMAGE = 1 << 14
 _LARGEST_INPUT = 1 << 30
-"""Places are counted in 32 bits, also those a little beyond the end that are masked out."""
+"""Offsets are 32-bit integers, including those slightly beyond the end that are masked out."""
 _CHANNELS = (16, 32, 64)
-_SLOW_ELSEWHERE = 16
-"""Channels of the convolutions for which cuDNN's own choice is poor, unless it may try and then differ run by run."""
+_SLOW_IN_CUDNN = 16
+"""Number of channels at which cuDNN chooses a slow algorithm, unless it may time them, which is not deterministic."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def accelerate(network: Module) -> Module:
-    """The same network with faster layers for half-precision training on a GPU; its state dict stays what it was.
+    """Make the layers of a network faster for half-precision training on a GPU; its state dict does not change.
 
-    Convolutions are replaced where they fit; normalisations get a `fused` form that does the addition of the shortcut
-    and the ReLU too (see `predbn.models.resnet.activate`). What does not fit when it is called (another precision,
-    evaluation, an odd size) is done as always. Without Triton nothing is changed.
+    Supported convolutions are replaced. Normalisations get a method `fused` that also adds the shortcut and applies
+    the ReLU (see `predbn.models.resnet.activate`). A call that the kernels do not support (another precision,
+    evaluation mode, an unusual size) is computed as usual. Without Triton nothing is changed.
     """
     if find_spec("triton") is None:
         return network
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            if _is_small(module):
+            if _is_supported_conv(module):
                 module._conv_forward = MethodType(_convolve, module)  # type: ignore[method-assign]
-        elif _is_usual(module):
+        elif _is_supported_norm(module):
             module.__dict__["fused"] = MethodType(_normalise, module)
         elif isinstance(module, ScalarAffine):
             module.__dict__["fused"] = MethodType(_scale, module)
@@ -44,27 +42,27 @@ def accelerate(network: Module) -> Module:
 
 
 def accelerate_prediction(network: Module) -> Module:
-    """The same network with faster convolutions of 16 channels for half-precision prediction on a GPU.
+    """Make convolutions with 16 channels faster for half-precision prediction on a GPU.
 
-    Normalisations are left alone: where their statistics come from is for others to say.
+    Normalisations are not touched: which statistics they use is up to the strategy.
     """
     if find_spec("triton") is None:
         return network
     for module in network.modules():
-        if isinstance(module, nn.Conv2d) and _is_small(module, (_SLOW_ELSEWHERE,)):
+        if isinstance(module, nn.Conv2d) and _is_supported_conv(module, (_SLOW_IN_CUDNN,)):
             module._conv_forward = MethodType(_convolve_in_prediction, module)  # type: ignore[method-assign]
     return network
 
 
-def _is_small(module: nn.Conv2d, channels: tuple[int, ...] = _CHANNELS) -> bool:
-    """Whether it is one of the convolutions that the kernel knows."""
+def _is_supported_conv(module: nn.Conv2d, channels: tuple[int, ...] = _CHANNELS) -> bool:
+    """Whether the kernel supports this convolution."""
     square = module.kernel_size == (3, 3) and module.stride == (1, 1) and module.padding == (1, 1)
     plain = module.groups == 1 and module.dilation == (1, 1) and module.bias is None
     return square and plain and module.in_channels in channels and module.out_channels in channels
 
 
-def _is_usual(module: nn.Module) -> bool:
-    """Whether it is a normalisation with the settings that the kernels know."""
+def _is_supported_norm(module: nn.Module) -> bool:
+    """Whether this is a normalisation whose settings the kernels support."""
     if isinstance(module, nn.BatchNorm2d):
         return module.affine and module.track_running_stats and module.momentum is not None
     if isinstance(module, nn.InstanceNorm2d):
@@ -84,7 +82,7 @@ def _convolve(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | N
 def _convolve_in_prediction(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     from .conv import conv3x3
 
-    if _is_known(input):
+    if _is_supported_input(input):
         return conv3x3(input, weight)
     result: Tensor = nn.Conv2d._conv_forward(module, input, weight, bias)
     return result
@@ -116,10 +114,10 @@ def _scale(module: ScalarAffine, input: Tensor, shortcut: Tensor | None, relu: b
 
 
 def _fits(module: nn.Module, input: Tensor) -> bool:
-    return module.training and _is_known(input)
+    return module.training and _is_supported_input(input)
 
 
-def _is_known(input: Tensor) -> bool:
-    half = input.dtype in (torch.bfloat16, torch.float16)
-    countable = 0 < input.numel() <= _LARGEST_INPUT
-    return input.is_cuda and half and input.ndim == 4 and input.shape[1] in _CHANNELS and countable
+def _is_supported_input(input: Tensor) -> bool:
+    is_half = input.dtype in (torch.bfloat16, torch.float16)
+    fits_offsets = 0 < input.numel() <= _LARGEST_INPUT
+    return input.is_cuda and is_half and input.ndim == 4 and input.shape[1] in _CHANNELS and fits_offsets

@@ -1,9 +1,9 @@
 """Batch normalisation in training, with the addition of the shortcut and the ReLU that follow it, in channels_last.
 
-y = relu(a x + b + shortcut) with a = γ / sqrt(var + eps), b = β − a · mean, over rows = N · H · W values a channel.
+y = relu(a x + b + shortcut) with a = γ / sqrt(var + eps), b = β − a · mean, over rows = N · H · W values per channel.
 With g = dy where y > 0 and x̂ the normalised input, dβ = Σ g, dγ = Σ g x̂, d shortcut = g and
-dx = a (g − dβ / rows − x̂ dγ / rows). Sums are taken by a fixed number of programs and then in a fixed order, so
-that they are the same bit for bit every time.
+dx = a (g − dβ / rows − x̂ dγ / rows). Sums are computed by a fixed number of programs and then added in a fixed order,
+so that they are the same bit for bit every time.
 """
 
 # mypy: ignore-errors
@@ -13,8 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor, nn
-
-__all__ = ["batch_norm"]
 
 _PROGRAMS = 256
 _VALUES = 8192
@@ -177,7 +175,7 @@ class _BatchNorm(torch.autograd.Function):
 
 
 def _division(rows: int, channels: int) -> tuple[int, int, int, int]:
-    """Rows a piece, pieces, pieces a program of the sums, and programs."""
+    """Rows per piece, number of pieces, pieces per program of the sums, and number of programs."""
     size = _VALUES // channels
     pieces = triton.cdiv(rows, size)
     tiles = triton.cdiv(pieces, _PROGRAMS)
@@ -185,5 +183,5 @@ def _division(rows: int, channels: int) -> tuple[int, int, int, int]:
 
 
 def batch_norm(layer: nn.BatchNorm2d, x: Tensor, shortcut: Tensor | None, *, relu: bool) -> Tensor:
-    """What the layer, the shortcut and the ReLU make of x, [N, C, H, W]; running statistics move as usual."""
+    """relu(layer(x) + shortcut) of x [N, C, H, W]; the running statistics are updated as usual."""
     return _BatchNorm.apply(x, layer.weight, layer.bias, shortcut, layer, relu)

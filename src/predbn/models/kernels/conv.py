@@ -1,8 +1,8 @@
 """3×3 convolution, stride 1, of few channels in channels_last: forward pass and both gradients.
 
-Every program takes a run of pixels and all channels; the nine taps are nine small products of [pixels, inputs] and
-[inputs, outputs]. The gradient of the input is the same convolution with the filter turned round; that of the filter
-is summed over pixels in a fixed order, so that the result is the same bit for bit every time.
+Every program computes a run of pixels and all channels; the nine taps are nine small products of [pixels, inputs] and
+[inputs, outputs]. The gradient of the input is the same convolution with the filter rotated by 180°; that of the
+filter is summed over pixels in a fixed order, so that the result is the same bit for bit every time.
 """
 
 # mypy: ignore-errors
@@ -12,8 +12,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-__all__ = ["conv3x3"]
 
 _PIXELS = {16: 256, 32: 128, 64: 128}
 _WARPS = {16: 4, 32: 4, 64: 8}
@@ -120,6 +118,5 @@ class _Conv3x3(torch.autograd.Function):
 
 
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
-    """The convolution of x, half precision [N, C, H, W], with a filter [C', C, 3, 3] in x's precision or single,
-    padded by one."""
+    """Convolve x, half precision [N, C, H, W], padded by one, with a filter [C', C, 3, 3] in x's precision or fp32."""
     return _Conv3x3.apply(x, weight)

@@ -13,12 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-__all__ = ["image_norm"]
-
 
 @triton.jit
 def _over_group(sums, C: tl.constexpr, PIXELS: tl.constexpr, GROUP: tl.constexpr):
-    """Sums per channel to means over the channel's group, again one a channel."""
+    """From sums per channel to means over the group of each channel."""
     channel = tl.arange(0, C)
     together = (channel[:, None] // GROUP == channel[None, :] // GROUP).to(tl.float32)
     return tl.sum(together * sums[None, :], 1) / (GROUP * PIXELS)
@@ -106,11 +104,11 @@ class _ImageNorm(torch.autograd.Function):
 
 
 def _warps(x: Tensor) -> int:
-    """64 values of an image a thread."""
+    """So many warps that each thread has 64 values of an image."""
     return max(1, x[0].numel() // (32 * 64))
 
 
 def image_norm(layer: nn.GroupNorm | nn.InstanceNorm2d, x: Tensor, shortcut: Tensor | None, *, relu: bool) -> Tensor:
-    """What the layer, the shortcut and the ReLU make of x, [N, C, H, W], an image at most 2^14 values."""
+    """relu(layer(x) + shortcut) of x [N, C, H, W], with at most 2^14 values per image."""
     groups = layer.num_groups if isinstance(layer, nn.GroupNorm) else layer.num_features
     return _ImageNorm.apply(x, layer.weight, layer.bias, shortcut, groups, layer.eps, relu)

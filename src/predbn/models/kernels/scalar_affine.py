@@ -1,7 +1,7 @@
 """Fixup's scale and shift, with the shortcut and the ReLU that follow them.
 
-y = relu(s x + b + shortcut) with one s and b for all. With g = dy where y > 0: dx = s g, ds = Σ g x, db = Σ g,
-d shortcut = g, the sums again in a fixed order.
+y = relu(s x + b + shortcut) with one s and b for the whole map. With g = dy where y > 0: dx = s g, ds = Σ g x,
+db = Σ g, d shortcut = g. The sums are added in a fixed order.
 """
 
 # mypy: ignore-errors
@@ -11,8 +11,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-__all__ = ["scalar_affine"]
 
 _VALUES = 8192
 
@@ -84,5 +82,5 @@ class _ScalarAffine(torch.autograd.Function):
 
 
 def scalar_affine(x: Tensor, scale: Tensor | None, shift: Tensor, shortcut: Tensor | None, *, relu: bool) -> Tensor:
-    """What scale, shift, shortcut and ReLU make of x, [N, C, H, W]."""
+    """relu(scale · x + shift + shortcut) of x [N, C, H, W]."""
     return _ScalarAffine.apply(x, scale, shift, shortcut, relu)

@@ -1,0 +1,185 @@
+"""Models by reference.
+
+| reference | what it is |
+|---|---|
+| `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `expand` replaces `*` by all that match |
+| `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
+| `lite:efficientnet_lite0` | EfficientNet-Lite 0, 1 or 2 with its pretrained weights |
+| `file:weights.safetensors#resnet50-v1` | your weights in one of our architectures; `*` as above |
+| `file:0.safetensors#criteo-mlp` | a network of `predbn train criteo`: it takes rows, so use `open_model` |
+| `package.module:function` | your function, which returns a Classifier, or a network with a `preprocessing` attribute |
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from predbn.common import ModelError
+
+from . import zoo
+from .architectures import ARCHITECTURES, find_architecture
+from .classifier import Classifier, ModelInfo
+from .criteo import ClickModel, load_criteo
+from .preprocessing import Preprocessing
+from .pretrained import load_lite, load_timm
+from .weights import load_weights, read_weights
+
+CRITEO = "criteo-mlp"
+AnyModel = Classifier | ClickModel
+"""A model of images, or of rows of a table."""
+
+
+def load(
+    reference: str,
+    *,
+    weights: str | Path | None = None,
+    preprocessing: Preprocessing | None = None,
+    device: torch.device | str | None = None,
+) -> Classifier:
+    """The image model of a reference, in evaluation mode: uint8 images in, logits out.
+
+    `weights`, a file with a state dict, is for your own functions. `preprocessing` is for them too, and for timm's
+    models if it should differ from what timm states. A function that returns a Classifier has its own preprocessing.
+    """
+    kind, _, name = reference.partition(":")
+    if not kind or not name:
+        raise ModelError(
+            f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
+            "or package.module:function."
+        )
+    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
+        argument = "weights" if weights else "preprocessing"
+        raise ModelError(f"{reference} has its own {argument}: {argument}= is for package.module:function.")
+    if kind == "zoo":
+        classifier = _load_zoo(name)
+    elif kind in ("timm", "lite"):
+        network, classes, stated = load_timm(name) if kind == "timm" else load_lite(name)
+        classifier = Classifier(network, ModelInfo(reference, classes, preprocessing or stated))
+    elif kind == "file":
+        classifier = _load_file(reference, name)
+    else:
+        classifier = _load_function(reference, kind, name, weights, preprocessing)
+    return classifier.eval().to(device)
+
+
+def open_model(
+    reference: str,
+    *,
+    weights: str | Path | None = None,
+    preprocessing: Preprocessing | None = None,
+    device: torch.device | str | None = None,
+) -> AnyModel:
+    """The model of a reference, whether it takes images or rows."""
+    if not (reference.startswith("file:") and reference.endswith(f"#{CRITEO}")):
+        return load(reference, weights=weights, preprocessing=preprocessing, device=device)
+    if weights or preprocessing:
+        raise ModelError(f"{reference} has its own weights and preprocessing: leave out yours.")
+    return load_criteo(reference.removeprefix("file:").removesuffix(f"#{CRITEO}"), device=device)
+
+
+def expand(reference: str) -> list[str]:
+    """The references that a pattern stands for: all that match in the zoo or on the disk; otherwise the reference."""
+    if reference.startswith("zoo:"):
+        return [f"zoo:{name}" for name in zoo.matching(reference.removeprefix("zoo:"))]
+    if reference.startswith("file:") and any(character in reference for character in "*?["):
+        pattern, separator, architecture = reference.removeprefix("file:").partition("#")
+        if os.path.exists(pattern):
+            return [reference]
+        matches = [f"file:{path}{separator}{architecture}" for path in sorted(glob.glob(pattern))]
+        if not matches:
+            raise ModelError(f"No file matches {pattern}: name .safetensors or .pt files with weights.")
+        return matches
+    return [reference]
+
+
+def _load_zoo(name: str) -> Classifier:
+    state = zoo.weights(name)
+    architecture = find_architecture(name.rpartition("/")[0])
+    network = architecture.build()
+    load_weights(network, state, f"zoo:{name}")
+    info = ModelInfo(f"zoo:{name}", architecture.classes, architecture.preprocessing, zoo.card(name))
+    return Classifier(network, info)
+
+
+def _load_file(reference: str, name: str) -> Classifier:
+    path, separator, architecture_name = name.rpartition("#")
+    if not separator:
+        known = ", ".join(ARCHITECTURES)
+        raise ModelError(
+            f"{reference!r} does not name the architecture of the weights: add #ARCHITECTURE from {known}."
+        )
+    if architecture_name == CRITEO:
+        raise ModelError(f"{reference} takes rows, not images: load it with load_criteo.")
+    architecture = find_architecture(architecture_name)
+    network = architecture.build()
+    state, card = read_weights(path)
+    load_weights(network, _rename_batch_norms(state), path)
+    return Classifier(network, ModelInfo(reference, architecture.classes, architecture.preprocessing, card))
+
+
+def _rename_batch_norms(state: dict[str, Any]) -> dict[str, Any]:
+    """torchvision's name for a normalisation layer is bn1; this ResNet, which has a choice of them, uses norm1."""
+    return {re.sub(r"(^|\.)bn(?=\d)", r"\1norm", name): tensor for name, tensor in state.items()}
+
+
+def _load_function(
+    reference: str, module: str, function: str, weights: str | Path | None, preprocessing: Preprocessing | None
+) -> Classifier:
+    model = _import_function(reference, module, function)()
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{reference} returned {type(model).__name__}, but it must return a torch.nn.Module.")
+    network = model.network if isinstance(model, Classifier) else model
+    if weights is not None:
+        load_weights(network, read_weights(weights)[0], str(weights))
+    if isinstance(model, Classifier) and preprocessing is None:
+        return model
+    preprocessing = preprocessing or getattr(model, "preprocessing", None)
+    if not isinstance(preprocessing, Preprocessing):
+        raise ModelError(
+            f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
+            "give the network an attribute `preprocessing`, or pass preprocessing=."
+        )
+    return Classifier(network, ModelInfo(reference, _count_classes(reference, network, preprocessing), preprocessing))
+
+
+def _import_function(reference: str, module: str, function: str) -> Callable[[], Any]:
+    """The object that `module:function` names. The current folder is searched too, as `python -m` does."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        target: Any = importlib.import_module(module)
+    except (ImportError, TypeError) as error:
+        raise ModelError(
+            f"{reference}: {module} cannot be imported ({error}); the current folder was searched too."
+        ) from None
+    for part in function.split("."):
+        target = getattr(target, part, None)
+    if not callable(target):
+        raise ModelError(f"{reference}: {module} has no function {function!r}.")
+    return target  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def _count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
+    """How many logits the network gives, found with two black images."""
+    parameter = next(network.parameters(), torch.zeros(()))
+    images = torch.zeros(2, 3, *preprocessing.size, device=parameter.device, dtype=parameter.dtype)
+    was_training = network.training
+    try:
+        logits = network.eval()(images)
+    finally:
+        network.train(was_training)
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
+        raise ModelError(f"{reference} must give logits [N, classes] for images [N, 3, height, width].")
+    return int(logits.shape[1])

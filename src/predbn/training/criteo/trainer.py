@@ -1,0 +1,233 @@
+"""Training the Criteo network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from predbn.common import ProgressWithNote, subseed
+from predbn.data import CRITEO_WIDTH, Rows
+from predbn.metrics import ScoreHistogram, Scores
+from predbn.models import ClickModel, CriteoNetwork, load_criteo
+
+from ..cuda_graph import StepGraph
+from ..networks import no_progress, train_networks
+from ..process_group import ProcessGroup
+from ..trainer import Trainer, backend_settings, build_seeded, make_adam
+from .recipe import CriteoRecipe
+
+WINDOW = 1 << 20
+_GPU_SHARE = 0.6
+
+
+@dataclass(frozen=True)
+class CriteoData:
+    """The three parts of the data."""
+
+    train: Rows
+    validation: Rows
+    test: Rows
+
+
+def epoch_batches(rows: int, size: int, *, seed: int, epoch: int) -> Iterator[Tensor]:
+    """The positions of the rows of each batch of an epoch; a remainder that does not fill a batch is left out.
+
+    Windows of a million consecutive rows come in random order, and so do the rows within a window. The rows that are
+    read at a time are therefore in a few neighbouring shards, and memory does not grow with the data.
+    """
+    generator = torch.Generator().manual_seed(subseed(seed, "criteo order", epoch) >> 1)
+    rest = torch.empty(0, dtype=torch.int64)
+    for window in torch.randperm(-(-rows // WINDOW), generator=generator).tolist():
+        first = window * WINDOW
+        positions = torch.randperm(min(WINDOW, rows - first), generator=generator) + first
+        positions = torch.cat((rest, positions))
+        whole = len(positions) // size * size
+        yield from positions[:whole].split(size)
+        rest = positions[whole:]
+
+
+class CriteoTrainer(Trainer):
+    """The training of one seed.
+
+    On a GPU the step (forward and backward pass, Adam) is a CUDA graph. The rows of a batch are first brought to the
+    fixed memory that it reads, gathered on the GPU or copied from the mapped files.
+    """
+
+    recipe: CriteoRecipe
+    network: CriteoNetwork
+    architecture = "criteo-mlp"
+    optimiser_name = "Adam"
+    columns = (
+        "epoch",
+        "learning_rate",
+        "loss",
+        "validation_loss",
+        "validation_auc",
+        "validation_brier",
+        "validation_ece",
+        "seconds",
+    )
+    headline = "validation_auc"
+    card_in_weights = True
+
+    def __init__(self, recipe: CriteoRecipe, seed: int, data: CriteoData, device: torch.device) -> None:
+        self.data = data
+        network = build_seeded(seed, lambda: CriteoNetwork(recipe.sizes, eps=recipe.eps, momentum=recipe.norm_momentum))
+        self.model = ClickModel(network).to(device)
+        self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
+        optimiser = make_adam(network.parameters(), self.learning_rate, momentum=recipe.momentum, eps=recipe.adam_eps)
+        super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
+        self.batch = torch.zeros((recipe.batch_size, CRITEO_WIDTH), dtype=torch.int32, device=device)
+        self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
+        self.best: dict[str, Any] = {"loss": float("inf"), "epoch": 0, "network": network.state_dict()}
+        self._positions: Iterator[Tensor] = iter(())
+        self.graph = StepGraph(network, optimiser, [self.loss_sum], device)
+
+    def begin_epoch(self) -> None:
+        batches = epoch_batches(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
+        self._positions = islice(batches, self.step, None)
+        if self.step == 0:
+            self.loss_sum.zero_()
+
+    def train_step(self) -> None:
+        table = self.data.train.table(next(self._positions))
+        if self.device.type == "cuda" and table.device.type == "cpu":
+            table = table.pin_memory()
+        self.batch.copy_(table, non_blocking=True)
+        self.learning_rate.fill_(self._learning_rate_at(self.epoch * self.steps + self.step))
+        with backend_settings(torch.backends.cuda.matmul, allow_tf32=self.recipe.precision != "fp32"):
+            self.graph.run(self._step)
+
+    def _learning_rate_at(self, step: int) -> float:
+        return self.recipe.learning_rate_at(step, self.recipe.epochs * self.steps)
+
+    def _step(self) -> None:
+        self.model.train()
+        use_bf16 = self.recipe.precision == "bf16" and self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False):
+            logits = self.model(self.batch[:, 1:])
+        loss = F.cross_entropy(logits.float(), self.batch[:, 0].long())
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        self.loss_sum.add_(loss.detach())
+
+    def evaluate(self) -> dict[str, float]:
+        loss = self.loss_sum.item() / self.steps
+        scores = dict.fromkeys(("nll", "auc", "brier", "ece"), math.nan)
+        if math.isfinite(loss):  # the predictions of a network that has diverged cannot be scored
+            scores = score_rows(self.model, self.data.validation, self.device)
+            self.keep_if_best(scores["nll"])
+        return {
+            "learning_rate": self._learning_rate_at(self.epoch * self.steps - 1),
+            "loss": loss,
+            "validation_loss": scores["nll"],
+            "validation_auc": scores["auc"],
+            "validation_brier": scores["brier"],
+            "validation_ece": scores["ece"],
+        }
+
+    def keep_if_best(self, loss: float) -> None:
+        """Keep a copy of the network if its validation loss is the lowest so far."""
+        if loss < self.best["loss"]:
+            copies = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+            self.best = {"loss": loss, "epoch": self.epoch, "network": copies}
+
+    @property
+    def finished(self) -> bool:
+        patience = self.recipe.patience
+        waited = self.epoch - self.best["epoch"]
+        return super().finished or (patience is not None and self.epoch > 0 and waited >= patience)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "step": self.step, "loss_sum": self.loss_sum, "best": self.best}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.best = state["best"]
+        self.loss_sum.copy_(state["loss_sum"])
+
+    def final_weights(self) -> dict[str, Tensor]:
+        """Those of the best epoch."""
+        weights: dict[str, Tensor] = self.best["network"]
+        return weights
+
+    def card(self) -> dict[str, Any]:
+        return {
+            **super().card(),
+            "sizes": self.recipe.sizes.to_dict(),
+            "eps": self.recipe.eps,
+            "trained_on": f"{self.data.train.name}: {len(self.data.train):,} rows",
+            "epochs_trained": self.epoch,
+            "best_epoch": self.best["epoch"],
+            "validation_nll": round(self.best["loss"], 6),
+        }
+
+    def score_stored(self, weights: Path) -> dict[str, Any]:
+        test, model = self.data.test, load_criteo(weights, device=self.device)
+        scores = {name: round(value, 6) for name, value in score_rows(model, test, self.device).items()}
+        return {"test": {"rows": len(test), "sha256": test.sums["rows"], **scores}}
+
+
+@torch.no_grad()
+def score_rows(model: ClickModel, rows: Rows, device: torch.device, *, size: int = 8192) -> dict[str, float]:
+    """Accuracy, AUC, NLL, Brier score (summed over both classes) and ECE with the running statistics."""
+    scores, histogram = Scores(len(rows.classes)), ScoreHistogram()
+    model.eval()
+    for batch in rows.batches(size, device=device):
+        log_probabilities = model(batch.inputs).float().log_softmax(1)
+        scores.update(log_probabilities.exp(), batch.labels, log_probabilities=log_probabilities)
+        histogram.update(log_probabilities[:, 1].exp(), batch.labels)
+    values = scores.compute()
+    return {**{name: values[name] for name in ("accuracy", "nll", "brier", "ece")}, "auc": histogram.auc()}
+
+
+def train_criteo(
+    recipe: CriteoRecipe,
+    seeds: Sequence[int],
+    data: CriteoData,
+    out: Path,
+    *,
+    device: torch.device | str = "cpu",
+    resume: bool = False,
+    checkpoint_every: int = 5000,
+    progress: ProgressWithNote = no_progress,
+    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+) -> None:
+    """Train a network with every seed, one after another, and write it to `out`/criteo-mlp, as `train_networks` says.
+
+    `checkpoint_every` is in steps; a checkpoint is also written after each epoch.
+    """
+    device = torch.device(device)
+
+    @cache
+    def data_near_device() -> CriteoData:
+        return replace(data, train=_move_if_small(data.train, device))
+
+    train_networks(
+        lambda seed: CriteoTrainer(recipe, seed, data_near_device(), device),
+        recipe,
+        seeds,
+        out / CriteoTrainer.architecture,
+        resume=resume,
+        checkpoint_steps=checkpoint_every,
+        progress=progress,
+        on_network=on_network,
+    )
+
+
+def _move_if_small(rows: Rows, device: torch.device) -> Rows:
+    """The rows on the GPU if they take at most 60 % of its free memory; otherwise where they are, to be streamed."""
+    if device.type != "cuda":
+        return rows
+    free, _ = torch.cuda.mem_get_info(device)
+    return rows.to(device) if len(rows) * CRITEO_WIDTH * 4 <= _GPU_SHARE * free else rows

@@ -1,0 +1,101 @@
+"""Train networks and write them to files: `<seed>.safetensors` (weights), `.json` (card) and `.csv` (log)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from predbn.common import ProgressWithNote, TrainingError, write_text
+from predbn.models import write_weights
+
+from .loop import Run, report_steps, train_side_by_side
+from .recipe import BaseRecipe
+from .run_files import check_same_recipe, run_file
+from .trainer import Trainer
+
+_STORAGE = "matrices fp16, vectors fp32; the scores are of the weights as stored"
+
+
+def no_progress(done: float, total: float | None, note: str = "", /) -> None:
+    """Reports nothing."""
+
+
+def train_networks(
+    make_trainer: Callable[[int], Trainer],
+    recipe: BaseRecipe,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    side_by_side: int = 1,
+    resume: bool = False,
+    checkpoint_epochs: int = 1,
+    checkpoint_steps: int | None = None,
+    tensorboard: bool = False,
+    progress: ProgressWithNote = no_progress,
+    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+) -> dict[int, dict[str, Any]]:
+    """Train a network with every seed, write them to `folder`, and return their cards by seed.
+
+    `side_by_side` networks are trained at a time. With `resume`, finished networks are kept and interrupted ones are
+    continued; without it, both are errors. `on_network` is called with the seed and card of each network that is
+    written. If a network diverges, the others are still trained and written before the TrainingError is raised.
+    """
+    if side_by_side < 1:
+        raise TrainingError(f"side_by_side is {side_by_side}, but it must be at least 1.")
+    cards = finished_networks(recipe, seeds, folder, resume=resume)
+    pending = [seed for seed in seeds if seed not in cards]
+    diverged = []
+    for start in range(0, len(pending), side_by_side):
+        trainers = [make_trainer(seed) for seed in pending[start : start + side_by_side]]
+        train_side_by_side(
+            [Run(trainer, folder / str(trainer.seed)) for trainer in trainers],
+            resume=resume,
+            checkpoint_epochs=checkpoint_epochs,
+            checkpoint_steps=checkpoint_steps,
+            tensorboard=tensorboard,
+            on_step=partial(report_steps, progress, trainers, done=start, networks=len(pending)),
+        )
+        for trainer in trainers:
+            if trainer.diverged:
+                diverged.append(f"seed {trainer.seed} (epoch {trainer.epoch})")
+            else:
+                cards[trainer.seed] = save_network(trainer, folder / str(trainer.seed))
+                on_network(trainer.seed, cards[trainer.seed])
+    if diverged:
+        raise TrainingError(f"The loss stopped being a number with {', '.join(diverged)}: lower the learning rate.")
+    return cards
+
+
+def finished_networks(
+    recipe: BaseRecipe, seeds: Sequence[int], folder: Path, *, resume: bool
+) -> dict[int, dict[str, Any]]:
+    """The cards of the networks that are finished, by seed. It is an error if there are any without `resume`.
+
+    The card is written last: a network without one was interrupted and is finished from its checkpoint.
+    """
+    cards = {}
+    for seed in seeds:
+        weights, card = (run_file(folder / str(seed), suffix) for suffix in ("safetensors", "json"))
+        if not resume and (weights.exists() or card.exists()):
+            existing = card if card.exists() else weights
+            raise TrainingError(f"{existing} exists already: use --resume to keep it, or choose another --out.")
+        if card.exists():
+            cards[seed] = json.loads(card.read_text())
+            check_same_recipe(card, cards[seed]["recipe"], recipe.to_dict())
+    return cards
+
+
+def save_network(trainer: Trainer, path: Path) -> dict[str, Any]:
+    """Write the weights, then the card with the scores of the stored weights, then delete the checkpoint."""
+    weights, card = run_file(path, "safetensors"), trainer.card()
+    if trainer.group.is_first:
+        write_weights(weights, trainer.final_weights(), card if trainer.card_in_weights else None)
+    trainer.group.barrier()
+    card = {**card, **trainer.score_stored(weights), "storage": _STORAGE}
+    if trainer.group.is_first:
+        write_text(run_file(path, "json"), json.dumps(card, indent=2) + "\n")
+        run_file(path, "checkpoint").unlink(missing_ok=True)
+    return card

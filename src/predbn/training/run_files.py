@@ -1,0 +1,104 @@
+"""The files of a run: its checkpoint, and its log with one row per epoch.
+
+A run has a path without a suffix, such as runs/resnet20-cifar10/batch/3, beside which its files are:
+3.checkpoint and 3.csv during training, 3.safetensors (weights) and 3.json (card) when it is finished.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from predbn.common import TrainingError, atomic_write
+
+
+def run_file(path: Path, suffix: str) -> Path:
+    """The file of a run with that suffix."""
+    return path.with_name(f"{path.name}.{suffix}")
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write the state of a run atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as part, part.open("wb") as file:
+        torch.save(state, file)
+
+
+def read_checkpoint(path: Path, recipe: dict[str, Any], seed: int, device: torch.device) -> dict[str, Any]:
+    """The state of a run, which must have that recipe and seed."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        stored = {**state["recipe"], "seed": state["seed"]}
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TrainingError(f"{path} cannot be read as a checkpoint ({reason}): delete it to start again.") from None
+    check_same_recipe(path, stored, {**recipe, "seed": seed})
+    return state
+
+
+def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]) -> None:
+    """Raise a TrainingError if a stored recipe differs from the one that is to be trained."""
+    for name, value in recipe.items():
+        if stored.get(name) != value:
+            raise TrainingError(
+                f"{path} belongs to a run with {name} {stored.get(name)}, not {value}: use the same {name}, or choose "
+                "another folder."
+            )
+
+
+class TrainingLog:
+    """A CSV file to which a row is appended after every epoch, and a TensorBoard log if asked for.
+
+    When a run is resumed, rows after the first `epochs_done` are dropped, since those epochs are run again.
+    """
+
+    def __init__(
+        self, path: Path, columns: tuple[str, ...], *, epochs_done: int = 0, tensorboard: bool = False
+    ) -> None:
+        self.path, self.columns = path, columns
+        rows = [row for row in read_log(path) if int(row["epoch"]) <= epochs_done]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as part, part.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        self._board = _open_tensorboard(path.with_suffix(""), epochs_done + 1) if tensorboard else None
+
+    def append(self, row: dict[str, float]) -> None:
+        """Add an epoch."""
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, self.columns).writerow({name: _format(row[name]) for name in self.columns})
+        if self._board is not None:
+            for name in self.columns[1:]:
+                self._board.add_scalar(name, row[name], row["epoch"])
+            self._board.flush()
+
+    def close(self) -> None:
+        """Close the TensorBoard log."""
+        if self._board is not None:
+            self._board.close()
+
+
+def read_log(path: Path) -> list[dict[str, str]]:
+    """The complete rows of a log; none if there is no file. A row that a crash cut off is left out."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if None not in row.values()]
+
+
+def _format(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _open_tensorboard(folder: Path, first_epoch: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise TrainingError(
+            "TensorBoard is not installed: run `pip install tensorboard`, or leave out --tensorboard."
+        ) from None
+    return SummaryWriter(str(folder), purge_step=first_epoch)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from predbn.models import ModelError, load
+from predbn.models.pretrained import load_timm, timm_preprocessing
+
+from .networks import pictures
+
+timm = pytest.importorskip("timm", reason="timm is not installed")
+
+
+@torch.no_grad()
+def test_the_preprocessing_is_timms_evaluation_transform(monkeypatch):
+    """An image of the right size goes through timm's own evaluation transform and through ours."""
+    from PIL import Image
+    from timm.data import create_transform, resolve_model_data_config
+
+    real = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: real(name, pretrained=False))
+    model = load("timm:resnet18.tv_in1k")
+    assert (model.info.reference, model.info.classes) == ("timm:resnet18.tv_in1k", 1000)
+    assert not model.training
+    image = pictures(1, 224)
+    config = resolve_model_data_config(model.network)
+    transform = create_transform(**{**config, "crop_pct": 1.0})
+    theirs = transform(Image.fromarray(image[0].permute(1, 2, 0).numpy()))
+    torch.testing.assert_close(model.normalise(image)[0], theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_timms_configuration_as_a_preprocessing():
+    network, classes, result = load_timm("resnet18.tv_in1k", pretrained=False)
+    assert (classes, result.size, result.resize, result.interpolation) == (1000, (224, 224), 256, "bilinear")
+    assert result.mean == pytest.approx((123.675, 116.28, 103.53))
+    assert result.std == pytest.approx((58.395, 57.12, 57.375))
+    assert isinstance(network, torch.nn.Module)
+    other = {"input_size": (3, 288, 320), "crop_pct": 0.95, "interpolation": "bicubic", "mean": [0] * 3, "std": [1] * 3}
+    result = timm_preprocessing(other)
+    assert (result.size, result.resize, result.interpolation) == ((288, 320), 303, "bicubic")
+
+
+def test_a_name_that_timm_does_not_know():
+    with pytest.raises(ModelError, match=r"timm:resnet18x cannot be loaded \(Unknown model"):
+        load_timm("resnet18x", pretrained=False)
+
+
+def test_without_a_connection(monkeypatch):
+    def fail(name, pretrained):
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr(timm, "create_model", fail)
+    with pytest.raises(ModelError, match=r"\(no route to host\): check the name"):
+        load("timm:resnet18")
+
+
+def test_without_timm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModelError, match=r"timm:resnet18 needs timm: run `pip install predbn\[timm\]`\."):
+        load("timm:resnet18")
+
+
+def test_a_timm_that_cannot_be_imported(monkeypatch):
+    class Broken:
+        def find_spec(self, name, path=None, target=None):
+            if name == "timm":
+                raise RuntimeError("operator torchvision::nms does not exist")
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(ModelError, match=r"cannot be imported here \(operator torchvision::nms does not exist\)"):
+        load_timm("resnet18")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from predbn.models import NORMALISATIONS, Classifier, ModelInfo
+from predbn.training import crop_images, draw_crops, pad_images
+from predbn.training.cifar10.trainer import Cifar10Trainer, score_images
+from predbn.training.loop import Run, run_epoch
+from predbn.training.networks import save_network
+
+from ..tiny import PREPROCESSING, TINY, same_weights, small_resnet
+
+pytestmark = pytest.mark.usefixtures("small_network")
+
+
+def by_hand(recipe, seed, data, epochs):
+    """The loop that one would write, with PyTorch's plain Adam."""
+    torch.manual_seed(seed)
+    network = small_resnet(recipe.norm, eps=recipe.eps)
+    decayed = [p for p in network.parameters() if p.ndim > 1]
+    others = [p for p in network.parameters() if p.ndim <= 1]
+    kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+    optimiser = kind(
+        [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}],
+        lr=1.0,
+        betas=(recipe.momentum, 0.999),
+        eps=recipe.adam_eps,
+    )
+    padded = pad_images(data.train.images)
+    for epoch in range(epochs):
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.learning_rate_at(epoch)
+        for order, corner, mirrored in zip(*draw_crops(16, recipe.batch_size, seed=seed, epoch=epoch), strict=True):
+            pixels = crop_images(padded, order, corner, mirrored).float() / 127.5 - 1
+            loss = F.cross_entropy(network(pixels), data.train.labels[order])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return network
+
+
+@pytest.mark.parametrize("norm", NORMALISATIONS)
+def test_it_trains_like_a_plain_loop(data, norm):
+    recipe = replace(TINY, norm=norm, decoupled=norm == "layer", adam_eps=1e-2)
+    trainer = Cifar10Trainer(recipe, 3, data)
+    for _ in range(2):
+        run_epoch([Run(trainer)])
+    expected = by_hand(recipe, 3, data, 2).state_dict()
+    for name, tensor in trainer.network.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=2e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before(data):
+    trainers = []
+    for seed in (5, 5, 6):
+        torch.rand(seed)
+        trainer = Cifar10Trainer(TINY, seed, data)
+        run_epoch([Run(trainer)])
+        trainers.append(trainer)
+    first, second, other = trainers
+    assert same_weights(first, second)
+    assert not same_weights(first, other)
+
+
+def test_the_global_random_state_is_not_used(data):
+    before = torch.random.get_rng_state()
+    Cifar10Trainer(TINY, 0, data).begin_epoch()
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_state_is_all_that_is_needed_to_resume(data):
+    whole, first = Cifar10Trainer(TINY, 1, data), Cifar10Trainer(TINY, 1, data)
+    run_epoch([Run(first)])
+    second = Cifar10Trainer(TINY, 1, data)
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        run_epoch([Run(whole)])
+    run_epoch([Run(second)])
+    assert second.epoch == 2
+    assert same_weights(whole, second)
+
+
+def test_the_learning_rate_follows_the_schedule_after_resuming(data):
+    trainer = Cifar10Trainer(TINY, 1, data)
+    run_epoch([Run(trainer)])
+    again = Cifar10Trainer(TINY, 1, data)
+    again.load_state_dict(trainer.state_dict())
+    for epoch in range(1, TINY.epochs):
+        again.begin_epoch()
+        assert [float(group["lr"]) for group in again.optimiser.param_groups] == pytest.approx(
+            [TINY.learning_rate_at(epoch)] * 2
+        )
+        again.epoch += 1
+
+
+def test_an_epoch_is_counted(data):
+    trainer = Cifar10Trainer(TINY, 0, data)
+    run_epoch([Run(trainer)])
+    assert (trainer.epoch, trainer.cursor.item(), trainer.steps) == (1, 2, 2)
+    assert 0 <= trainer.correct.item() <= 16
+    run_epoch([Run(trainer)])
+    assert trainer.cursor.item() == 2
+
+
+@torch.no_grad()
+def test_validation_changes_nothing_and_counts_every_image(data):
+    trainer = Cifar10Trainer(TINY, 0, data)
+    before = {name: t.clone() for name, t in trainer.network.state_dict().items()}
+    loss, accuracy = trainer.validate(size=3)
+    logits = trainer.network.eval()(data.validation.images.float() / 127.5 - 1)
+    assert accuracy == (logits.argmax(1) == data.validation.labels).float().mean().item()
+    assert loss == pytest.approx(F.cross_entropy(logits, data.validation.labels).item(), rel=1e-4)
+    assert all(torch.equal(t, before[name]) for name, t in trainer.network.state_dict().items())
+
+
+def test_weights_of_vectors_do_not_decay(data):
+    trainer = Cifar10Trainer(TINY, 0, data)
+    decayed, others = trainer.optimiser.param_groups
+    assert (decayed["weight_decay"], others["weight_decay"]) == (TINY.weight_decay, 0.0)
+    assert {p.ndim for p in decayed["params"]} == {2, 4}
+    assert {p.ndim for p in others["params"]} <= {0, 1}
+    assert len(decayed["params"]) + len(others["params"]) == len(list(trainer.network.parameters()))
+
+
+@pytest.fixture
+def classifier():
+    torch.manual_seed(1)
+    return Classifier(small_resnet(), ModelInfo("test", 10, PREPROCESSING))
+
+
+@torch.no_grad()
+def test_scores_are_those_of_all_images_at_once(classifier, images):
+    scores = score_images(classifier, images, size=7)
+    probabilities = classifier.eval()(images.images).softmax(1)
+    chosen = probabilities[torch.arange(len(images)), images.labels]
+    expected = {
+        "accuracy": (probabilities.argmax(1) == images.labels).double().mean().item(),
+        "nll": -chosen.log().mean().item(),
+        "brier": (1 - 2 * chosen + probabilities.square().sum(1)).mean().item(),
+    }
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=2e-6)
+    assert 0 <= scores["ece"] <= 1
+    assert list(scores) == ["accuracy", "nll", "brier", "ece"]
+
+
+def test_scoring_restores_the_precision(classifier, images):
+    with torch.backends.cudnn.flags(allow_tf32=True):
+        score_images(classifier, images)
+        assert torch.backends.cudnn.allow_tf32
+
+
+def test_the_card_has_what_is_needed_to_repeat_the_training(data, images):
+    card = json.loads(json.dumps(Cifar10Trainer(TINY, 3, data).card()))
+    assert (card["architecture"], card["seed"], card["device"]) == ("resnet20-cifar10/batch", 3, "cpu")
+    assert card["recipe"] == {"optimiser": "Adam", **TINY.to_dict()}
+    assert card["data"]["test"] == images.sums
+    assert card["trained_on"] == f"{images.name}: 16 images"
+    assert card["validated_on"] == f"{images.name}: 4 images"
+    assert card["software"]["torch"] == torch.__version__
+    decoupled = Cifar10Trainer(replace(TINY, decoupled=True), 3, data)
+    assert decoupled.card()["recipe"]["optimiser"] == "AdamW"
+
+
+def test_the_scores_in_the_card(data, tmp_path):
+    trainer = Cifar10Trainer(TINY, 3, data)
+    card = save_network(trainer, tmp_path / "3")
+    assert card["test"]["images"] == 20
+    assert list(card["test"]) == ["images", "accuracy", "nll", "brier", "ece"]
+    assert card["validation_accuracy"] == round(trainer.validate()[1], 4)

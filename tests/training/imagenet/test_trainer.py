@@ -1,0 +1,163 @@
+"""A few steps on a tiny folder: alone, interrupted, and in two processes."""
+
+from __future__ import annotations
+
+import csv
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+
+from predbn.models import ModelError, load, read_weights
+from predbn.training import ProcessGroup, TrainingError, join_process_group, open_imagenet, train_imagenet
+from predbn.training.imagenet import trainer
+
+from .tiny import RECIPE, tiny_by_image, tiny_folder, tiny_resnet
+
+CPU = torch.device("cpu")
+ALONE = ProcessGroup(CPU)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
+    return open_imagenet(tiny_folder(tmp_path / "data"), RECIPE.preprocessing, subset=True)
+
+
+def file_of(out, suffix, seed=0):
+    return out / "resnet50-imagenet" / "batch" / f"{seed}.{suffix}"
+
+
+def weights(out, seed=0):
+    return read_weights(file_of(out, "safetensors", seed))[0]
+
+
+def rows(out):
+    with file_of(out, "csv").open() as file:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+
+
+def train(data, out, recipe=RECIPE, group=ALONE, seed=0, **options):
+    return train_imagenet(recipe, seed, data, out, group, **options)
+
+
+def test_a_run_writes_weights_card_and_log(data, tmp_path):
+    out, reports = tmp_path / "out", []
+    card = train(data, out, progress=lambda *report: reports.append(report[:2]))
+    assert reports == [(step, 9) for step in range(1, 10)]
+    assert card["trained_on"] == "14 images of 2 classes"
+    assert card["validation"]["images"] == 6
+    assert card["recipe"]["batch_size"] == 4
+    assert sorted(path.name for path in file_of(out, "csv").parent.iterdir()) == ["0.csv", "0.json", "0.safetensors"]
+    assert [row["epoch"] for row in rows(out)] == ["1", "2", "3"]
+    with pytest.raises(TrainingError, match="use --resume"):
+        train(data, out)
+    assert train(data, out, resume=True) == card
+    with pytest.raises(TrainingError, match="14 training examples do not fill a batch of 15"):
+        train(data, tmp_path / "other", replace(RECIPE, batch_size=15))
+
+
+@pytest.mark.parametrize("stop", [2, 4, 6])
+def test_an_interrupted_run_resumes_bit_for_bit(data, tmp_path, stop):
+    train(data, tmp_path / "whole")
+    steps = []
+
+    def interrupt(done, total, note):
+        steps.append(done)
+        if len(steps) == stop:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "cut", checkpoint_every=1, progress=interrupt)
+    with pytest.raises(TrainingError, match="use --resume"):
+        train(data, tmp_path / "cut")
+    with pytest.raises(TrainingError, match=r"belongs to a run with learning_rate 0\.05, not 0\.1"):
+        train(data, tmp_path / "cut", replace(RECIPE, learning_rate=0.1), resume=True)
+    train(
+        data, tmp_path / "cut", resume=True, checkpoint_every=1, progress=lambda done, total, note: steps.append(done)
+    )
+    assert steps == list(range(1, 10))
+    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
+
+
+def test_the_steps_are_nesterovs(data, tmp_path, monkeypatch):
+    """One parameter against the equations: v ← m v + g, w ← w − rate (g + m v), with decay in g for matrices."""
+
+    class Slope(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((2, 1), 0.5))
+
+        def forward(self, x):
+            return x.mean((1, 2, 3)).unsqueeze(1) * 0 + self.weight.T
+
+    monkeypatch.setattr(trainer, "resnet50", lambda eps, classes: Slope())
+    recipe = replace(RECIPE, weight_decay=0.1)
+    run = trainer.ImageNetTrainer(recipe, 0, data, ALONE)
+    w, v = torch.full((2,), 0.5), torch.zeros(2)
+    images, labels = torch.zeros(4, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
+    for step in range(3):
+        run.train_on(images, labels)
+        run.step += 1
+        gradient = w.softmax(0) - torch.tensor([0.75, 0.25]) + 0.1 * w
+        v = 0.9 * v + gradient
+        w = w - recipe.learning_rate_at(step / 3) * (gradient + 0.9 * v)
+    torch.testing.assert_close(run.network.weight.detach()[:, 0], w)
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run(data, tmp_path):
+    recipe = replace(RECIPE, learning_rate=1e30, warm_up=0)
+    with pytest.raises(TrainingError, match=r"with seed 0 \(epoch 1\): lower the learning rate"):
+        train(data, tmp_path / "out", recipe)
+
+
+def run_process(rank, root, out, port):
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    trainer.resnet50 = tiny_by_image
+    with join_process_group(CPU) as group:
+        data = open_imagenet(root, RECIPE.preprocessing, subset=True)
+        train(data, out, group=group)
+
+        def interrupt(done, total, note):
+            if done == 4:
+                raise Interrupted
+
+        try:
+            train(data, out, group=group, seed=1, checkpoint_every=2, progress=interrupt)
+        except Interrupted:
+            train(data, out, group=group, seed=1, resume=True)
+
+
+def test_two_processes_take_the_steps_of_one(data, tmp_path, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(run_process, args=(data.train.root.parent, tmp_path / "two", port), nprocs=2)
+    monkeypatch.setattr(trainer, "resnet50", tiny_by_image)
+    for seed in (0, 1):
+        train(data, tmp_path / "one", seed=seed)
+        one, two = weights(tmp_path / "one", seed), weights(tmp_path / "two", seed)
+        torch.manual_seed(seed)
+        initial = tiny_by_image(eps=RECIPE.eps, classes=2).state_dict()
+        assert (one["fc.weight"] - initial["fc.weight"]).abs().max() > 0.01
+        for name in one:
+            torch.testing.assert_close(two[name].float(), one[name].float(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_architecture_that_loads_the_weights(data, tmp_path):
+    """The weights of the tiny network do not fit it, which shows that the architecture was found."""
+    train(data, tmp_path / "out")
+    with pytest.raises(ModelError, match="does not fit the network"):
+        load(f"file:{file_of(tmp_path / 'out', 'safetensors')}#resnet50-imagenet/batch")
