@@ -24,7 +24,7 @@ plan = Plan(
     severities=(1,),
     batch_sizes=(100,),
 )
-job = Job(plan, data=tiny.Made(images), room=12_000_000)
+job = Job(plan, data=tiny.Made(images), memory_limit=12_000_000)
 for result in InProcess().run(job, job.split_units([], set())):
     assert len(result.rows) == models
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

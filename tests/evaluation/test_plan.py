@@ -41,7 +41,7 @@ def test_members_of_a_pattern(tmp_path):
     assert [m.name for m in Model("a:b,c:d").members()] == ["a:b", "c:d"]
     names = [m.name for m in Model("a:b", weights=f"{tmp_path}/*.pt").members()]
     assert names == [f"a:b#{tmp_path}/a.pt", f"a:b#{tmp_path}/b.pt"]
-    with pytest.raises(EvaluationError, match="no file fits"):
+    with pytest.raises(EvaluationError, match="no file matches"):
         Model("a:b", weights=f"{tmp_path}/*.safetensors").members()
 
 
@@ -69,8 +69,8 @@ def test_a_plan_goes_through_toml_and_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("models = ['a:b'\n", "is no TOML"),
-        ("models = ['a:b']\nstrategy = ['train']\n", "has 'strategy', which no plan has"),
+        ("models = ['a:b'\n", "is not TOML"),
+        ("models = ['a:b']\nstrategy = ['train']\n", "has the unknown entry 'strategy'"),
         ("data = 'sample'\n", "names no models"),
         ("models = [{ref = 'a:b'}]\n", "is neither a reference nor"),
         ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),

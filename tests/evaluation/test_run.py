@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import EvaluationError, InProcess, Plan, Results, evaluate, read_plan
+from predbn.evaluation import EvaluationError, InProcess, Plan, Results, Setting, evaluate, read_plan
 from predbn.evaluation.job import Job
 from predbn.evaluation.splits import Split
+from predbn.methods import Temperature
 from predbn.norm import adapt, calibrate
 
 from . import tiny
@@ -74,6 +76,26 @@ def test_a_plan_gives_all_its_rows_once(whole):
     assert card["batches"]["last"] == "kept, though it may be smaller"
 
 
+def test_every_model_is_loaded_once_and_every_strategy_parsed_once(tmp_path, monkeypatch):
+    loads, parses = [], []
+    parse = Setting.parse.__func__
+    monkeypatch.setattr("predbn.models.open_model", lambda name, **_: loads.append(name) or tiny.classifier(int(name)))
+    monkeypatch.setattr(Setting, "parse", classmethod(lambda cls, text: parses.append(text) or parse(cls, text)))
+    plan = Plan(
+        models=("0", "1", "2"),
+        methods=("vanilla", "temperature"),
+        strategies=("train", "batch", "batch[eps=tuned]", "auto"),
+        shifts=("clean", "fog", "contrast", "snow"),
+        severities=3,
+        batch_sizes=60,
+        images=120,
+    )
+    monkeypatch.setattr(Temperature, "fit", staticmethod(lambda logits, labels: Temperature(2.0)))
+    evaluate(plan, tmp_path)
+    assert sorted(loads) == ["0", "1", "2"]
+    assert sorted(parses) == ["auto", "batch", "batch[eps=tuned]", "train"]
+
+
 def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -85,15 +107,15 @@ def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
 
 
 def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("predbn.evaluation.worker._AT_ONCE", {"cpu": 1, "cuda": 1})
-    plan = Plan(**{**PLAN.__dict__, "shifts": ("contrast",)})
+    monkeypatch.setattr("predbn.evaluation.worker._VALUES_PER_BLOCK", {"cpu": 1, "cuda": 1})
+    plan = replace(PLAN, shifts=("contrast",))
     evaluate(plan, tmp_path, data=DATA, models=MODELS)
     small, large = Results.load(tmp_path), Results.load(whole).filter(corruption="contrast")
     assert small.frame.equals(large.frame)
 
 
 def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_path):
-    few = Plan(**{**PLAN.__dict__, "strategies": ("batch",), "models": ("t/1",), "seeds": (1,)})
+    few = replace(PLAN, strategies=("batch",), models=("t/1",), seeds=(1,))
     evaluate(few, tmp_path, data=DATA, models=MODELS)
     done = []
     evaluate(PLAN, tmp_path, data=DATA, models=MODELS, progress=lambda *told: done.append(told))
@@ -115,7 +137,7 @@ def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_p
     ],
 )
 def test_results_of_something_else_are_not_added_to(whole, given, other, message):
-    plan, before = Plan(**{**PLAN.__dict__, **given}), tables(whole)
+    plan, before = replace(PLAN, **given), tables(whole)
     with pytest.raises(EvaluationError) as error:
         evaluate(plan, whole, **{"data": DATA, "models": MODELS, **other})
     assert message in str(error.value)
@@ -134,7 +156,7 @@ def test_a_temperature_is_fitted_once_and_kept(tmp_path):
     assert results.fits[["model", "what"]].to_numpy().tolist() == [["t/0", "temperature"]]
     assert results.card["fits"][0]["value"] == results.fits["value"][0]
     units = []
-    more = Plan(**{**plan.__dict__, "shifts": ("clean", "fog"), "severities": (1,)})
+    more = replace(plan, shifts=("clean", "fog"), severities=(1,))
     evaluate(more, tmp_path, progress=lambda *told: units.append(told[2]), **given)
     assert units == ["", "fog at severity 1"]
 
@@ -179,7 +201,7 @@ def test_a_model_of_other_classes_is_refused(tmp_path):
 def test_no_gpu_is_one_sentence():
     with pytest.raises(EvaluationError, match="there is no GPU that PyTorch can use here"):
         InProcess("cuda")
-    with pytest.raises(EvaluationError, match="is no device"):
+    with pytest.raises(EvaluationError, match="is not a device"):
         InProcess("gpu0")
 
 

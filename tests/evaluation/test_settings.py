@@ -24,9 +24,9 @@ def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, c
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch[eps=-1]", "eps=-1: it is a number of 0 or more"),
+        ("batch[eps=-1]", "eps=-1: use a number, 0 or more"),
         ("batch[eps=much]", "eps=much"),
-        ("batch[momentum=1]", "there are eps=… and layers=…"),
+        ("batch[momentum=1]", "use eps=… or layers=…"),
         ("batch[", "cannot be read"),
     ],
 )

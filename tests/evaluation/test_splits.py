@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from predbn.evaluation import EvaluationError, Split
-from predbn.evaluation.splits import check_order, check_shift, mixed_kinds, positions, resolve
+from predbn.evaluation.source import PictureSource
+from predbn.evaluation.splits import check_order, mixed_kinds, positions, resolve
 from predbn.shifts import ShiftError, names, orders
 
 ALL = names("all")
@@ -34,7 +35,7 @@ def test_what_the_data_does_not_have_is_refused():
     with pytest.raises(EvaluationError, match="more corruptions than the 1"):
         resolve(["mixed-5"], (1,), ["fog"])
     with pytest.raises(ShiftError, match="did you mean 'fog'"):
-        check_shift("fogg")
+        PictureSource.check_shift("fogg")
 
 
 def test_a_mixture_draws_its_kinds_from_the_seed():

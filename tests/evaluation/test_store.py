@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from predbn.common.files import finish
+from predbn.common import files
 from predbn.evaluation import Cell, EvaluationError, Fit, FitUnit, Results, Row, Split, SplitUnit, UnitResult
 from predbn.evaluation.store import Store
 
@@ -75,7 +75,7 @@ def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, ki
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", counted(os.unlink))
-        patched.setattr("predbn.evaluation.store.finish", counted(finish))
+        patched.setattr(files, "finish", counted(files.finish))
         with contextlib.suppress(KeyboardInterrupt):
             store.merge()
     assert store.done() == whole.done()
@@ -116,22 +116,22 @@ def test_a_table_of_something_else_is_refused(tmp_path):
 
     store = opened(tmp_path)
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "results.parquet")
-    with pytest.raises(EvaluationError, match="is no table of results"):
+    with pytest.raises(EvaluationError, match="is not a table of results"):
         store.tables()
 
 
 def test_a_folder_without_results_is_told(tmp_path):
-    with pytest.raises(EvaluationError, match="holds no run"):
+    with pytest.raises(EvaluationError, match="has no run in it"):
         Results.load(tmp_path)
     opened(tmp_path)
-    with pytest.raises(EvaluationError, match="holds no results yet"):
+    with pytest.raises(EvaluationError, match="has no results yet"):
         Results.load(tmp_path)
 
 
 def test_one_writes_at_a_time(tmp_path):
     with Store(tmp_path).writing():
         second = Store(tmp_path).writing()
-        with pytest.raises(EvaluationError, match="another run is writing"):
+        with pytest.raises(EvaluationError, match="another process is writing"):
             second.__enter__()
     with Store(tmp_path).writing():
         pass

@@ -12,9 +12,9 @@ from predbn import cli, metrics
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
 from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
 from predbn.evaluation.job import Job
-from predbn.evaluation.source import Source
+from predbn.evaluation.references import open_randomised, open_rows
+from predbn.evaluation.source import RowSource, make_source
 from predbn.evaluation.splits import positions
-from predbn.evaluation.tabular import open_randomised, open_rows
 from predbn.methods import Temperature
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.models.criteo import plain_sizes
@@ -153,11 +153,11 @@ def _shuffled(count: int):
 
 
 def test_clean_rows_become_a_source_with_every_split():
-    source = Source(TEST)
-    assert source.is_tabular
+    source = make_source(TEST)
+    assert isinstance(source, RowSource)
     assert source.has_clean
     assert source.names == ["tokens", "columns"]
-    known = Source(DATA, images=50).describe()
+    known = make_source(DATA, images=50).describe()
     assert (known["rows"], known["of"], known["classes"]) == (50, 400, 2)
     assert set(known["sha256"]) == {"rows", "marginals"}
     assert "columns for 100 rows at once" in known["corruptions"]
@@ -184,9 +184,9 @@ def test_a_plan_of_rows_has_its_own_splits(tmp_path):
 
 def test_pictures_and_rows_do_not_mix(tmp_path):
     plan = Plan(models=["m"], data="criteo", shifts=("clean",))
-    with pytest.raises(EvaluationError, match="m takes pictures, but test-randomised is of rows"):
+    with pytest.raises(EvaluationError, match="m takes pictures, but test-randomised has rows"):
         evaluate(plan, tmp_path, data=DATA, models={"m": tiny.classifier(0, classes=2)})
-    with pytest.raises(EvaluationError, match="m takes rows, but the data is pictures"):
+    with pytest.raises(EvaluationError, match="m takes rows, but the data has pictures"):
         evaluate(Plan(models=["m"], shifts=("clean",)), tmp_path, models={"m": model(0)})
 
 

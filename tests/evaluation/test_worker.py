@@ -138,10 +138,10 @@ class Eager:
     """What makes blocks ahead on a GPU, without one: it makes the first at once, and remembers that it did."""
 
     def __init__(self):
-        self.begun = 0
+        self.started = 0
 
-    def begin(self, blocks):
-        self.begun += 1
+    def start(self, blocks):
+        self.started += 1
         made = blocks()
         first = next(made, None)
         return iter(()) if first is None else itertools.chain([first], made)
@@ -151,10 +151,10 @@ def test_the_images_of_the_unit_to_come_are_begun_once_and_change_nothing():
     made, alone = job(strategies=("batch", "population")), job(strategies=("batch", "population"))
     cells = made.split_units([], set())[0].cells
     units = [SplitUnit(Split(name, 2), "shuffled", 1, cells) for name in ("fog", "snow", "frost")]
-    made.worker.__dict__["_ahead"] = eager = Eager()
+    made.worker.__dict__["_prefetcher"] = eager = Eager()
     results = list(InProcess().run(made, units))
     assert [result.rows for result in results] == [alone.worker.do(unit).rows for unit in units]
     looks_ahead = 3 * sum(cell.strategy == "population" for cell in cells)
-    assert looks_ahead <= eager.begun - 3
+    assert looks_ahead <= eager.started - 3
     made.worker.do(units[0], units[1])
     assert made.worker.do(units[2]).rows == results[2].rows, "another unit than was announced"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import predbn
-from predbn.methods import MethodError, tune_eps
+from predbn.methods import MethodError, fit_temperature, tune_eps
 from predbn.metrics import accuracy, ece
 
 from .models import STRATEGIES, labelled, models, snapshot
@@ -86,6 +86,27 @@ def test_an_ensemble_is_tuned_as_one():
             p = torch.cat([sum(m(b.images).softmax(1) for m in members) / 3 for b in batches])
         wanted.append(ece(p, torch.cat([b.labels for b in batches])).item())
     assert [row.ece for row in found.table] == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("fit", [tune_eps, fit_temperature])
+def test_all_options_of_adapt_are_passed_on(fit):
+    model = models(1)[0]
+    batches = labelled(model)
+    halves = [(part_x, part_y) for x, y, _ in batches for part_x, part_y in zip(x.split(4), y.split(4), strict=True)]
+    assert all(len(x) == 4 for x, _ in halves)
+    grouped = fit(model, batches, group=4, sync=False, process_group=None, layers="all")
+    one_by_one = fit(model, halves)
+    if fit is tune_eps:
+        assert [row.nll for row in grouped.table] == pytest.approx([row.nll for row in one_by_one.table], rel=1e-5)
+    else:
+        assert grouped.value == pytest.approx(one_by_one.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["population", "population(exact=False)", predbn.Population()])
+def test_a_population_is_that_of_the_batches_however_it_is_named(strategy):
+    model = models(1)[0]
+    batches = labelled(model)
+    assert len(tune_eps(model, batches, strategy=strategy, grid=(0.1,)).table) == 2
 
 
 def test_progress_counts_passes():

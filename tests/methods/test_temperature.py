@@ -99,7 +99,7 @@ def test_it_is_fitted_under_the_strategy_and_the_model_is_left_alone(strategy):
         ([[1.0, math.nan]], [0], "NaN or infinity"),
         ([[1.0, -math.inf]], [1], "NaN or infinity"),
         ([[1.0, 0.0]], [2], "between 0 and 1"),
-        ([[1.0, 0.0]], [0, 1], "one label a row"),
+        ([[1.0, 0.0]], [0, 1], "one label per row"),
     ],
 )
 def test_says_why_none_fits(logits, labels, message):

@@ -16,7 +16,7 @@ from predbn.common import EvaluationError
 
 from .job import Job
 from .ray_nodes import Share
-from .ray_payload import stow
+from .ray_payload import put_payload
 from .ray_pool import Crew
 from .units import Unit, UnitResult
 
@@ -71,7 +71,7 @@ class RayEngine:
             return iter(())
         if self._crew is None or self._job is not job:
             self._dismiss()
-            self._job, self._crew = job, Crew(stow(job), self._share, self._retries)
+            self._job, self._crew = job, Crew(put_payload(job), self._share, self._retries)
         return self._crew.do(units)
 
     def hardware(self) -> dict[str, Any]:

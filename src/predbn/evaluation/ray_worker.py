@@ -9,7 +9,7 @@ import torch
 from predbn.common import hardware_of, versions
 
 from .engines import check_device
-from .ray_payload import Cargo
+from .ray_payload import Payload
 from .units import Unit, UnitResult
 from .worker import Worker
 
@@ -31,7 +31,7 @@ class RayWorker:
         self._device = device
         self._worker: Worker | None = None
 
-    def open(self, cargo: Cargo) -> Greeting:
+    def open(self, cargo: Payload) -> Greeting:
         """Get ready for units."""
         check_device(self._device)
         self._worker = cargo.open(self._device)

@@ -10,10 +10,9 @@ from PIL import Image
 
 from predbn.data import DataError, wnids
 from predbn.data.decoded import decoded_files
-from predbn.evaluation import EvaluationError, Plan, evaluate
-from predbn.evaluation.hits import unpack
-from predbn.evaluation.imagenet_data import mask_for
-from predbn.evaluation.source import open_images, open_source
+from predbn.evaluation import EvaluationError, Plan, evaluate, unpack_hits
+from predbn.evaluation.model_cache import mask_for
+from predbn.evaluation.references import open_images, open_pictures
 from predbn.models import restrict
 
 from ..data.folders import make_folder, pixels_of
@@ -49,7 +48,7 @@ def test_a_plan_names_it_and_all_splits_decode_once(folders, tmp_path, monkeypat
     assert {len(packed) for packed in results.hits["hits"]} == {4}
     by_bits = results.hits.set_index(["strategy", "corruption"])["hits"]
     for row in results.filter(metric="accuracy").frame.itertuples():
-        assert unpack(by_bits[row.strategy, row.corruption], 30).mean() == pytest.approx(row.value)
+        assert unpack_hits(by_bits[row.strategy, row.corruption], 30).mean() == pytest.approx(row.value)
     assert results.mce().empty
 
 
@@ -91,7 +90,7 @@ def test_the_published_corruptions_are_read_with_their_originals(folders, tmp_pa
     make_folder(tmp_path / "c" / "contrast" / "1", wnids(), height=32, width=32)
     for severity in range(2, 6):
         (tmp_path / "c" / "contrast" / str(severity)).symlink_to(tmp_path / "c" / "contrast" / "1")
-    source = open_source(
+    source = open_pictures(
         f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", preprocessing=tiny.PREPROCESSING
     )
     batch = next(source.batches("contrast", 3, 2))
@@ -144,8 +143,8 @@ def test_the_place_of_the_published_corruptions_is_told(folders, tmp_path):
     first.mkdir(parents=True)
     for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):
         with pytest.raises(DataError, match=hint):
-            open_source(f"imagenet-c:{place}")
+            open_pictures(f"imagenet-c:{place}")
     make_folder(first, ["n01440764"])
     with pytest.raises(DataError, match="it is one severity: point at"):
-        open_source(f"imagenet-c:{first}")
+        open_pictures(f"imagenet-c:{first}")
     assert Path(first).is_dir()

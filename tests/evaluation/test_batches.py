@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.data import Batch
-from predbn.evaluation.rebatch import Rebatcher, block_size
+from predbn.evaluation.batches import Rebatcher, block_size
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 20))

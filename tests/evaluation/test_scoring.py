@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.evaluation.hits import Hits, unpack
+from predbn.evaluation.scoring import Hits, unpack_hits
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7), st.randoms(use_true_random=False))
@@ -23,4 +23,4 @@ def test_they_come_back_in_the_order_of_the_indices_however_they_went_in(right, 
         hits.update(probabilities[step], labels[step], 10 * step)
     packed = hits.pack()
     assert len(packed) == -(-count // 8)
-    assert np.array_equal(unpack(packed, count), right)
+    assert np.array_equal(unpack_hits(packed, count), right)
