@@ -9,11 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from predbn import cli, metrics
+from predbn.data import sample
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
 from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
 from predbn.evaluation.job import Job
+from predbn.evaluation.model_cache import inputs_of
 from predbn.evaluation.references import open_randomised, open_rows
-from predbn.evaluation.source import RowSource, make_source
+from predbn.evaluation.source import PictureSource, RowSource, make_source, source_class
 from predbn.evaluation.splits import positions
 from predbn.methods import Temperature
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
@@ -163,6 +165,24 @@ def test_clean_rows_become_a_source_with_every_split():
     assert "columns for 100 rows at once" in known["corruptions"]
     seen = torch.cat([batch.index for batch in source.stream(Split("clean", 0), "official", 0, 64)])
     assert torch.equal(seen, TEST.index)
+    with pytest.raises(EvaluationError, match="rows have no mixed-2: only pictures have mixtures"):
+        source.stream(Split("mixed-2", 5), "official", 0, 64)
+
+
+def test_pictures_and_rows_have_one_interface():
+    click_model = model(0)
+    pictures, rows = PictureSource(sample("test"), images=30), RowSource(DATA, images=30)
+    for source, made in ((pictures, tiny.classifier(0)), (rows, click_model)):
+        assert len(source) == 30
+        source.check_shift(source.names[0])
+        source.check_severity(source.severities[0])
+        split = Split(source.names[0], source.severities[0])
+        batches = list(source.stream(split, "shuffled", 0, 20))
+        assert [len(batch.labels) for batch in batches] == [20, 10]
+        assert made(batches[0].inputs).shape == (20, len(source.classes))
+        assert inputs_of(made) == source.inputs
+        assert source.describe()[source.counted] == 30
+    assert (source_class("sample"), source_class("criteo:folder")) == (PictureSource, RowSource)
 
 
 def test_a_plan_of_rows_has_its_own_splits(tmp_path):

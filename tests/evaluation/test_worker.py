@@ -1,6 +1,7 @@
 """Against a slow and obvious reference: the whole split at once, corrupted, cut, predicted, measured."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -56,6 +57,13 @@ def test_rows_are_those_of_the_reference(strategy):
         assert row.metrics["nll"] == pytest.approx(float(metrics.nll(logits, labels, from_logits=True)), rel=1e-5)
         assert row.metrics["ece"] == pytest.approx(float(metrics.ece(p, labels)), abs=1e-4)
         assert sum(each["count"] for each in row.reliability) == COUNT
+
+
+def test_models_that_do_not_fit_in_memory_together_give_the_same_rows():
+    options = {"strategies": ("train", "batch", "ema", "population"), "batch_sizes": (50,), "images": 60}
+    whole = job(**options)
+    unit = replace(whole.split_units([], set())[0], split=Split("contrast", 3))
+    assert replace(whole, memory_limit=1).worker.do(unit).rows == whole.worker.do(unit).rows
 
 
 def test_an_ensemble_is_the_mean_of_its_members_probabilities():

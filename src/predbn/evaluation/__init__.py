@@ -15,7 +15,7 @@ from .card import make_card
 from .card import to_json as card_json
 from .engines import Engine, InProcess
 from .job import Job
-from .plan import Model, Plan
+from .plan import Model, Plan, Setting
 from .plan_file import read_plan, write_plan
 from .ray_engine import RayEngine
 from .references import IMAGENET_SETS, framing_of, open_images
@@ -24,7 +24,6 @@ from .results import Results, compare, mce_by_image
 from .run import Progress as UnitProgress
 from .run import Run, evaluate, open_run
 from .scoring import unpack_hits
-from .settings import Setting
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits

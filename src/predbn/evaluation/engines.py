@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
-import torch
-
-from predbn.common import EvaluationError
+from predbn.common import DeviceError, EvaluationError, parse_device
 
 from .job import Job
 from .units import Unit, UnitResult
@@ -32,21 +30,16 @@ class InProcess:
     """Computes one unit after another in this process, on the CPU or on one GPU."""
 
     def __init__(self, device: str = "cpu") -> None:
-        check_device(device)
-        self.device = device
+        self.device = check_device(device)
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
         """The results, in the order of the units."""
         return (job.worker.do(unit, next_unit) for unit, next_unit in zip_longest(units, units[1:]))
 
 
-def check_device(device: str) -> None:
-    """Raise an error if there is no such device."""
+def check_device(device: str) -> str:
+    """The device as torch writes it; an error if there is no such device."""
     try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise EvaluationError(f"{device!r} is not a device: use cpu, cuda or cuda:1.") from None
-    if kind not in ("cpu", "cuda"):
-        raise EvaluationError(f"device {device!r} is not supported: use cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise EvaluationError("there is no GPU that PyTorch can use here: leave --device out, or use cpu.")
+        return str(parse_device(device))
+    except DeviceError as error:
+        raise EvaluationError(str(error)) from None

@@ -17,7 +17,8 @@ from predbn.models import AnyModel, Classifier, Preprocessing
 from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
-from .source import AnyData, Source, make_source, source_class
+from .references import open_test_data, open_validation_data
+from .source import AnyData, Source, make_source
 from .splits import resolve
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker
@@ -88,13 +89,8 @@ class Job:
         """The data, opened."""
         plan, data = self.plan, self.data
         if data is None:
-            data = source_class(plan.data).open_test(
-                plan.data,
-                plan.clean,
-                block=plan.largest_batch,
-                preprocessing=self._preprocessing,
-                report=self.report,
-            )
+            options: Any = {"block": plan.largest_batch, "preprocessing": self._preprocessing, "report": self.report}
+            data = open_test_data(plan.data, plan.clean, **options)
         return make_source(data, images=plan.images, device=self.device)
 
     @cached_property
@@ -108,9 +104,7 @@ class Job:
                     "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
                     "--validation, or use auto(calibrated=False)."
                 )
-            validation = source_class(reference).open_validation(
-                reference, preprocessing=self._preprocessing, report=self.report
-            )
+            validation = open_validation_data(reference, preprocessing=self._preprocessing, report=self.report)
         self.cache.restrict_to(self.source.classes)
         return Worker(plan, self.source, self.cache, self.members, validation)
 
@@ -149,11 +143,8 @@ class Job:
         }
         validation = worker.validation
         if validation is not None:
-            context["validation"] = {
-                "name": validation.name,
-                source.counted: len(validation),
-                "sha256": dict(validation.sums),
-            }
+            counted = {source.counted: len(validation)}
+            context["validation"] = {"name": validation.name, **counted, "sha256": dict(validation.sums)}
         return context
 
     def cells(self) -> list[Cell]:

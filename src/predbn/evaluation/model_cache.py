@@ -20,10 +20,9 @@ from predbn.models import AnyModel, Classifier, restrict
 from predbn.norm import calibrate
 
 from .cuda_graphs import StaticInputs
-from .plan import Model
+from .plan import Model, Setting
 from .precision import Precision, casting, prepare
 from .predictor import Predictor, copy_sharing_tensors, pass_size
-from .settings import Setting
 from .source import Inputs
 
 CalibrationData = Callable[[int], Iterable[Tensor]]
@@ -104,9 +103,8 @@ class ModelCache:
         entry = self._entry(name)
         if not entry.is_prepared:
             entry.model = prepare(entry.model.to(self._device), self._precision)
-            entry.is_prepared, entry.nbytes = True, _nbytes(entry.model)
-            self._nbytes[name] = entry.nbytes
-            self._values[name] = entry.model.description.preprocessing.values
+            entry.is_prepared = True
+            entry.nbytes = self._nbytes[name] = _nbytes(entry.model)
         return entry.model
 
     def predictor(self, key: PredictorKey) -> Predictor:
@@ -126,22 +124,27 @@ class ModelCache:
     def pass_size(self, key: PredictorKey) -> int:
         """How many images the predictor takes at a time."""
         if key.model not in self._values:
-            self.model(key.model)
+            self._entry(key.model)
         return pass_size(key.setting, key.batch_size, self._values[key.model], self._device)
 
     def groups_in_memory(self, names: Iterable[str]) -> Iterator[list[str]]:
-        """The names without repetition, in groups that fit in memory together."""
-        group: list[str] = []
+        """The names without repetition, in groups that fit in memory together. The models of a group are loaded.
+
+        Predictors of a group are made and used on several threads, which must not load or evict models.
+        """
+        groups: list[list[str]] = [[]]
         nbytes = 0
         for name in dict.fromkeys(names):
             if name not in self._nbytes:
-                self.model(name)
-            if group and nbytes + self._nbytes[name] > self._memory_limit:
-                yield group
-                group, nbytes = [], 0
-            group.append(name)
+                self._entry(name)
+            if groups[-1] and nbytes + self._nbytes[name] > self._memory_limit:
+                groups.append([])
+                nbytes = 0
+            groups[-1].append(name)
             nbytes += self._nbytes[name]
-        if group:
+        for group in filter(None, groups):
+            for name in group:
+                self.model(name)
             yield group
 
     def describe(self, name: str) -> dict[str, Any]:
@@ -167,7 +170,9 @@ class ModelCache:
     def _entry(self, name: str) -> _Entry:
         if name not in self._entries:
             model = self._open(name)
-            self._entries[name] = _Entry(model, _nbytes(model))
+            self._entries[name] = entry = _Entry(model, _nbytes(model))
+            self._nbytes.setdefault(name, entry.nbytes)
+            self._values[name] = model.description.preprocessing.values
             while len(self._entries) > 1 and sum(e.nbytes for e in self._entries.values()) > self._memory_limit:
                 self._evict_oldest()
         self._entries.move_to_end(name)

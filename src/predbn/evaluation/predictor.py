@@ -15,8 +15,8 @@ from predbn.models import AnyModel
 from predbn.norm import adapt, load_state_dict, reset, state_dict
 
 from .cuda_graphs import GraphedFunction, StaticInputs, layout_of
+from .plan import Setting
 from .precision import Precision, casting
-from .settings import Setting
 
 _MAX_GROUPED_BATCH = {"cpu": 4, "cuda": 100}
 """Batches up to this size are predicted many at once. On a CPU, for larger ones grouping costs more than starting a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -36,6 +37,11 @@ def dataset_name(reference: str) -> str:
     return reference.partition(":")[0]
 
 
+def is_tabular(reference: str) -> bool:
+    """Whether the reference names rows of a table."""
+    return dataset_name(reference) == "criteo"
+
+
 def is_imagenet(reference: str) -> bool:
     """Whether the reference names ImageNet or one of its variants."""
     return dataset_name(reference) in IMAGENET_SETS
@@ -53,6 +59,29 @@ def framing_of(preprocessing: Preprocessing | None) -> dict[str, Any]:
     if preprocessing is None:
         return {}
     return {name: getattr(preprocessing, name) for name in ("size", "resize", "interpolation")}
+
+
+def open_test_data(
+    reference: str,
+    clean: str | None = None,
+    *,
+    block: int,
+    preprocessing: Callable[[], Preprocessing],
+    report: DecodingProgress | None = None,
+) -> Images | Shifted | Randomised:
+    """The data to evaluate on. `block` is the largest prediction batch; only pictures need a `preprocessing`."""
+    if is_tabular(reference):
+        return open_randomised(reference, block)
+    return open_pictures(reference, clean, preprocessing=preprocessing(), report=report)
+
+
+def open_validation_data(
+    reference: str, *, preprocessing: Callable[[], Preprocessing], report: DecodingProgress | None = None
+) -> Images | Rows:
+    """The data to fit and calibrate on."""
+    if is_tabular(reference):
+        return open_rows(reference, "validation")
+    return open_images(reference, "validation", preprocessing=preprocessing(), report=report)
 
 
 def open_pictures(

@@ -1,14 +1,14 @@
 """The data of a plan, opened: every split of it as a stream of batches.
 
 Pictures and rows of a table have one interface, `Source`. What differs between them (which shifts and severities there
-are, how a reference is opened, whether an AUC is measured) is in the two classes below and nowhere else.
+are, what is read from where, whether an AUC is measured) is in the two classes below and nowhere else.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -23,7 +23,6 @@ from predbn.data import (
     SEVERITIES,
     Batch,
     Corrupted,
-    DecodingProgress,
     Images,
     Randomised,
     RowBatch,
@@ -33,10 +32,9 @@ from predbn.data import (
     sha256_of,
     wnids,
 )
-from predbn.models import Preprocessing
 from predbn.shifts import find_corruption
 
-from .references import dataset_name, open_images, open_pictures, open_randomised, open_rows
+from .references import is_tabular
 from .splits import SETS, Split, is_mixture, mixed_kinds, positions
 
 AnyBatch = Batch | RowBatch
@@ -53,6 +51,7 @@ class Source(ABC):
 
     name, classes, labels  of the data
     names                  of the shifts that it has, without "clean"
+    has_clean              whether there is a clean split; published files do not contain it
     data                   what it was made from; this is what travels to other processes
 
     Everything random follows from the seed of the stream and from the index of each image or row.
@@ -67,11 +66,12 @@ class Source(ABC):
     has_auc: ClassVar[bool]
     """Whether the order of the predicted probabilities is measured too."""
 
-    def __init__(self, data: AnyData, *, images: int | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, data: AnyData, splits: Shifted | Randomised, images: int | None, device: torch.device | str
+    ) -> None:
         self.data, self.device, self._count = data, torch.device(device), images
-        self._splits = self._splits_of(data)
-        self.name, self.classes, self.names = data.name, self._splits.classes, self._splits.names
-        self.labels = self._splits.labels
+        self.name, self.classes, self.names, self.labels = data.name, splits.classes, splits.names, splits.labels
+        self.has_clean = getattr(splits, "clean", data) is not None
 
     def __len__(self) -> int:
         """The number of images or rows in a split."""
@@ -87,34 +87,6 @@ class Source(ABC):
         """Raise an error if shifts of such data do not have that severity."""
         if isinstance(severity, bool) or severity not in cls.severities:
             raise EvaluationError(f"severity {severity!r} is not {cls.severities_in_words}.")
-
-    @staticmethod
-    @abstractmethod
-    def open_test(
-        reference: str,
-        clean: str | None,
-        *,
-        block: int,
-        preprocessing: Callable[[], Preprocessing],
-        report: DecodingProgress | None,
-    ) -> AnyData:
-        """The data of a reference. `block` is the size of the largest prediction batch."""
-
-    @staticmethod
-    @abstractmethod
-    def open_validation(
-        reference: str, *, preprocessing: Callable[[], Preprocessing], report: DecodingProgress | None
-    ) -> Images | Rows:
-        """The validation data of a reference."""
-
-    @staticmethod
-    @abstractmethod
-    def _splits_of(data: AnyData) -> Shifted | Randomised: ...
-
-    @property
-    def has_clean(self) -> bool:
-        """Whether there is a clean split; published files do not contain it, and it may not be given beside them."""
-        return getattr(self._splits, "clean", self.data) is not None
 
     def describe(self) -> dict[str, Any]:
         """The data, for the run card: how many, the classes, and checksums to recognise it by."""
@@ -150,31 +122,16 @@ class PictureSource(Source):
     inputs, counted, has_auc = "pictures", "images", False
     severities, severities_in_words = SEVERITIES, "a whole number from 1 to 5"
 
+    def __init__(
+        self, data: Images | Shifted, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self._splits: Shifted = Corrupted(data) if isinstance(data, Images) else data
+        super().__init__(data, self._splits, images, device)
+
     @staticmethod
     def check_shift(shift: str) -> None:
         if shift not in (*SETS, CLEAN) and not is_mixture(shift):
             find_corruption(shift)
-
-    @staticmethod
-    def open_test(
-        reference: str,
-        clean: str | None,
-        *,
-        block: int,
-        preprocessing: Callable[[], Preprocessing],
-        report: DecodingProgress | None,
-    ) -> Images | Shifted:
-        return open_pictures(reference, clean, preprocessing=preprocessing(), report=report)
-
-    @staticmethod
-    def open_validation(
-        reference: str, *, preprocessing: Callable[[], Preprocessing], report: DecodingProgress | None
-    ) -> Images:
-        return open_images(reference, "validation", preprocessing=preprocessing(), report=report)
-
-    @staticmethod
-    def _splits_of(data: AnyData) -> Shifted:
-        return Corrupted(data) if isinstance(data, Images) else cast(Shifted, data)
 
     @cached_property
     def _clean(self) -> Images | None:
@@ -200,7 +157,7 @@ class PictureSource(Source):
         return {"labels": sha256_of(self.labels), "listing": hashlib.sha256(listing.encode()).hexdigest()}
 
     def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[Batch]:
-        splits = cast(Shifted, self._splits) if self._clean is None else Corrupted(self._clean, seed=seed)
+        splits = self._splits if self._clean is None else Corrupted(self._clean, seed=seed)
         kinds = mixed_kinds(split, self.names, seed)
         if kinds is None:
             return splits.batches(split.corruption, split.severity, size, order=visited, device=self.device)
@@ -235,46 +192,31 @@ class RowSource(Source):
     severities, severities_in_words = PERCENTAGES, f"one of the percentages {PERCENTAGES}"
     shifts = ("tokens", "columns", "marginals")
 
+    def __init__(
+        self, data: Rows | Randomised, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self._splits = Randomised(data) if isinstance(data, Rows) else data
+        super().__init__(data, self._splits, images, device)
+
     @staticmethod
     def check_shift(shift: str) -> None:
         if shift not in ("all", CLEAN, *RowSource.shifts):
             raise EvaluationError(f"rows have no shift {shift!r}: use all, {CLEAN}, {', '.join(RowSource.shifts)}.")
 
-    @staticmethod
-    def open_test(
-        reference: str,
-        clean: str | None,
-        *,
-        block: int,
-        preprocessing: Callable[[], Preprocessing],
-        report: DecodingProgress | None,
-    ) -> Randomised:
-        return open_randomised(reference, block)
-
-    @staticmethod
-    def open_validation(
-        reference: str, *, preprocessing: Callable[[], Preprocessing], report: DecodingProgress | None
-    ) -> Rows:
-        return open_rows(reference, "validation")
-
-    @staticmethod
-    def _splits_of(data: AnyData) -> Randomised:
-        return Randomised(data) if isinstance(data, Rows) else cast(Randomised, data)
-
     @cached_property
     def _randomised(self) -> Randomised:
         """The rows to randomise, on the device if they fit."""
-        splits = cast(Randomised, self._splits)
-        return splits.to(self.device) if self._fits_on_device(len(splits) * _BYTES_PER_ROW) else splits
+        is_moved = self._fits_on_device(len(self._splits) * _BYTES_PER_ROW)
+        return self._splits.to(self.device) if is_moved else self._splits
 
     def move_to_device(self) -> None:
         _ = self._randomised
 
     def _origin(self) -> str:
-        return f"randomised on the fly, columns for {self._randomised.block} rows at once"
+        return f"randomised on the fly, columns for {self._splits.block} rows at once"
 
     def _checksums(self) -> dict[str, str]:
-        return cast(Randomised, self._splits).sums
+        return self._splits.sums
 
     def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[RowBatch]:
         if is_mixture(split.corruption):
@@ -284,11 +226,12 @@ class RowSource(Source):
 
 
 def source_class(reference: str) -> type[Source]:
-    """Whether a reference names rows or pictures."""
-    return RowSource if dataset_name(reference) == "criteo" else PictureSource
+    """The class for the data of a reference."""
+    return RowSource if is_tabular(reference) else PictureSource
 
 
 def make_source(data: AnyData, *, images: int | None = None, device: torch.device | str = "cpu") -> Source:
     """A source for data that is open already."""
-    kind = RowSource if isinstance(data, Rows | Randomised) else PictureSource
-    return kind(data, images=images, device=device)
+    if isinstance(data, Rows | Randomised):
+        return RowSource(data, images=images, device=device)
+    return PictureSource(data, images=images, device=device)

@@ -17,11 +17,10 @@ from predbn.shifts import orders
 
 from .batches import Prefetcher, Rebatcher, block_size
 from .model_cache import ModelCache, PredictorKey
-from .plan import Plan, is_ensemble, needs_fit
+from .plan import Plan, Setting, is_ensemble, needs_fit
 from .precision import casting, numerics
 from .predict import on_one_core, predict, start_stream
 from .scoring import CellScores, FiniteCheck
-from .settings import Setting
 from .source import AnyBatch, Source
 from .splits import Split
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
@@ -38,6 +37,10 @@ class _CellTask(NamedTuple):
     predictors: list[PredictorKey]
     method: Method
     scores: CellScores
+
+    def row(self, unit: SplitUnit) -> Row:
+        measured = self.scores.metrics(), self.scores.reliability(), self.scores.hits()
+        return Row(self.cell, unit.split, unit.order, unit.seed, *measured)
 
 
 class _StartedUnit(NamedTuple):
@@ -114,18 +117,7 @@ class Worker:
         batches = {size: rebatcher.flush() for size, rebatcher in rebatchers.items()}
         self._score(tasks, pass_sizes, batches, check)
         check.check()
-        return [
-            Row(
-                task.cell,
-                unit.split,
-                unit.order,
-                unit.seed,
-                task.scores.metrics(),
-                task.scores.reliability(),
-                task.scores.hits(),
-            )
-            for task in tasks
-        ]
+        return [task.row(unit) for task in tasks]
 
     def _start(self, unit: SplitUnit) -> _StartedUnit:
         tasks = [self._task(cell, unit.fits) for cell in unit.cells]
