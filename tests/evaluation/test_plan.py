@@ -6,7 +6,7 @@ from predbn.models import Preprocessing
 from predbn.norm import AdaptationError, Batch, Prior
 
 
-def test_a_plan_is_made_of_words():
+def test_a_plan_normalises_its_texts():
     plan = Plan(models="a.b:c", strategies="batch[eps=1e-2]", batch_sizes=100)
     assert plan.models == (Model("a.b:c"),)
     assert plan.strategies == ("batch[eps=0.01]",)
@@ -30,7 +30,7 @@ def test_a_plan_is_made_of_words():
         ({"precision": "fp8"}, "precision 'fp8' is not known"),
     ],
 )
-def test_what_a_plan_cannot_use_is_told(given, message):
+def test_a_wrong_value_in_a_plan_is_an_error(given, message):
     with pytest.raises(ValueError) as error:
         Plan(**{"models": ["a:b"], **given})
     assert message in str(error.value)
@@ -53,7 +53,7 @@ def test_methods_say_what_they_need():
     assert not is_ensemble("vanilla")
 
 
-def test_a_plan_goes_through_toml_and_back(tmp_path):
+def test_a_plan_is_written_and_read_as_toml(tmp_path):
     prepared = Preprocessing((32, 32), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), resize=40)
     plan = Plan(
         models=[Model("a:b", 'w "x" ü.pt', prepared), Model("zoo:c/*")],
@@ -77,7 +77,7 @@ def test_a_plan_goes_through_toml_and_back(tmp_path):
         ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),
     ],
 )
-def test_a_plan_file_that_cannot_be_used_is_told(tmp_path, text, message):
+def test_a_wrong_plan_file_is_an_error(tmp_path, text, message):
     path = tmp_path / "plan.toml"
     path.write_text(text)
     with pytest.raises(ValueError) as error:
@@ -85,7 +85,7 @@ def test_a_plan_file_that_cannot_be_used_is_told(tmp_path, text, message):
     assert message in str(error.value)
 
 
-def test_a_plan_file_that_is_not_there():
+def test_a_missing_plan_file_is_an_error():
     with pytest.raises(EvaluationError, match="cannot be read"):
         read_plan("nowhere.toml")
 

@@ -16,7 +16,7 @@ from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
 from predbn.evaluation.ray_nodes import Node
-from predbn.evaluation.ray_payload import stow
+from predbn.evaluation.ray_payload import put_payload
 from predbn.evaluation.ray_pool import _check_versions
 from predbn.evaluation.ray_worker import Greeting
 
@@ -106,7 +106,7 @@ def test_data_lies_in_the_object_store_and_models_come_from_it_when_they_are_nee
         kinds = [type(reference).__name__ for reference in cargo.models.values()]
         return place, kinds, cargo.data.sums, cargo.open("cpu").shelf.original("t/1").state_dict()
 
-    place, kinds, sums, state = ray.get(ray.remote(look).options(num_cpus=1).remote(stow(job)))
+    place, kinds, sums, state = ray.get(ray.remote(look).options(num_cpus=1).remote(put_payload(job)))
     assert "plasma" in place
     assert kinds == ["ObjectRef"] * 2
     assert sums == DATA.sums

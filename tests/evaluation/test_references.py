@@ -1,4 +1,4 @@
-"""ImageNet's sets as a plan names them, in small folders of the published layouts."""
+"""ImageNet and its variants by reference, in small folders of the published layouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "imagenet-cache"))
 
 
-def test_a_plan_names_it_and_all_splits_decode_once(folders, tmp_path, monkeypatch):
+def test_pictures_are_decoded_once_for_all_splits(folders, tmp_path, monkeypatch):
     told = []
     plan = Plan(data=f"imagenet:{folders / 'val'}", diagram_bins=100, hits=True, **SMALL)
     results = evaluate(plan, tmp_path / "run", models=MODELS, progress=lambda *now: told.append(now))
@@ -73,7 +73,7 @@ def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
     assert results.card["models"]["own"]["classes"] == 200
 
 
-def test_masks_are_for_some_of_the_thousand_alone():
+def test_only_a_subset_of_the_1000_classes_has_a_mask():
     assert mask_for(wnids()) is None
     assert mask_for(()) is None
     assert mask_for(("cat", "dog")) is None
@@ -125,20 +125,20 @@ def test_unreadable_pictures_are_counted_before_anything_is_computed(tmp_path):
         evaluate(Plan(data=f"imagenet:{root}", **SMALL), tmp_path / "run", models=MODELS)
 
 
-def test_a_set_without_its_folder_is_refused():
+def test_imagenet_without_its_folder_is_an_error():
     with pytest.raises(EvaluationError, match="add --root DIR"):
         Plan(data="imagenet", models="thousand")
     with pytest.raises(EvaluationError, match="corrupted pictures"):
         open_images("imagenet-c:somewhere", "test")
 
 
-def test_bins_are_the_papers_unless_given():
+def test_bins_are_the_papers_by_default():
     assert Plan(data="imagenet:x", models="m").ece_bins == 30
     assert Plan(data="imagenet:x", models="m", bins=15).ece_bins == 15
     assert Plan(models="m").ece_bins == 10
 
 
-def test_the_place_of_the_published_corruptions_is_told(folders, tmp_path):
+def test_a_wrong_level_of_imagenet_c_is_an_error_that_names_the_right_one(folders, tmp_path):
     first = tmp_path / "noise" / "shot_noise" / "1"
     first.mkdir(parents=True)
     for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):

@@ -32,7 +32,7 @@ def made(strategies=("train", "batch"), models=("m/0", "m/1")):
     return Results(frame, reliability)
 
 
-def test_rows_are_selected_in_both_tables():
+def test_filter_selects_rows_in_both_tables():
     found = made().filter(strategy="batch", severity=[1, 5], model="m/*", metric="nll")
     assert len(found.frame) == 2 * 12
     assert len(found.reliability) == 2 * 12
@@ -85,13 +85,13 @@ def test_two_parts_are_compared_split_by_split():
     )
 
 
-def test_what_has_nothing_in_common_is_not_compared():
+def test_comparing_results_without_common_rows_is_an_error():
     results = made()
     with pytest.raises(EvaluationError, match="no row in common"):
         compare(results.filter(severity=1), results.filter(severity=5, corruption="c1", model="m/0"))
 
 
-def test_a_frame_is_handed_out_as_a_copy():
+def test_to_pandas_returns_a_copy():
     results = made()
     copied = results.to_pandas()
     copied["value"] = 0.0

@@ -49,7 +49,7 @@ def whole(tmp_path_factory):
 
 
 class Backwards:
-    """Another engine: units in another order, each done by a worker of its own that came through pickle."""
+    """Another engine: units in another order, each computed by a new worker from a pickled job."""
 
     device = "cpu"
 
@@ -62,7 +62,7 @@ class Backwards:
             yield pickle.loads(pickle.dumps(job)).worker.do(pickle.loads(pickle.dumps(unit)))
 
 
-def test_a_plan_gives_all_its_rows_once(whole):
+def test_a_plan_gives_every_row_exactly_once(whole):
     results = Results.load(whole)
     keys = [column for column in results.frame.columns if column != "value"]
     assert not results.frame.duplicated(keys).any()
@@ -96,7 +96,7 @@ def test_every_model_is_loaded_once_and_every_strategy_parsed_once(tmp_path, mon
     assert sorted(parses) == ["auto", "batch", "batch[eps=tuned]", "train"]
 
 
-def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
+def test_engine_order_and_number_of_cores_do_not_change_the_tables(whole, tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -106,7 +106,7 @@ def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
     assert tables(tmp_path) == tables(whole)
 
 
-def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
+def test_the_block_size_does_not_change_values(whole, tmp_path, monkeypatch):
     monkeypatch.setattr("predbn.evaluation.worker._VALUES_PER_BLOCK", {"cpu": 1, "cuda": 1})
     plan = replace(PLAN, shifts=("contrast",))
     evaluate(plan, tmp_path, data=DATA, models=MODELS)
@@ -114,7 +114,7 @@ def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
     assert small.frame.equals(large.frame)
 
 
-def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_path):
+def test_extending_a_plan_gives_the_tables_of_the_larger_plan(whole, tmp_path):
     few = replace(PLAN, strategies=("batch",), models=("t/1",), seeds=(1,))
     evaluate(few, tmp_path, data=DATA, models=MODELS)
     done = []
@@ -136,7 +136,7 @@ def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_p
         ({}, {"data": sample("test").take(range(120, 240))}, "data.sha256.images"),
     ],
 )
-def test_results_of_something_else_are_not_added_to(whole, given, other, message):
+def test_results_of_another_context_are_not_added_to_a_folder(whole, given, other, message):
     plan, before = replace(PLAN, **given), tables(whole)
     with pytest.raises(EvaluationError) as error:
         evaluate(plan, whole, **{"data": DATA, "models": MODELS, **other})
@@ -161,7 +161,7 @@ def test_a_temperature_is_fitted_once_and_kept(tmp_path):
     assert units == ["", "fog at severity 1"]
 
 
-def test_what_is_fitted_needs_validation_data(tmp_path):
+def test_fitting_needs_validation_data(tmp_path):
     plan = Plan(models="t/0", methods="temperature", data=str(tmp_path))
     with pytest.raises(EvaluationError, match="names no validation data"):
         evaluate(plan, tmp_path / "out", data=DATA, models=MODELS)
@@ -192,20 +192,20 @@ def test_an_ensemble_needs_several_models(tmp_path):
         evaluate(Plan(models="t/0", methods="ensemble"), tmp_path, data=DATA, models=MODELS)
 
 
-def test_a_model_of_other_classes_is_refused(tmp_path):
+def test_a_model_with_other_classes_is_an_error(tmp_path):
     with pytest.raises(EvaluationError, match="odd has 7 classes, but the data has 10"):
         evaluate(Plan(models="odd"), tmp_path, data=DATA, models={"odd": tiny.classifier(0, classes=7)})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_no_gpu_is_one_sentence():
+def test_a_missing_device_is_an_error():
     with pytest.raises(EvaluationError, match="PyTorch finds no cuda here"):
         InProcess("cuda")
     with pytest.raises(EvaluationError, match="there is no device 'gpu0'"):
         InProcess("gpu0")
 
 
-def test_a_job_travels_without_what_it_opened():
+def test_a_job_is_pickled_without_what_it_opened():
     import pickle
 
     job = Job(PLAN, data=DATA, models=MODELS)
@@ -228,7 +228,7 @@ def start(out):
     )
 
 
-def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(tmp_path):
+def test_a_run_that_is_killed_repeatedly_gives_the_tables_of_an_uninterrupted_run(tmp_path):
     chance, kills, out = random.Random(1), 0, tmp_path / "killed"
     for after in (2, 4, 1):
         process = start(out)

@@ -1,4 +1,4 @@
-"""Bits an image, in the order of the images."""
+"""Which images were predicted correctly: one bit each, in the order of the images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from predbn.evaluation.scoring import Hits, unpack_hits
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7), st.randoms(use_true_random=False))
-def test_they_come_back_in_the_order_of_the_indices_however_they_went_in(right, size, random):
+def test_hits_are_in_the_order_of_the_indices_whatever_the_order_of_the_batches(right, size, random):
     count = len(right)
     order = list(range(count))
     random.shuffle(order)

@@ -23,7 +23,7 @@ def test_a_stream_is_the_corrupted_images_in_its_order():
 
 
 @pytest.mark.parametrize("size", [7, 40])
-def test_a_mixture_is_that_of_shifts(size):
+def test_a_mixture_equals_that_of_shifts_mix(size):
     images = sample("test")
     source = PictureSource(images, images=40)
     split = Split("mixed-5", 2)
@@ -56,7 +56,7 @@ def test_published_splits_and_their_clean_images(tmp_path):
         source.stream(Split("clean", 0), "official", 0, 10)
 
 
-def test_what_a_folder_holds_is_seen(tmp_path):
+def test_the_layout_of_a_folder_is_recognised(tmp_path):
     from PIL import Image
 
     (tmp_path / "npy").mkdir()
@@ -72,11 +72,11 @@ def test_what_a_folder_holds_is_seen(tmp_path):
     assert isinstance(open_pictures(str(tmp_path / "c")), ImageNetC)
 
 
-def test_data_that_is_not_there_is_told():
+def test_missing_data_is_an_error():
     with pytest.raises(EvaluationError, match="neither sample, cifar10"):
         open_images("nowhere", "test")
 
 
-def test_sums_know_the_data_again():
+def test_the_description_has_the_checksums_of_the_images():
     images = sample("validation")
     assert PictureSource(images).describe()["sha256"] == images.sums

@@ -1,4 +1,4 @@
-"""Rows in place of pictures, against a slow and obvious reference."""
+"""Rows instead of pictures, against a slow, obvious reference."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def auc_bound(odds: torch.Tensor, labels: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("kind", ["tokens", "columns", "marginals"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_rows_are_those_of_the_reference(strategy, kind):
+def test_rows_equal_the_reference(strategy, kind):
     made = job(strategies=[strategy], batch_sizes=(8, 100), seeds=(3,), shifts=(kind,))
     (unit,) = [unit for unit in made.split_units([], set()) if unit.split.severity == 50]
     rows = made.worker.do(unit).rows
@@ -129,7 +129,7 @@ def test_rows_are_those_of_the_reference(strategy, kind):
         check(row, logits.log_softmax(1), batch.labels)
 
 
-def test_ensembles_and_temperatures_are_those_of_pictures():
+def test_ensembles_and_temperatures_work_as_for_pictures():
     made = job(methods=("ensemble", "temperature"), strategies=("batch",), orders=("official",))
     fits = [made.worker.do(unit).fits[0] for unit in made.temperature_units([])]
     units = {unit.split.severity: unit for unit in made.split_units(fits, set())}
@@ -258,7 +258,7 @@ def test_a_test_set_of_its_own_needs_validation_data_for_what_is_fitted(prepared
     assert len(results.fits) == 2
 
 
-def test_a_killed_run_of_rows_goes_on(tmp_path):
+def test_a_run_of_rows_can_be_extended(tmp_path):
     models = {"m/0": model(0)}
     few = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5,), batch_sizes=(100,))
     more = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5, 95), batch_sizes=(100,))
@@ -271,7 +271,7 @@ def test_a_killed_run_of_rows_goes_on(tmp_path):
     assert again.frame.equals(whole.frame)
 
 
-def test_a_split_unit_of_rows_says_what_it_is():
+def test_the_label_of_a_split_unit_of_rows():
     assert SplitUnit(Split("tokens", 25), "official", 0, ()).label == "tokens at severity 25"
 
 

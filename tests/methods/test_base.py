@@ -38,7 +38,7 @@ def test_the_class_of_a_method_says_what_it_needs():
 
 
 @pytest.mark.parametrize("method", [Vanilla(), Temperature(1.25), Ensemble(), Ensemble(temperature=0.5)])
-def test_what_is_written_is_read_again(method):
+def test_a_method_is_read_from_its_text(method):
     assert find_method(str(method)) == method
 
 
@@ -57,13 +57,13 @@ def test_what_is_written_is_read_again(method):
         (3, {}, "a method is a name or a Method object, not int"),
     ],
 )
-def test_says_what_is_wrong(method, arguments, message):
+def test_a_wrong_method_is_an_error(method, arguments, message):
     with pytest.raises(MethodError, match=message):
         find_method(method, **arguments)
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(3), torch.zeros(3, 2, dtype=torch.long), [torch.zeros(3, 2)] * 2])
-def test_one_model_has_one_table_of_logits(logits):
+def test_wrong_logits_are_an_error(logits):
     for method in (Vanilla(), Temperature(2.0)):
         with pytest.raises(MethodError):
             method.probabilities(logits)

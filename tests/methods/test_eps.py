@@ -17,7 +17,7 @@ GRID = (1e-5, 1e-2, 1.0, 30.0)
 
 
 def looped(model, batches, strategy, eps):
-    """(accuracy, ECE) with one eps, the long way."""
+    """(accuracy, ECE) with one eps, computed directly."""
     options = {"loader": batches} if strategy == "population" else {}
     with predbn.adapted(model, strategy, eps=eps, **options), torch.no_grad():
         p = torch.cat([model(images).softmax(1) for images, _, _ in batches])
@@ -26,7 +26,7 @@ def looped(model, batches, strategy, eps):
 
 
 def stream_state(model):
-    """What a model remembers of its stream, to the last bit; nothing if it is not adapted."""
+    """The state of a model's stream as bytes; empty if the model is not adapted."""
     buffer = io.BytesIO()
     if "_predbn" in model.bn1.__dict__:
         torch.save(predbn.state_dict(model), buffer)
@@ -35,7 +35,7 @@ def stream_state(model):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("loss", [0.0, 0.1, 1.0])
-def test_a_loop_finds_the_same(strategy, loss):
+def test_it_equals_a_loop_over_the_grid(strategy, loss):
     model = models(1)[0]
     batches = labelled(model)
     found = tune_eps(model, batches, strategy=strategy, grid=GRID, max_accuracy_loss=loss)
@@ -128,7 +128,7 @@ def test_progress_counts_passes():
         ({"strategy": "bach"}, "did you mean 'batch'"),
     ],
 )
-def test_says_what_is_wrong(change, message):
+def test_wrong_arguments_are_an_error(change, message):
     model = models(1)[0]
     arguments = {"models": model, "batches": labelled(model), **change}
     with pytest.raises(ValueError, match=message):
