@@ -40,7 +40,7 @@ from predbn.data import Batch, Corrupted, Images, cifar10, sample, wnids
 from predbn.data import resolve_order as positions_of
 from predbn.evaluation import InProcess, Plan, Unit, evaluate
 from predbn.evaluation.job import Job
-from predbn.evaluation.model_cache import LaneKey
+from predbn.evaluation.model_cache import PredictorKey
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.store import Store
 from predbn.models import Classifier
@@ -81,8 +81,8 @@ def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -
     plan = Plan(models="zoo:resnet20-cifar10/batch/0", shifts=only, severities=severity, orders="official")  # type: ignore[arg-type]
     cached = Cached(clean, severity, only)
     jobs = {"cached": Job(plan, data=cached), "on the fly": Job(plan, data=clean)}
-    shelf = jobs["cached"].worker.shelf
-    lanes = [shelf.lane(LaneKey(plan.models[0].name, strategy, 500, None)) for strategy in plan.strategies]
+    cache = jobs["cached"].cache
+    lanes = [cache.predictor(PredictorKey(plan.models[0].name, s, 500, None)) for s in plan.settings.values()]
 
     def bare() -> None:
         for name in only:
@@ -167,8 +167,8 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
         data = _cache(Path(folder) / "decoded.npy", images)
         job = Job(plan, device, data, models={entry.name: network})
         clean, contrast = job.split_units([], set())
-        shelf = job.worker.shelf
-        lanes = [shelf.lane(LaneKey(entry.name, strategy, batch, None)) for strategy in plan.strategies]
+        cache = job.cache
+        lanes = [cache.predictor(PredictorKey(entry.name, s, batch, None)) for s in plan.settings.values()]
         held = [each.images for each in data.batches(batch, device=device)]
 
         def bare() -> None:
@@ -179,7 +179,7 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
                     else:
                         for lane in lanes:
                             lane.logits(piece)
-                        shelf.desk.clear()
+                        cache.static_inputs.invalidate()
             _wait(device)
 
         def whole(unit: Unit) -> None:

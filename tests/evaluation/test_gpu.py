@@ -1,4 +1,4 @@
-"""What a GPU does otherwise: graphs, half formats, asking once."""
+"""What is different on a GPU: CUDA graphs, half formats, prefetching, one check for finite logits at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from predbn.data import sample
 from predbn.evaluation import Cell, EvaluationError, InProcess, Plan, Split, SplitUnit
-from predbn.evaluation.cuda_graphs import Desk, Graphed
+from predbn.evaluation.cuda_graphs import GraphedFunction, StaticInputs
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
 
@@ -54,31 +54,34 @@ def test_logits_that_are_not_finite_stop_the_unit():
 
 
 def test_a_graph_gives_what_the_function_gives_on_every_batch():
-    desk, model = Desk(), tiny.classifier().cuda()
-    graphed = Graphed(model, desk)
+    inputs, model = StaticInputs(), tiny.classifier().cuda()
+    graphed = GraphedFunction(model, inputs)
     with torch.inference_mode(), numerics("fp32"):
         for images in torch.randint(0, 256, (3, 16, 3, 32, 32), dtype=torch.uint8, device="cuda"):
-            desk.clear()
+            inputs.invalidate()
             plain = model(images.contiguous(memory_format=torch.channels_last))
             torch.testing.assert_close(graphed(images), plain)
     assert graphed._graphs
 
 
-def test_what_cannot_be_recorded_is_called():
+def test_a_function_that_cannot_be_recorded_is_called():
     calls = []
 
     def function(images):
         calls.append(float(images.float().mean()))
         return images.float() * 2
 
-    graphed, images = Graphed(function, Desk()), torch.ones(2, 3, 4, 4, dtype=torch.uint8, device="cuda")
+    graphed, images = (
+        GraphedFunction(function, StaticInputs()),
+        torch.ones(2, 3, 4, 4, dtype=torch.uint8, device="cuda"),
+    )
     assert torch.equal(graphed(images), images.float() * 2)
     before = len(calls)
     assert torch.equal(graphed(images), images.float() * 2)
     assert len(calls) == before + 1
 
 
-def test_images_made_ahead_change_nothing_and_an_error_comes_where_it_belongs(monkeypatch):
+def test_prefetching_changes_nothing_and_an_error_is_raised_by_the_right_unit(monkeypatch):
     models = {"t/0": tiny.classifier(0)}
     names = ("jpeg_compression", "spatter", "gaussian_noise", "fog")
     cells = (Cell("t/0", "vanilla", "batch", 50), Cell("t/0", "vanilla", "population", 32))

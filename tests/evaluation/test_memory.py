@@ -1,4 +1,4 @@
-"""Memory does not grow with the number of images, splits or models: measured, in processes of their own."""
+"""Memory does not grow with the number of images, splits or models; measured in separate processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ plan = Plan(
     severities=(1,),
     batch_sizes=(100,),
 )
-job = Job(plan, data=tiny.Made(images), room=12_000_000)
+job = Job(plan, data=tiny.Made(images), memory_limit=12_000_000)
 for result in InProcess().run(job, job.split_units([], set())):
     assert len(result.rows) == models
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -36,7 +36,7 @@ MODEL = 4_000_000 / 1024
 
 
 def peak(images: int, splits: int, models: int) -> int:
-    """KiB, without what the allocator would keep for itself."""
+    """The peak in KiB, with an allocator that returns freed memory."""
     allocator = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
     environment = {**os.environ, **allocator, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     done = subprocess.run(

@@ -1,9 +1,11 @@
+"""Models are loaded once, evicted when memory is short, and predict the same afterwards."""
+
 import pytest
 import torch
 
-from predbn.evaluation import EvaluationError, Setting
-from predbn.evaluation.model_cache import LaneKey, Shelf, check_classes
-from predbn.evaluation.predictor import Lane, share
+from predbn.evaluation import EvaluationError, Model, Setting
+from predbn.evaluation.model_cache import ModelCache, PredictorKey, check_classes, mask_for
+from predbn.evaluation.predictor import Predictor, copy_sharing_tensors
 from predbn.norm import adapt, adapted
 
 from . import tiny
@@ -11,8 +13,8 @@ from . import tiny
 IMAGES = torch.randint(0, 256, (24, 3, 32, 32), dtype=torch.uint8)
 
 
-def loading(monkeypatch, count=4):
-    """A shelf whose models are loaded from a reference, and the list of what was loaded."""
+def loadable_models(monkeypatch, count=4):
+    """Models that are loaded from a reference, and the list of the references that were loaded."""
     loaded = []
 
     def load(reference, **_):
@@ -20,14 +22,12 @@ def loading(monkeypatch, count=4):
         return tiny.classifier(int(reference[-1]))
 
     monkeypatch.setattr("predbn.models.open_model", load)
-    from predbn.evaluation import Model
-
     return {f"t/{k}": Model(f"t/{k}") for k in range(count)}, loaded
 
 
-def test_a_shared_copy_is_adapted_by_itself():
+def test_a_copy_that_shares_tensors_is_adapted_independently():
     model = tiny.classifier()
-    copy = share(model)
+    copy = copy_sharing_tensors(model)
     adapt(copy, "batch")
     assert {id(p) for p in copy.parameters()} == {id(p) for p in model.parameters()}
     assert {id(b) for b in copy.buffers()} == {id(b) for b in model.buffers()}
@@ -36,51 +36,76 @@ def test_a_shared_copy_is_adapted_by_itself():
         torch.testing.assert_close(copy(IMAGES), model(IMAGES))
 
 
-def test_a_lane_forgets_between_streams():
-    lane = Lane(tiny.classifier(), Setting.parse("ema"), None, "fp32", None, 10, 10)
-    lane.begin(lambda: iter(()))
-    first = lane.logits(IMAGES[:8])
-    assert not torch.equal(lane.logits(IMAGES[:8]), first)
-    lane.begin(lambda: iter(()))
-    assert torch.equal(lane.logits(IMAGES[:8]), first)
+def test_a_predictor_forgets_its_state_between_streams():
+    predictor = Predictor(tiny.classifier(), Setting.parse("ema"), None, "fp32", None, 10, 10)
+    predictor.start_stream(lambda: iter(()))
+    first = predictor.logits(IMAGES[:8])
+    assert not torch.equal(predictor.logits(IMAGES[:8]), first)
+    predictor.start_stream(lambda: iter(()))
+    assert torch.equal(predictor.logits(IMAGES[:8]), first)
 
 
-def test_memory_has_room_for_some_models_only(monkeypatch):
-    members, loaded = loading(monkeypatch)
-    size = sum(t.nbytes for t in (*tiny.classifier().parameters(), *tiny.classifier().buffers()))
-    shelf = Shelf(members, room=2 * size)
-    waves = list(shelf.waves(members))
-    assert waves == [["t/0", "t/1"], ["t/2", "t/3"]]
-    assert len(shelf._models) == 2
-    plenty = Shelf(members)
+def test_models_are_grouped_and_evicted_by_the_memory_limit(monkeypatch):
+    members, loaded = loadable_models(monkeypatch)
+    nbytes = sum(t.nbytes for t in (*tiny.classifier().parameters(), *tiny.classifier().buffers()))
+    cache = ModelCache(members, memory_limit=2 * nbytes)
+    assert list(cache.groups_in_memory(members)) == [["t/0", "t/1"], ["t/2", "t/3"]]
+    assert len(cache._entries) == 2
     loaded.clear()
-    assert list(plenty.waves(members)) == [list(members)]
-    plenty.model("t/0")
+    large = ModelCache(members)
+    assert list(large.groups_in_memory([*members, *members])) == [list(members)]
+    large.model("t/0")
     assert len(loaded) == 4
 
 
-def test_a_lane_whose_model_had_to_go_goes_on_where_it_was(monkeypatch):
-    members, loaded = loading(monkeypatch, 2)
-    keys = [LaneKey(name, "ema(momentum=0.1, start='source')", 8, None) for name in members]
+def test_a_model_is_loaded_once_for_everything(monkeypatch):
+    members, loaded = loadable_models(monkeypatch, 1)
+    cache = ModelCache(members)
+    assert cache.original("t/0") is cache.original("t/0")
+    cache.describe("t/0")
+    cache.model("t/0")
+    for strategy in ("train", "batch", "ema"):
+        cache.predictor(PredictorKey("t/0", Setting.parse(strategy), 8, None))
+    assert loaded == ["t/0"]
+    cache.clear()
+    cache.model("t/0")
+    assert len(loaded) == 2
+
+
+def test_a_predictor_continues_after_its_model_was_evicted(monkeypatch):
+    members, loaded = loadable_models(monkeypatch, 2)
+    keys = [PredictorKey(name, Setting.parse("ema"), 8, None) for name in members]
     logits = {}
-    for room in (1, 1 << 30):
-        shelf = Shelf(members, room=room)
+    for memory_limit in (1, 1 << 30):
+        cache = ModelCache(members, memory_limit=memory_limit)
         for batch in IMAGES.split(8):
             for key in keys:
-                logits.setdefault(room, []).append(shelf.lane(key).logits(batch))
+                logits.setdefault(memory_limit, []).append(cache.predictor(key).logits(batch))
     assert all(torch.equal(a, b) for a, b in zip(*logits.values(), strict=True))
     assert len(loaded) > 4
 
 
-def test_the_sum_of_a_model_follows_its_values():
-    shelf = Shelf({}, given={"a": tiny.classifier(0), "b": tiny.classifier(0), "c": tiny.classifier(1)})
-    sums = [shelf.describe(name)["sha256"] for name in "abc"]
-    assert sums[0] == sums[1] != sums[2]
+def test_the_checksum_of_a_model_depends_on_its_values():
+    models = {"a": tiny.classifier(0), "b": tiny.classifier(0), "c": tiny.classifier(1)}
+    cache = ModelCache({}, in_memory=models)
+    checksums = [cache.describe(name)["sha256"] for name in "abc"]
+    assert checksums[0] == checksums[1] != checksums[2]
 
 
 def test_classes_must_be_those_of_the_data():
     check_classes("m", 10, tuple("abcdefghij"))
     check_classes("m", 10, tuple(map(str, range(7))))
-    for classes, wanted in ((9, 10), (11, 10)):
-        with pytest.raises(EvaluationError, match=f"m has {classes} classes, but the data has {wanted}"):
+    for classes, data_classes in ((9, 10), (11, 10)):
+        with pytest.raises(EvaluationError, match=f"m has {classes} classes, but the data has {data_classes}"):
             check_classes("m", classes, tuple("abcdefghij"))
+
+
+def test_a_model_that_was_loaded_before_the_classes_were_known_is_restricted_to_them():
+    from predbn.data import wnids
+
+    classes = wnids()[10:12]
+    cache = ModelCache({}, in_memory={"thousand": tiny.classifier(0, 1000)})
+    whole = cache.original("thousand")(IMAGES)
+    cache.restrict_to(classes)
+    assert torch.equal(cache.original("thousand")(IMAGES), whole[:, list(mask_for(classes).positions)])
+    assert cache.describe("thousand")["classes"] == 2

@@ -1,11 +1,12 @@
 import pytest
 
-from predbn.evaluation import EvaluationError, Model, Plan, read_plan, write_plan
+from predbn.evaluation import EvaluationError, Model, Plan, Setting, read_plan, write_plan
 from predbn.evaluation.plan import is_ensemble, needs_fit
 from predbn.models import Preprocessing
+from predbn.norm import AdaptationError, Batch, Prior
 
 
-def test_a_plan_is_made_of_words():
+def test_a_plan_normalises_its_texts():
     plan = Plan(models="a.b:c", strategies="batch[eps=1e-2]", batch_sizes=100)
     assert plan.models == (Model("a.b:c"),)
     assert plan.strategies == ("batch[eps=0.01]",)
@@ -29,7 +30,7 @@ def test_a_plan_is_made_of_words():
         ({"precision": "fp8"}, "precision 'fp8' is not known"),
     ],
 )
-def test_what_a_plan_cannot_use_is_told(given, message):
+def test_a_wrong_value_in_a_plan_is_an_error(given, message):
     with pytest.raises(ValueError) as error:
         Plan(**{"models": ["a:b"], **given})
     assert message in str(error.value)
@@ -41,7 +42,7 @@ def test_members_of_a_pattern(tmp_path):
     assert [m.name for m in Model("a:b,c:d").members()] == ["a:b", "c:d"]
     names = [m.name for m in Model("a:b", weights=f"{tmp_path}/*.pt").members()]
     assert names == [f"a:b#{tmp_path}/a.pt", f"a:b#{tmp_path}/b.pt"]
-    with pytest.raises(EvaluationError, match="no file fits"):
+    with pytest.raises(EvaluationError, match="no file matches"):
         Model("a:b", weights=f"{tmp_path}/*.safetensors").members()
 
 
@@ -52,7 +53,7 @@ def test_methods_say_what_they_need():
     assert not is_ensemble("vanilla")
 
 
-def test_a_plan_goes_through_toml_and_back(tmp_path):
+def test_a_plan_is_written_and_read_as_toml(tmp_path):
     prepared = Preprocessing((32, 32), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), resize=40)
     plan = Plan(
         models=[Model("a:b", 'w "x" ü.pt', prepared), Model("zoo:c/*")],
@@ -69,14 +70,14 @@ def test_a_plan_goes_through_toml_and_back(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("models = ['a:b'\n", "is no TOML"),
-        ("models = ['a:b']\nstrategy = ['train']\n", "has 'strategy', which no plan has"),
+        ("models = ['a:b'\n", "is not TOML"),
+        ("models = ['a:b']\nstrategy = ['train']\n", "has the unknown entry 'strategy'"),
         ("data = 'sample'\n", "names no models"),
         ("models = [{ref = 'a:b'}]\n", "is neither a reference nor"),
         ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),
     ],
 )
-def test_a_plan_file_that_cannot_be_used_is_told(tmp_path, text, message):
+def test_a_wrong_plan_file_is_an_error(tmp_path, text, message):
     path = tmp_path / "plan.toml"
     path.write_text(text)
     with pytest.raises(ValueError) as error:
@@ -84,6 +85,49 @@ def test_a_plan_file_that_cannot_be_used_is_told(tmp_path, text, message):
     assert message in str(error.value)
 
 
-def test_a_plan_file_that_is_not_there():
+def test_a_missing_plan_file_is_an_error():
     with pytest.raises(EvaluationError, match="cannot be read"):
         read_plan("nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "eps", "layers", "canonical"),
+    [
+        ("batch", Batch(), None, "all", "batch"),
+        (" prior( N = 16 ) ", Prior(N=16), None, "all", "prior(N=16)"),
+        ("batch[eps=1e-2]", Batch(), 0.01, "all", "batch[eps=0.01]"),
+        ("batch[layers=last,eps=tuned]", Batch(), "tuned", "last", "batch[eps=tuned, layers=last]"),
+        ("prior(N=4)[layers=layer4.*]", Prior(N=4), None, "layer4.*", "prior(N=4)[layers=layer4.*]"),
+    ],
+)
+def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, canonical):
+    setting = Setting.parse(text)
+    assert setting == Setting(strategy, eps, layers)
+    assert str(setting) == canonical
+    assert Setting.parse(canonical) == setting
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch[eps=-1]", "eps=-1: use a number, 0 or more"),
+        ("batch[eps=much]", "eps=much"),
+        ("batch[momentum=1]", "use eps=… or layers=…"),
+        ("batch[", "cannot be read"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_an_error(text, message):
+    with pytest.raises(EvaluationError) as error:
+        Setting.parse(text)
+    assert message in str(error.value)
+
+
+def test_an_unknown_strategy_is_an_error():
+    with pytest.raises(AdaptationError, match="did you mean 'batch'"):
+        Setting.parse("btch")
+
+
+def test_only_train_with_the_layers_own_eps_is_the_identity():
+    assert Setting.parse("train").is_identity
+    assert not Setting.parse("train[eps=0.1]").is_identity
+    assert not Setting.parse("batch").is_identity

@@ -18,7 +18,7 @@ from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
 from predbn.evaluation.ray_engine import check_reachable
-from predbn.evaluation.ray_payload import stow
+from predbn.evaluation.ray_payload import put_payload
 from predbn.evaluation.ray_pool import WorkerResources
 from predbn.evaluation.ray_worker import check_versions
 
@@ -95,9 +95,9 @@ def test_data_stays_in_the_object_store_and_models_are_fetched_from_it_when_need
         spans = {tuple(int(end, 16) for end in span.split("-")): rest for span, *rest in maps}
         (mapping,) = [" ".join(rest) for (low, high), rest in spans.items() if low <= address < high]
         kinds = [type(reference).__name__ for reference in payload.models.values()]
-        return mapping, kinds, payload.data.sums, payload.open("cpu").shelf.original("t/1").state_dict()
+        return mapping, kinds, payload.data.sums, payload.open("cpu").cache.original("t/1").state_dict()
 
-    mapping, kinds, sums, state = ray.get(ray.remote(inspect).options(num_cpus=1).remote(stow(job)))
+    mapping, kinds, sums, state = ray.get(ray.remote(inspect).options(num_cpus=1).remote(put_payload(job)))
     assert "plasma" in mapping
     assert kinds == ["ObjectRef"] * 2
     assert sums == DATA.sums

@@ -5,8 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predbn.evaluation import EvaluationError, Results, compare
-from predbn.metrics import bootstrap_difference
+from predbn.evaluation import BOOTSTRAP_RESAMPLES, EvaluationError, Results, compare, mce_by_image
+from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean
+from predbn.shifts import names
 
 CORRUPTIONS = [f"c{k}" for k in range(6)]
 
@@ -31,7 +32,7 @@ def made(strategies=("train", "batch"), models=("m/0", "m/1")):
     return Results(frame, reliability)
 
 
-def test_rows_are_selected_in_both_tables():
+def test_filter_selects_rows_in_both_tables():
     found = made().filter(strategy="batch", severity=[1, 5], model="m/*", metric="nll")
     assert len(found.frame) == 2 * 12
     assert len(found.reliability) == 2 * 12
@@ -84,14 +85,69 @@ def test_two_parts_are_compared_split_by_split():
     )
 
 
-def test_what_has_nothing_in_common_is_not_compared():
+def test_comparing_results_without_common_rows_is_an_error():
     results = made()
     with pytest.raises(EvaluationError, match="no row in common"):
         compare(results.filter(severity=1), results.filter(severity=5, corruption="c1", model="m/0"))
 
 
-def test_a_frame_is_handed_out_as_a_copy():
+def test_to_pandas_returns_a_copy():
     results = made()
     copied = results.to_pandas()
     copied["value"] = 0.0
     assert results.frame["value"].abs().sum() > 0
+
+
+IMAGES = 37
+MCE_KEY = {"model": "m", "method": "vanilla", "batch_size": 10, "order": "shuffled", "seed": 0}
+
+
+def imagenet_results(corruptions, *, keep=True, benchmark="ImageNet"):
+    random = np.random.default_rng(0)
+    rows, hits, errors = [], [], {}
+    for strategy, share in (("train", 0.4), ("batch", 0.7)):
+        for corruption in corruptions:
+            for severity in range(1, 6):
+                right = random.random(IMAGES) < share
+                key = {**MCE_KEY, "strategy": strategy, "corruption": corruption, "severity": severity}
+                rows.append({**key, "metric": "accuracy", "value": right.mean()})
+                rows.append({**key, "metric": "ece", "value": 0.1})
+                hits.append({**key, "hits": np.packbits(right).tobytes()})
+                errors[strategy, corruption, severity] = 1 - right
+    card = {"data": {"images": IMAGES, "benchmark": benchmark}}
+    kept = pd.DataFrame(hits if keep else [])
+    return Results(pd.DataFrame(rows), pd.DataFrame(columns=[*MCE_KEY, "strategy"]), card=card, hits=kept), errors
+
+
+def test_the_mce_is_the_published_formula_and_its_interval_is_over_images():
+    results, errors = imagenet_results(names("all"))
+    table = results.mce().set_index("strategy")
+    assert list(table.index) == ["train", "batch"]
+    for strategy in table.index:
+        by_image = np.zeros(IMAGES)
+        for corruption, alexnet in ALEXNET_ERRORS.items():
+            five = [errors[strategy, corruption, severity] for severity in range(1, 6)]
+            by_image += 100 / 15 * np.mean(five, axis=0) / alexnet
+        assert table.loc[strategy, "mce"] == pytest.approx(by_image.mean())
+        wanted = bootstrap_mean(by_image, resamples=BOOTSTRAP_RESAMPLES)
+        assert table.loc[strategy, "low"] == pytest.approx(wanted.low)
+        assert table.loc[strategy, "high"] == pytest.approx(wanted.high)
+        hits = results.hits[results.hits["strategy"] == strategy]
+        assert np.allclose(mce_by_image(hits, IMAGES), by_image)
+
+
+def test_without_hits_the_mce_has_no_interval():
+    table = imagenet_results(names("standard"), keep=False)[0].mce()
+    assert len(table) == 2
+    assert table[["low", "high"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize(("corruptions", "benchmark"), [(names("standard")[1:], "ImageNet"), (names("all"), "flowers")])
+def test_other_data_or_missing_corruptions_have_no_mce(corruptions, benchmark):
+    assert imagenet_results(corruptions, benchmark=benchmark)[0].mce().empty
+
+
+def test_filtering_results_filters_their_hits():
+    results = imagenet_results(names("standard"))[0].filter(strategy="batch")
+    assert set(results.hits["strategy"]) == {"batch"}
+    assert len(results.mce()) == 1

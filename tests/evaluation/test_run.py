@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import EvaluationError, InProcess, Plan, Results, evaluate, read_plan
+from predbn.evaluation import EvaluationError, InProcess, Plan, Results, Setting, evaluate, read_plan
 from predbn.evaluation.job import Job
 from predbn.evaluation.splits import Split
+from predbn.methods import Temperature
 from predbn.norm import adapt, calibrate
 
 from . import tiny
@@ -47,7 +49,7 @@ def whole(tmp_path_factory):
 
 
 class Backwards:
-    """Another engine: units in another order, each done by a worker of its own that came through pickle."""
+    """Another engine: units in another order, each computed by a new worker from a pickled job."""
 
     device = "cpu"
 
@@ -60,7 +62,7 @@ class Backwards:
             yield pickle.loads(pickle.dumps(job)).worker.do(pickle.loads(pickle.dumps(unit)))
 
 
-def test_a_plan_gives_all_its_rows_once(whole):
+def test_a_plan_gives_every_row_exactly_once(whole):
     results = Results.load(whole)
     keys = [column for column in results.frame.columns if column != "value"]
     assert not results.frame.duplicated(keys).any()
@@ -74,7 +76,27 @@ def test_a_plan_gives_all_its_rows_once(whole):
     assert card["batches"]["last"] == "kept, though it may be smaller"
 
 
-def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
+def test_every_model_is_loaded_once_and_every_strategy_parsed_once(tmp_path, monkeypatch):
+    loads, parses = [], []
+    parse = Setting.parse.__func__
+    monkeypatch.setattr("predbn.models.open_model", lambda name, **_: loads.append(name) or tiny.classifier(int(name)))
+    monkeypatch.setattr(Setting, "parse", classmethod(lambda cls, text: parses.append(text) or parse(cls, text)))
+    plan = Plan(
+        models=("0", "1", "2"),
+        methods=("vanilla", "temperature"),
+        strategies=("train", "batch", "batch[eps=tuned]", "auto"),
+        shifts=("clean", "fog", "contrast", "snow"),
+        severities=3,
+        batch_sizes=60,
+        images=120,
+    )
+    monkeypatch.setattr(Temperature, "fit", staticmethod(lambda logits, labels: Temperature(2.0)))
+    evaluate(plan, tmp_path)
+    assert sorted(loads) == ["0", "1", "2"]
+    assert sorted(parses) == ["auto", "batch", "batch[eps=tuned]", "train"]
+
+
+def test_engine_order_and_number_of_cores_do_not_change_the_tables(whole, tmp_path):
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -84,16 +106,16 @@ def test_engine_order_and_cores_leave_no_trace(whole, tmp_path):
     assert tables(tmp_path) == tables(whole)
 
 
-def test_how_work_is_cut_up_leaves_no_trace(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("predbn.evaluation.worker._AT_ONCE", {"cpu": 1, "cuda": 1})
-    plan = Plan(**{**PLAN.__dict__, "shifts": ("contrast",)})
+def test_the_block_size_does_not_change_values(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr("predbn.evaluation.worker._VALUES_PER_BLOCK", {"cpu": 1, "cuda": 1})
+    plan = replace(PLAN, shifts=("contrast",))
     evaluate(plan, tmp_path, data=DATA, models=MODELS)
     small, large = Results.load(tmp_path), Results.load(whole).filter(corruption="contrast")
     assert small.frame.equals(large.frame)
 
 
-def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_path):
-    few = Plan(**{**PLAN.__dict__, "strategies": ("batch",), "models": ("t/1",), "seeds": (1,)})
+def test_extending_a_plan_gives_the_tables_of_the_larger_plan(whole, tmp_path):
+    few = replace(PLAN, strategies=("batch",), models=("t/1",), seeds=(1,))
     evaluate(few, tmp_path, data=DATA, models=MODELS)
     done = []
     evaluate(PLAN, tmp_path, data=DATA, models=MODELS, progress=lambda *told: done.append(told))
@@ -114,8 +136,8 @@ def test_a_plan_that_grows_is_added_to_and_ends_where_it_would_have(whole, tmp_p
         ({}, {"data": sample("test").take(range(120, 240))}, "data.sha256.images"),
     ],
 )
-def test_results_of_something_else_are_not_added_to(whole, given, other, message):
-    plan, before = Plan(**{**PLAN.__dict__, **given}), tables(whole)
+def test_results_of_another_context_are_not_added_to_a_folder(whole, given, other, message):
+    plan, before = replace(PLAN, **given), tables(whole)
     with pytest.raises(EvaluationError) as error:
         evaluate(plan, whole, **{"data": DATA, "models": MODELS, **other})
     assert message in str(error.value)
@@ -134,12 +156,12 @@ def test_a_temperature_is_fitted_once_and_kept(tmp_path):
     assert results.fits[["model", "what"]].to_numpy().tolist() == [["t/0", "temperature"]]
     assert results.card["fits"][0]["value"] == results.fits["value"][0]
     units = []
-    more = Plan(**{**plan.__dict__, "shifts": ("clean", "fog"), "severities": (1,)})
+    more = replace(plan, shifts=("clean", "fog"), severities=(1,))
     evaluate(more, tmp_path, progress=lambda *told: units.append(told[2]), **given)
     assert units == ["", "fog at severity 1"]
 
 
-def test_what_is_fitted_needs_validation_data(tmp_path):
+def test_fitting_needs_validation_data(tmp_path):
     plan = Plan(models="t/0", methods="temperature", data=str(tmp_path))
     with pytest.raises(EvaluationError, match="names no validation data"):
         evaluate(plan, tmp_path / "out", data=DATA, models=MODELS)
@@ -170,20 +192,20 @@ def test_an_ensemble_needs_several_models(tmp_path):
         evaluate(Plan(models="t/0", methods="ensemble"), tmp_path, data=DATA, models=MODELS)
 
 
-def test_a_model_of_other_classes_is_refused(tmp_path):
+def test_a_model_with_other_classes_is_an_error(tmp_path):
     with pytest.raises(EvaluationError, match="odd has 7 classes, but the data has 10"):
         evaluate(Plan(models="odd"), tmp_path, data=DATA, models={"odd": tiny.classifier(0, classes=7)})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_no_gpu_is_one_sentence():
-    with pytest.raises(EvaluationError, match="there is no GPU that PyTorch can use here"):
+def test_a_missing_device_is_an_error():
+    with pytest.raises(EvaluationError, match="PyTorch finds no cuda here"):
         InProcess("cuda")
-    with pytest.raises(EvaluationError, match="is no device"):
+    with pytest.raises(EvaluationError, match="there is no device 'gpu0'"):
         InProcess("gpu0")
 
 
-def test_a_job_travels_without_what_it_opened():
+def test_a_job_is_pickled_without_what_it_opened():
     import pickle
 
     job = Job(PLAN, data=DATA, models=MODELS)
@@ -206,7 +228,7 @@ def start(out):
     )
 
 
-def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(tmp_path):
+def test_a_run_that_is_killed_repeatedly_gives_the_tables_of_an_uninterrupted_run(tmp_path):
     chance, kills, out = random.Random(1), 0, tmp_path / "killed"
     for after in (2, 4, 1):
         process = start(out)

@@ -5,14 +5,15 @@ import torch
 from predbn import shifts
 from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, Images, sample
 from predbn.evaluation import EvaluationError, Split
-from predbn.evaluation.source import Source, open_images, open_source
+from predbn.evaluation.references import open_images, open_pictures
+from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import mixed_kinds, positions
 from predbn.models.preprocessing import SIGNED
 
 
 def test_a_stream_is_the_corrupted_images_in_its_order():
     images = sample("test")
-    source = Source(images, images=40)
+    source = PictureSource(images, images=40)
     found = list(source.stream(Split("fog", 3), "by_class", 5, 16))
     visited = positions("by_class", images.labels, 5, 40)
     assert [len(batch.labels) for batch in found] == [16, 16, 8]
@@ -22,9 +23,9 @@ def test_a_stream_is_the_corrupted_images_in_its_order():
 
 
 @pytest.mark.parametrize("size", [7, 40])
-def test_a_mixture_is_that_of_shifts(size):
+def test_a_mixture_equals_that_of_shifts_mix(size):
     images = sample("test")
-    source = Source(images, images=40)
+    source = PictureSource(images, images=40)
     split = Split("mixed-5", 2)
     found = list(source.stream(split, "shuffled", 1, size))
     visited = positions("shuffled", images.labels, 1, 40)
@@ -43,39 +44,39 @@ def test_published_splits_and_their_clean_images(tmp_path):
     ]
     np.save(tmp_path / "fog.npy", np.concatenate(rows))
     np.save(tmp_path / "labels.npy", np.tile(clean.labels.numpy(), 5))
-    opened = open_source(str(tmp_path))
+    opened = open_pictures(str(tmp_path))
     assert isinstance(opened, Cifar10C)
-    source = Source(opened)
+    source = PictureSource(opened)
     (batch,) = source.stream(Split("fog", 4), "official", 0, 10)
     assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), rows[3])
     assert source.describe()["corruptions"] == "as published"
     assert not source.has_clean
-    assert Source(Cifar10C(tmp_path, clean=clean)).has_clean
+    assert PictureSource(Cifar10C(tmp_path, clean=clean)).has_clean
     with pytest.raises(DataError, match="no clean images"):
         source.stream(Split("clean", 0), "official", 0, 10)
 
 
-def test_what_a_folder_holds_is_seen(tmp_path):
+def test_the_layout_of_a_folder_is_recognised(tmp_path):
     from PIL import Image
 
     (tmp_path / "npy").mkdir()
     np.save(tmp_path / "npy" / "images.npy", np.zeros((4, 32, 32, 3), np.uint8))
     np.save(tmp_path / "npy" / "labels.npy", np.arange(4))
-    assert isinstance(open_source(str(tmp_path / "npy")), Images)
+    assert isinstance(open_pictures(str(tmp_path / "npy")), Images)
     for folder in ("classes/cat", "classes/dog", *(f"c/fog/{severity}/cat" for severity in range(1, 6))):
         (tmp_path / folder).mkdir(parents=True)
         Image.new("RGB", (40, 36)).save(tmp_path / folder / "a.png")
-    opened = open_source(str(tmp_path / "classes"), preprocessing=SIGNED)
+    opened = open_pictures(str(tmp_path / "classes"), preprocessing=SIGNED)
     assert isinstance(opened, Images)
     assert opened.images.shape == (2, 3, 32, 32)
-    assert isinstance(open_source(str(tmp_path / "c")), ImageNetC)
+    assert isinstance(open_pictures(str(tmp_path / "c")), ImageNetC)
 
 
-def test_data_that_is_not_there_is_told():
+def test_missing_data_is_an_error():
     with pytest.raises(EvaluationError, match="neither sample, cifar10"):
         open_images("nowhere", "test")
 
 
-def test_sums_know_the_data_again():
+def test_the_description_has_the_checksums_of_the_images():
     images = sample("validation")
-    assert Source(images).describe()["sha256"] == images.sums
+    assert PictureSource(images).describe()["sha256"] == images.sums

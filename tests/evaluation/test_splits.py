@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from predbn.evaluation import EvaluationError, Split
-from predbn.evaluation.splits import check_order, check_shift, mixed_kinds, positions, resolve
+from predbn.evaluation.source import PictureSource
+from predbn.evaluation.splits import check_order, mixed_kinds, positions, resolve
 from predbn.shifts import ShiftError, names, orders
 
 ALL = names("all")
@@ -15,7 +16,7 @@ def test_all_is_the_clean_images_and_95_splits():
     assert {s.corruption for s in splits[1:]} == set(ALL)
 
 
-def test_words_add_up_and_none_is_twice():
+def test_names_are_combined_without_repetition():
     splits = resolve(["fog", "clean", "standard", "mixed-5"], (3,), ALL)
     assert splits[:2] == [Split("fog", 3), Split("clean", 0)]
     assert len(splits) == len(set(splits)) == 17
@@ -28,13 +29,13 @@ def test_published_data_may_have_no_clean_images():
         resolve(["clean"], (1,), ["fog"], has_clean=False)
 
 
-def test_what_the_data_does_not_have_is_refused():
+def test_a_shift_that_the_data_does_not_have_is_an_error():
     with pytest.raises(EvaluationError, match="'snow' is not in the data, which has fog"):
         resolve(["snow"], (1,), ["fog"])
     with pytest.raises(EvaluationError, match="more corruptions than the 1"):
         resolve(["mixed-5"], (1,), ["fog"])
     with pytest.raises(ShiftError, match="did you mean 'fog'"):
-        check_shift("fogg")
+        PictureSource.check_shift("fogg")
 
 
 def test_a_mixture_draws_its_kinds_from_the_seed():
@@ -54,7 +55,7 @@ def test_orders_are_those_of_shifts():
     assert positions("dirichlet:0.1", labels, 3).tolist() == orders.dirichlet(labels.numpy(), 0.1, seed=3).tolist()
 
 
-def test_some_images_are_the_same_whatever_the_order_and_the_seed():
+def test_a_subset_of_images_is_the_same_for_all_orders_and_seeds():
     labels = torch.arange(100) % 10
     chosen = {tuple(sorted(positions(o, labels, s, 20).tolist())) for o in ("official", "by_class") for s in (0, 1)}
     assert len(chosen) == 1
@@ -63,6 +64,6 @@ def test_some_images_are_the_same_whatever_the_order_and_the_seed():
 
 
 @pytest.mark.parametrize("order", ["sorted", "dirichlet", "dirichlet:0", "dirichlet:x"])
-def test_an_unknown_order_is_refused(order):
+def test_an_unknown_order_is_an_error(order):
     with pytest.raises(EvaluationError):
         check_order(order)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from predbn.common.files import finish
+from predbn.common import files
 from predbn.evaluation import Cell, EvaluationError, Fit, FitUnit, Results, Row, Split, SplitUnit, UnitResult
 from predbn.evaluation.store import Store
 
@@ -40,7 +40,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
 
 
-def test_the_order_in_which_units_finish_leaves_no_trace(tmp_path):
+def test_the_order_of_units_does_not_change_the_tables(tmp_path):
     for name, order in (("one", RESULTS), ("two", RESULTS[::-1])):
         opened(tmp_path / name, order).merge()
     found = [contents(tmp_path / name) for name in ("one", "two")]
@@ -49,7 +49,7 @@ def test_the_order_in_which_units_finish_leaves_no_trace(tmp_path):
     assert not list((tmp_path / "one" / "parts").iterdir())
 
 
-def test_merging_now_and_again_gives_the_same_as_once(tmp_path):
+def test_merging_after_every_unit_gives_the_same_tables_as_merging_once(tmp_path):
     store = opened(tmp_path / "one")
     for each in RESULTS:
         store.add(each)
@@ -60,7 +60,7 @@ def test_merging_now_and_again_gives_the_same_as_once(tmp_path):
 
 @pytest.mark.parametrize("killed_after", range(8))
 def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, killed_after):
-    """The merge is stopped after so many of its steps: writing a table, giving it its name, removing a part."""
+    """The merge is stopped after so many steps; a step gives a table its name or removes a part."""
     whole, steps = opened(tmp_path / "whole", RESULTS), iter(range(killed_after))
     whole.merge()
     store = opened(tmp_path / "killed", RESULTS)
@@ -75,7 +75,7 @@ def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, ki
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", counted(os.unlink))
-        patched.setattr("predbn.evaluation.store.finish", counted(finish))
+        patched.setattr(files, "finish", counted(files.finish))
         with contextlib.suppress(KeyboardInterrupt):
             store.merge()
     assert store.done() == whole.done()
@@ -84,7 +84,7 @@ def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, ki
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
-def test_what_is_done_is_known_from_parts_and_from_tables(tmp_path):
+def test_finished_cells_are_found_in_parts_and_in_tables(tmp_path):
     store = opened(tmp_path, RESULTS[:1])
     expected = {(m, "vanilla", "batch", 10, "fog", 1, "shuffled", 0) for m in "ab"}
     assert store.done() == expected
@@ -92,13 +92,13 @@ def test_what_is_done_is_known_from_parts_and_from_tables(tmp_path):
     assert store.done() == expected
 
 
-def test_an_unfinished_part_is_no_part(tmp_path):
+def test_an_unfinished_part_is_ignored(tmp_path):
     store = opened(tmp_path, RESULTS[:1])
     (tmp_path / "parts" / "snow-3-0.parquet.part").write_bytes(b"PAR1 and no more")
     assert len(store.done()) == 2
 
 
-def test_a_damaged_file_is_named(tmp_path):
+def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
     store = opened(tmp_path, RESULTS)
     store.merge()
     path = tmp_path / "results.parquet"
@@ -111,33 +111,33 @@ def test_a_damaged_file_is_named(tmp_path):
         Results.load(tmp_path)
 
 
-def test_a_table_of_something_else_is_refused(tmp_path):
+def test_a_table_with_other_columns_is_an_error(tmp_path):
     import pandas as pd
 
     store = opened(tmp_path)
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "results.parquet")
-    with pytest.raises(EvaluationError, match="is no table of results"):
+    with pytest.raises(EvaluationError, match="is not a table of results"):
         store.tables()
 
 
-def test_a_folder_without_results_is_told(tmp_path):
-    with pytest.raises(EvaluationError, match="holds no run"):
+def test_a_folder_without_results_is_an_error(tmp_path):
+    with pytest.raises(EvaluationError, match="has no run in it"):
         Results.load(tmp_path)
     opened(tmp_path)
-    with pytest.raises(EvaluationError, match="holds no results yet"):
+    with pytest.raises(EvaluationError, match="has no results yet"):
         Results.load(tmp_path)
 
 
-def test_one_writes_at_a_time(tmp_path):
+def test_only_one_process_may_write(tmp_path):
     with Store(tmp_path).writing():
         second = Store(tmp_path).writing()
-        with pytest.raises(EvaluationError, match="another run is writing"):
+        with pytest.raises(EvaluationError, match="another process is writing"):
             second.__enter__()
     with Store(tmp_path).writing():
         pass
 
 
-def test_values_come_back_as_they_were(tmp_path):
+def test_values_are_read_as_they_were_written(tmp_path):
     opened(tmp_path, RESULTS).merge()
     found = Results.load(tmp_path)
     row = found.filter(model="a", corruption="snow", metric="accuracy").frame.iloc[0]

@@ -1,4 +1,4 @@
-"""Rows in place of pictures, against a slow and obvious reference."""
+"""Rows instead of pictures, against a slow, obvious reference."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from typer.testing import CliRunner
 
 from predbn import cli, metrics
+from predbn.data import sample
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
 from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
 from predbn.evaluation.job import Job
-from predbn.evaluation.source import Source
+from predbn.evaluation.model_cache import inputs_of
+from predbn.evaluation.references import open_randomised, open_rows
+from predbn.evaluation.source import PictureSource, RowSource, make_source, source_class
 from predbn.evaluation.splits import positions
-from predbn.evaluation.tabular import open_randomised, open_rows
 from predbn.methods import Temperature
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.models import write_weights as write
@@ -115,7 +117,7 @@ def auc_bound(odds: torch.Tensor, labels: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("kind", ["tokens", "columns", "marginals"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_rows_are_those_of_the_reference(strategy, kind):
+def test_rows_equal_the_reference(strategy, kind):
     made = job(strategies=[strategy], batch_sizes=(8, 100), seeds=(3,), shifts=(kind,))
     (unit,) = [unit for unit in made.split_units([], set()) if unit.split.severity == 50]
     rows = made.worker.do(unit).rows
@@ -127,7 +129,7 @@ def test_rows_are_those_of_the_reference(strategy, kind):
         check(row, logits.log_softmax(1), batch.labels)
 
 
-def test_ensembles_and_temperatures_are_those_of_pictures():
+def test_ensembles_and_temperatures_work_as_for_pictures():
     made = job(methods=("ensemble", "temperature"), strategies=("batch",), orders=("official",))
     fits = [made.worker.do(unit).fits[0] for unit in made.temperature_units([])]
     units = {unit.split.severity: unit for unit in made.split_units(fits, set())}
@@ -153,16 +155,34 @@ def _shuffled(count: int):
 
 
 def test_clean_rows_become_a_source_with_every_split():
-    source = Source(TEST)
-    assert source.is_tabular
+    source = make_source(TEST)
+    assert isinstance(source, RowSource)
     assert source.has_clean
     assert source.names == ["tokens", "columns"]
-    known = Source(DATA, images=50).describe()
+    known = make_source(DATA, images=50).describe()
     assert (known["rows"], known["of"], known["classes"]) == (50, 400, 2)
     assert set(known["sha256"]) == {"rows", "marginals"}
     assert "columns for 100 rows at once" in known["corruptions"]
     seen = torch.cat([batch.index for batch in source.stream(Split("clean", 0), "official", 0, 64)])
     assert torch.equal(seen, TEST.index)
+    with pytest.raises(EvaluationError, match="rows have no mixed-2: only pictures have mixtures"):
+        source.stream(Split("mixed-2", 5), "official", 0, 64)
+
+
+def test_pictures_and_rows_have_one_interface():
+    click_model = model(0)
+    pictures, rows = PictureSource(sample("test"), images=30), RowSource(DATA, images=30)
+    for source, made in ((pictures, tiny.classifier(0)), (rows, click_model)):
+        assert len(source) == 30
+        source.check_shift(source.names[0])
+        source.check_severity(source.severities[0])
+        split = Split(source.names[0], source.severities[0])
+        batches = list(source.stream(split, "shuffled", 0, 20))
+        assert [len(batch.labels) for batch in batches] == [20, 10]
+        assert made(batches[0].inputs).shape == (20, len(source.classes))
+        assert inputs_of(made) == source.inputs
+        assert source.describe()[source.counted] == 30
+    assert (source_class("sample"), source_class("criteo:folder")) == (PictureSource, RowSource)
 
 
 def test_a_plan_of_rows_has_its_own_splits(tmp_path):
@@ -184,9 +204,9 @@ def test_a_plan_of_rows_has_its_own_splits(tmp_path):
 
 def test_pictures_and_rows_do_not_mix(tmp_path):
     plan = Plan(models=["m"], data="criteo", shifts=("clean",))
-    with pytest.raises(EvaluationError, match="m takes pictures, but test-randomised is of rows"):
+    with pytest.raises(EvaluationError, match="m takes pictures, but test-randomised has rows"):
         evaluate(plan, tmp_path, data=DATA, models={"m": tiny.classifier(0, classes=2)})
-    with pytest.raises(EvaluationError, match="m takes rows, but the data is pictures"):
+    with pytest.raises(EvaluationError, match="m takes rows, but the data has pictures"):
         evaluate(Plan(models=["m"], shifts=("clean",)), tmp_path, models={"m": model(0)})
 
 
@@ -238,7 +258,7 @@ def test_a_test_set_of_its_own_needs_validation_data_for_what_is_fitted(prepared
     assert len(results.fits) == 2
 
 
-def test_a_killed_run_of_rows_goes_on(tmp_path):
+def test_a_run_of_rows_can_be_extended(tmp_path):
     models = {"m/0": model(0)}
     few = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5,), batch_sizes=(100,))
     more = Plan(models=["m/*"], data="criteo", shifts=("clean", "tokens"), severities=(5, 95), batch_sizes=(100,))
@@ -251,7 +271,7 @@ def test_a_killed_run_of_rows_goes_on(tmp_path):
     assert again.frame.equals(whole.frame)
 
 
-def test_a_split_unit_of_rows_says_what_it_is():
+def test_the_label_of_a_split_unit_of_rows():
     assert SplitUnit(Split("tokens", 25), "official", 0, ()).label == "tokens at severity 25"
 
 

@@ -1,6 +1,7 @@
-"""Against a slow and obvious reference: the whole split at once, corrupted, cut, predicted, measured."""
+"""Units against a slow, obvious reference that corrupts, predicts and measures a whole split at once."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def logits_of(model, images, size, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_rows_are_those_of_the_reference(strategy):
+def test_rows_equal_the_reference(strategy):
     made = job(strategies=[strategy], batch_sizes=(1, 4, 32, 50, "all"), orders=("dirichlet:0.5",), seeds=(3,))
     (unit,) = made.split_units([], set())[:1]
     unit = SplitUnit(Split("fog", 4), "dirichlet:0.5", 3, unit.cells)
@@ -56,6 +57,13 @@ def test_rows_are_those_of_the_reference(strategy):
         assert row.metrics["nll"] == pytest.approx(float(metrics.nll(logits, labels, from_logits=True)), rel=1e-5)
         assert row.metrics["ece"] == pytest.approx(float(metrics.ece(p, labels)), abs=1e-4)
         assert sum(each["count"] for each in row.reliability) == COUNT
+
+
+def test_models_that_do_not_fit_in_memory_together_give_the_same_rows():
+    options = {"strategies": ("train", "batch", "ema", "population"), "batch_sizes": (50,), "images": 60}
+    whole = job(**options)
+    unit = replace(whole.split_units([], set())[0], split=Split("contrast", 3))
+    assert replace(whole, memory_limit=1).worker.do(unit).rows == whole.worker.do(unit).rows
 
 
 def test_an_ensemble_is_the_mean_of_its_members_probabilities():
@@ -99,7 +107,7 @@ def _learnable(images):
     return type(images)(images.images, labels, images.index, images.classes, images.name)
 
 
-def test_a_temperature_is_fitted_on_one_core_so_that_their_number_changes_no_bit(monkeypatch):
+def test_a_temperature_is_fitted_on_one_core(monkeypatch):
     cores = []
 
     def fit(logits, labels):
@@ -121,7 +129,7 @@ def test_tuned_eps_and_temperature_reach_the_rows():
     assert rows[0].metrics == rows[1].metrics
 
 
-def test_logits_that_are_not_finite_stop_the_unit_and_are_found():
+def test_logits_that_are_not_finite_are_an_error_that_names_the_image():
     made = Job(Plan(models="b", images=20), data=TEST, models={"b": tiny.broken()})
     first = int(TEST.index[positions("official", TEST.labels, 0, 20)].min())
     with pytest.raises(EvaluationError, match=f"not finite on snow at severity 2, .* with index {first}:"):
@@ -134,27 +142,27 @@ def test_other_precisions_need_a_gpu(precision):
         job(precision=precision)
 
 
-class Eager:
-    """What makes blocks ahead on a GPU, without one: it makes the first at once, and remembers that it did."""
+class EagerPrefetcher:
+    """A prefetcher that needs no GPU: it makes the first block immediately, and counts the streams."""
 
     def __init__(self):
-        self.begun = 0
+        self.started = 0
 
-    def begin(self, blocks):
-        self.begun += 1
+    def start(self, blocks):
+        self.started += 1
         made = blocks()
         first = next(made, None)
         return iter(()) if first is None else itertools.chain([first], made)
 
 
-def test_the_images_of_the_unit_to_come_are_begun_once_and_change_nothing():
+def test_prefetching_the_next_unit_changes_nothing():
     made, alone = job(strategies=("batch", "population")), job(strategies=("batch", "population"))
     cells = made.split_units([], set())[0].cells
     units = [SplitUnit(Split(name, 2), "shuffled", 1, cells) for name in ("fog", "snow", "frost")]
-    made.worker.__dict__["_ahead"] = eager = Eager()
+    made.worker.__dict__["_prefetcher"] = prefetcher = EagerPrefetcher()
     results = list(InProcess().run(made, units))
     assert [result.rows for result in results] == [alone.worker.do(unit).rows for unit in units]
-    looks_ahead = 3 * sum(cell.strategy == "population" for cell in cells)
-    assert looks_ahead <= eager.begun - 3
+    population_streams = 3 * sum(cell.strategy == "population" for cell in cells)
+    assert population_streams <= prefetcher.started - 3
     made.worker.do(units[0], units[1])
-    assert made.worker.do(units[2]).rows == results[2].rows, "another unit than was announced"
+    assert made.worker.do(units[2]).rows == results[2].rows, "a unit that was not announced"

@@ -1,4 +1,4 @@
-"""Small things to evaluate: networks of one convolution, and pictures that are made when they are asked for."""
+"""Small networks and data to evaluate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def network(seed: int = 0, classes: int = 10) -> nn.Module:
 
 
 def classifier(seed: int = 0, classes: int = 10, ballast: int = 0) -> Classifier:
-    """With `ballast`, it also has so many numbers that nobody needs."""
+    """A classifier; `ballast` adds a buffer of that many unused numbers."""
     made = Classifier(network(seed, classes), Description(f"tiny/{seed}", classes, PREPROCESSING))
     if ballast:
         made.register_buffer("ballast", torch.ones(ballast))
@@ -48,12 +48,12 @@ def classifier(seed: int = 0, classes: int = 10, ballast: int = 0) -> Classifier
 
 
 def prepared() -> Classifier:
-    """What `tests.evaluation.tiny:prepared` names."""
+    """For the reference `tests.evaluation.tiny:prepared`."""
     return classifier(0)
 
 
 def broken() -> Classifier:
-    """Its logits are infinite."""
+    """A classifier with infinite logits."""
     made = classifier(0)
     with torch.no_grad():
         made.network[-1].bias[3] = float("inf")
@@ -61,7 +61,7 @@ def broken() -> Classifier:
 
 
 class Made:
-    """A set of splits of any length that takes no memory: a picture follows from its index."""
+    """A set of splits of any length that takes no memory: pictures are computed from their index."""
 
     def __init__(self, count: int) -> None:
         self.name, self.classes = "made", tuple(str(k) for k in range(10))

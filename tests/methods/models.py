@@ -1,4 +1,4 @@
-"""A small network with batch norm and labelled batches it is right about more often than not."""
+"""A small network with batch norm, and labelled batches that it mostly predicts correctly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def models(n: int) -> list[nn.Module]:
 
 
 def labelled(model: nn.Module, batches: int = 3, n: int = 24) -> list[Batch]:
-    """Batches labelled by the model itself, two in three, and at random otherwise."""
+    """Batches with labels: two in three are the model's predictions, the others are random."""
     made = []
     for seed in range(batches):
         x = images(n, seed=seed)

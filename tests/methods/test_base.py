@@ -11,11 +11,11 @@ from predbn.methods import (
     MethodError,
     Temperature,
     Vanilla,
-    find,
+    find_method,
     fit_temperature,
-    kind,
     member_logits,
-    names,
+    method_class,
+    method_names,
 )
 from predbn.metrics import Scores
 
@@ -23,23 +23,23 @@ from .models import STRATEGIES, labelled, models
 
 
 def test_the_names():
-    assert names() == ["ensemble", "temperature", "vanilla"]
-    assert find("vanilla") == Vanilla()
-    assert find("temperature", value=2.0) == find("temperature(value=2.0)") == Temperature(2.0)
-    assert find(Ensemble()) == Ensemble()
+    assert method_names() == ["ensemble", "temperature", "vanilla"]
+    assert find_method("vanilla") == Vanilla()
+    assert find_method("temperature", value=2.0) == find_method("temperature(value=2.0)") == Temperature(2.0)
+    assert find_method(Ensemble()) == Ensemble()
 
 
-def test_a_kind_says_what_it_needs_before_it_is_made():
-    assert [kind(name) for name in names()] == [Ensemble, Temperature, Vanilla]
-    assert [name for name in names() if kind(name).needs_fit] == ["temperature"]
-    assert [name for name in names() if kind(name).takes_members] == ["ensemble"]
+def test_the_class_of_a_method_says_what_it_needs():
+    assert [method_class(name) for name in method_names()] == [Ensemble, Temperature, Vanilla]
+    assert [name for name in method_names() if method_class(name).needs_fit] == ["temperature"]
+    assert [name for name in method_names() if method_class(name).takes_members] == ["ensemble"]
     with pytest.raises(MethodError, match="did you mean 'temperature'"):
-        kind("temprature")
+        method_class("temprature")
 
 
 @pytest.mark.parametrize("method", [Vanilla(), Temperature(1.25), Ensemble(), Ensemble(temperature=0.5)])
-def test_what_is_written_is_read_again(method):
-    assert find(str(method)) == method
+def test_a_method_is_read_from_its_text(method):
+    assert find_method(str(method)) == method
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,25 @@ def test_what_is_written_is_read_again(method):
         (3, {}, "a method is a name or a Method object, not int"),
     ],
 )
-def test_says_what_is_wrong(method, arguments, message):
+def test_a_wrong_method_is_an_error(method, arguments, message):
     with pytest.raises(MethodError, match=message):
-        find(method, **arguments)
+        find_method(method, **arguments)
 
 
 @pytest.mark.parametrize("logits", [torch.zeros(3), torch.zeros(3, 2, dtype=torch.long), [torch.zeros(3, 2)] * 2])
-def test_one_model_has_one_table_of_logits(logits):
+def test_wrong_logits_are_an_error(logits):
     for method in (Vanilla(), Temperature(2.0)):
         with pytest.raises(MethodError):
             method.probabilities(logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_vanilla_is_the_softmax_in_float32_or_better(dtype):
+    logits = torch.randn(40, 7).to(dtype)
+    found = Vanilla().probabilities([logits])
+    assert found.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    torch.testing.assert_close(found, logits.to(found.dtype).softmax(1))
+    assert torch.equal(found, Vanilla().probabilities(logits))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -55,6 +55,6 @@ def test_members_see_the_same_batch():
         ([torch.zeros(3, 2), torch.zeros(4, 2)], r"shapes \[\(3, 2\), \(4, 2\)\]"),
     ],
 )
-def test_says_what_is_wrong(logits, message):
+def test_wrong_logits_are_an_error(logits, message):
     with pytest.raises(MethodError, match=message):
         Ensemble().probabilities(logits)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import predbn
-from predbn.methods import MethodError, tune_eps
+from predbn.methods import MethodError, fit_temperature, tune_eps
 from predbn.metrics import accuracy, ece
 
 from .models import STRATEGIES, labelled, models, snapshot
@@ -17,7 +17,7 @@ GRID = (1e-5, 1e-2, 1.0, 30.0)
 
 
 def looped(model, batches, strategy, eps):
-    """(accuracy, ECE) with one eps, the long way."""
+    """(accuracy, ECE) with one eps, computed directly."""
     options = {"loader": batches} if strategy == "population" else {}
     with predbn.adapted(model, strategy, eps=eps, **options), torch.no_grad():
         p = torch.cat([model(images).softmax(1) for images, _, _ in batches])
@@ -26,7 +26,7 @@ def looped(model, batches, strategy, eps):
 
 
 def stream_state(model):
-    """What a model remembers of its stream, to the last bit; nothing if it is not adapted."""
+    """The state of a model's stream as bytes; empty if the model is not adapted."""
     buffer = io.BytesIO()
     if "_predbn" in model.bn1.__dict__:
         torch.save(predbn.state_dict(model), buffer)
@@ -35,7 +35,7 @@ def stream_state(model):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("loss", [0.0, 0.1, 1.0])
-def test_a_loop_finds_the_same(strategy, loss):
+def test_it_equals_a_loop_over_the_grid(strategy, loss):
     model = models(1)[0]
     batches = labelled(model)
     found = tune_eps(model, batches, strategy=strategy, grid=GRID, max_accuracy_loss=loss)
@@ -88,6 +88,27 @@ def test_an_ensemble_is_tuned_as_one():
     assert [row.ece for row in found.table] == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.parametrize("fit", [tune_eps, fit_temperature])
+def test_all_options_of_adapt_are_passed_on(fit):
+    model = models(1)[0]
+    batches = labelled(model)
+    halves = [(part_x, part_y) for x, y, _ in batches for part_x, part_y in zip(x.split(4), y.split(4), strict=True)]
+    assert all(len(x) == 4 for x, _ in halves)
+    grouped = fit(model, batches, group=4, sync=False, process_group=None, layers="all")
+    one_by_one = fit(model, halves)
+    if fit is tune_eps:
+        assert [row.nll for row in grouped.table] == pytest.approx([row.nll for row in one_by_one.table], rel=1e-5)
+    else:
+        assert grouped.value == pytest.approx(one_by_one.value, rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["population", "population(exact=False)", predbn.Population()])
+def test_a_population_is_that_of_the_batches_however_it_is_named(strategy):
+    model = models(1)[0]
+    batches = labelled(model)
+    assert len(tune_eps(model, batches, strategy=strategy, grid=(0.1,)).table) == 2
+
+
 def test_progress_counts_passes():
     model, calls = models(1)[0], []
     tune_eps(model, labelled(model), grid=(0.1, 0.2), progress=lambda *done: calls.append(done))
@@ -107,7 +128,7 @@ def test_progress_counts_passes():
         ({"strategy": "bach"}, "did you mean 'batch'"),
     ],
 )
-def test_says_what_is_wrong(change, message):
+def test_wrong_arguments_are_an_error(change, message):
     model = models(1)[0]
     arguments = {"models": model, "batches": labelled(model), **change}
     with pytest.raises(ValueError, match=message):

@@ -52,7 +52,7 @@ def test_logits_of_any_dtype_and_any_offset(dtype):
     )
 
 
-def test_it_works_where_gradients_are_off():
+def test_it_works_without_gradients():
     logits, labels = drawn()
     wanted = Temperature.fit(logits, labels)
     with torch.no_grad():
@@ -99,21 +99,21 @@ def test_it_is_fitted_under_the_strategy_and_the_model_is_left_alone(strategy):
         ([[1.0, math.nan]], [0], "NaN or infinity"),
         ([[1.0, -math.inf]], [1], "NaN or infinity"),
         ([[1.0, 0.0]], [2], "between 0 and 1"),
-        ([[1.0, 0.0]], [0, 1], "one label a row"),
+        ([[1.0, 0.0]], [0, 1], "one label per row"),
     ],
 )
-def test_says_why_none_fits(logits, labels, message):
+def test_an_error_says_why_there_is_no_best_temperature(logits, labels, message):
     with pytest.raises(MethodError, match=message):
         Temperature.fit(torch.tensor(logits), torch.tensor(labels))
 
 
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, "1"])
-def test_refuses_what_is_no_temperature(value):
+def test_a_wrong_temperature_is_an_error(value):
     with pytest.raises(MethodError, match="must be above 0 and finite"):
         Temperature(value)
 
 
-def test_a_population_needs_batches_it_can_go_through_again():
+def test_a_population_needs_batches_that_can_be_iterated_over_again():
     model = models(1)[0]
     with pytest.raises(MethodError, match="only once"):
         fit_temperature(model, iter(labelled(model)), strategy="population")

@@ -12,8 +12,7 @@ from torch.testing import assert_close
 import predbn
 from predbn.data.criteo import Rows, synthetic_rows
 from predbn.data.criteo.columns import MISSING_NUMBER
-from predbn.methods import fit_temperature, member_logits
-from predbn.methods.ensemble import Ensemble
+from predbn.methods import Ensemble, fit_temperature, member_logits
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, ModelError, load_criteo
 from predbn.models.criteo import PrepareRows, RowPreprocessing
 from predbn.models.weights import write_weights

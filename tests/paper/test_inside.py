@@ -11,7 +11,7 @@ import torch
 from predbn.data import sample
 from predbn.diagnostics import paper_divergence, profile
 from predbn.evaluation import Job, Plan, Split
-from predbn.evaluation.source import Source
+from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import resolve
 from predbn.models import load, zoo
 from predbn.paper import Runs
@@ -39,7 +39,7 @@ def runs(tmp_path_factory):
 def test_the_divergence_is_that_of_the_diagnostics(runs):
     model = load(NETWORK)
     training = [batch.images for batch in sample("validation").take(80).batches(8)]
-    source = Source(sample("test"), images=16)
+    source = PictureSource(sample("test"), images=16)
     shifted = [batch.images for batch in source.stream(Split("fog", 5), "shuffled", 0, 8)]
     frame = runs["inside"].frame
     known = profile(model, training, outputs=None)
@@ -51,7 +51,7 @@ def test_the_divergence_is_that_of_the_diagnostics(runs):
 
 
 def test_logits_have_the_size_that_they_have(runs):
-    source = Source(sample("test"), images=16)
+    source = PictureSource(sample("test"), images=16)
     with torch.inference_mode():
         model = load(NETWORK)
         logits = torch.cat([model(batch.images) for batch in source.stream(Split("clean", 0), "shuffled", 0, 8)])
@@ -66,7 +66,7 @@ class Eager:
     def __init__(self) -> None:
         self.begun = 0
 
-    def begin(self, blocks):
+    def start(self, blocks):
         self.begun += 1
         return iter(list(blocks()))
 
@@ -76,7 +76,7 @@ def test_batches_are_those_of_the_splits_whatever_the_blocks(ahead, monkeypatch)
     plan = replace(PLAN, shifts=("clean", "gaussian_noise", "jpeg_compression"), batch_sizes=(6,), images=40)
     job = Job(plan)
     monkeypatch.setattr(job.worker, "block", lambda name, size: 3 * size)
-    job.worker.__dict__["_ahead"] = ahead
+    job.worker.__dict__["_prefetcher"] = ahead
     splits = resolve(plan.shifts, plan.severities, job.source.names)
     seen = []
     for number, (split, batches) in enumerate(_batches(job, plan, NETWORK, splits, 6), start=1):

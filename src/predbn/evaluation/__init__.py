@@ -1,6 +1,10 @@
-"""A plan (models × methods × strategies × splits), its runner, its engines, its result store.
+"""Evaluate models under shift: a plan (models × methods × strategies × splits), its run, its engines, its results.
 
-pandas and pyarrow, because results are a tidy Parquet data set that any tool reads.
+The path of `evaluate`: `run` opens the folder and makes a `Job` from the `Plan`; the job says which units of work there
+are; an engine has them computed by the `Worker` of a process, which streams a split from its `Source`, predicts it with
+the `Predictor`s of its `ModelCache` and scores it; the `Store` keeps the rows; `Results` reads them.
+
+pandas and pyarrow are used because results are tidy Parquet files that any tool can read.
 """
 
 from predbn.common import EvaluationError
@@ -9,21 +13,17 @@ from .card import check_same as check_same_context
 from .card import joined as join_contexts
 from .card import make_card
 from .card import to_json as card_json
-from .compare import compare
 from .engines import Engine, InProcess
-from .hits import unpack as unpack_hits
-from .imagenet_data import IMAGENET_SETS, framing_of
 from .job import Job
-from .mce import RESAMPLES as BOOTSTRAP_RESAMPLES
-from .mce import mce_by_image
-from .plan import Model, Plan
+from .plan import Model, Plan, Setting
 from .plan_file import read_plan, write_plan
 from .ray_engine import RayEngine
-from .results import Results
+from .references import IMAGENET_SETS, framing_of, open_images
+from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
+from .results import Results, compare, mce_by_image
 from .run import Progress as UnitProgress
-from .run import evaluate
-from .settings import Setting
-from .source import open_images
+from .run import Run, evaluate, open_run
+from .scoring import unpack_hits
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits
@@ -49,6 +49,7 @@ __all__ = [
     "RayEngine",
     "Results",
     "Row",
+    "Run",
     "Setting",
     "Split",
     "SplitUnit",
@@ -65,6 +66,7 @@ __all__ = [
     "make_card",
     "mce_by_image",
     "open_images",
+    "open_run",
     "read_plan",
     "resolve_splits",
     "stream_positions",

@@ -1,4 +1,4 @@
-"""The run card: what one needs to repeat a run, and to know whether two runs are about the same thing."""
+"""The run card: what one needs to repeat a run, and to know whether two runs used the same models and data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from predbn.common import EvaluationError, commit, versions
 from .plan import Plan
 from .units import Fit
 
-__all__ = ["check_same", "joined", "make_card", "to_json"]
+_CALIBRATION = (
+    "auto has seen the clean validation data, 5,000 images or rows at most, drawn with seed 0, without labels"
+)
+_PRECISIONS = {
+    "fp32": "fp32, TF32 off",
+    "tf32": "fp32, TF32 on",
+    "bf16": "convolutions and products in bfloat16",
+    "fp16": "convolutions and products in float16",
+}
 
 
 def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any], fits: list[Fit]) -> dict[str, Any]:
@@ -40,53 +48,42 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
     }
 
 
-_CALIBRATION = (
-    "auto has seen the clean validation data, 5,000 images or rows at most, drawn with seed 0, without labels"
-)
-
-_PRECISIONS = {
-    "fp32": "fp32, TF32 off",
-    "tf32": "fp32, TF32 on",
-    "bf16": "convolutions and products in bfloat16",
-    "fp16": "convolutions and products in float16",
-}
+def to_json(card: Mapping[str, Any]) -> str:
+    """The card as text for a file."""
+    return json.dumps(card, indent=1, ensure_ascii=False) + "\n"
 
 
 def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse to add to results that were computed from something else."""
-    found = _difference(before, now)
-    if found is not None:
-        name, old, new = found
+    """Raise an error if results would be added to a folder whose results have another context."""
+    difference = _first_difference(before, now)
+    if difference is not None:
+        name, old, new = difference
         raise EvaluationError(
-            f"{folder} holds results with {name} {_short(old)}, but this plan has {_short(new)}: choose another --out."
+            f"{folder} has results with {name} {_short(old)}, but this plan has {_short(new)}: choose another --out."
         )
 
 
 def joined(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The context of all results in a folder: that of an earlier plan with what this one adds."""
+    """The context of all results in a folder: that of an earlier plan, and what this one adds."""
     both = {name: {**before.get(name, {}), **now[name]} for name in ("models", "ensembles")}
     return {**({"validation": before["validation"]} if "validation" in before else {}), **now, **both}
 
 
-def to_json(card: Mapping[str, Any]) -> str:
-    """The card as a file has it."""
-    return json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-
-
-def _difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """The first thing that both have and that is not the same."""
+def _first_difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """The first entry that both have with different values: its name and the two values."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in before:
             if key in now and key != "card":
-                found = _difference(before[key], now[key], f"{name}.{key}" if name else str(key))
-                if found is not None:
-                    return found
+                difference = _first_difference(before[key], now[key], f"{name}.{key}" if name else str(key))
+                if difference is not None:
+                    return difference
         return None
-    return None if _plain(before) == _plain(now) else (name, before, now)
+    return None if _as_lists(before) == _as_lists(now) else (name, before, now)
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+def _as_lists(value: Any) -> Any:
+    """JSON turns tuples into lists."""
+    return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _short(value: Any) -> str:

@@ -1,7 +1,4 @@
-"""Who does the units: an engine has one verb.
-
-Whatever the engine, results come to one place, the run, which alone writes them.
-"""
+"""Engines compute units, here or elsewhere. Whatever the engine, only the run that started it writes results."""
 
 from __future__ import annotations
 
@@ -9,49 +6,40 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
-import torch
-
-from predbn.common import EvaluationError
+from predbn.common import DeviceError, EvaluationError, parse_device
 
 from .job import Job
 from .units import Unit, UnitResult
 
-__all__ = ["Engine", "InProcess", "check_device"]
-
 
 class Engine(Protocol):
-    """Does units anywhere and yields their results as they finish, in any order.
+    """Computes units anywhere and yields their results as they finish, in any order.
 
-    `job.worker` opens in the process that asks for it what units need, once; `job.worker.do(unit)` does one. A job
-    and its units can be pickled. `device` is where units are computed, as torch writes it. An engine that computes
-    elsewhere than on this machine has a method `hardware`, whose plain data goes into the run card.
+    `job.worker` opens data and models once in the process that asks for it; `job.worker.do(unit)` computes a unit. Jobs
+    and units can be pickled. `device` is the device on which units are computed, as torch writes it. An engine that
+    computes on other machines has a method `hardware`; its plain data goes into the run card.
     """
 
     device: str
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
-        """The results of the units, each once, in any order."""
+        """The result of every unit, in any order."""
 
 
 class InProcess:
-    """One unit after another in this process, on the CPU's cores or on one GPU."""
+    """Computes one unit after another in this process, on the CPU or on one GPU."""
 
     def __init__(self, device: str = "cpu") -> None:
-        check_device(device)
-        self.device = device
+        self.device = check_device(device)
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
         """The results, in the order of the units."""
-        return (job.worker.do(unit, then) for unit, then in zip_longest(units, units[1:]))
+        return (job.worker.do(unit, next_unit) for unit, next_unit in zip_longest(units, units[1:]))
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not there."""
+def check_device(device: str) -> str:
+    """The device as torch writes it; an error if there is no such device."""
     try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise EvaluationError(f"{device!r} is no device: use cpu, cuda or cuda:1.") from None
-    if kind not in ("cpu", "cuda"):
-        raise EvaluationError(f"device {device!r} is not supported: use cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise EvaluationError("there is no GPU that PyTorch can use here: leave --device out, or say cpu.")
+        return str(parse_device(device))
+    except DeviceError as error:
+        raise EvaluationError(str(error)) from None

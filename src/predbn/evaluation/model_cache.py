@@ -1,4 +1,4 @@
-"""The models of a plan, as many of them in memory at a time as there is room for."""
+"""The models of a plan, each loaded once and kept in memory as long as there is room."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,40 +15,48 @@ from torch import Tensor
 
 from predbn import models
 from predbn.common import EvaluationError
+from predbn.data import ClassMask, class_mask, wnids
 from predbn.models import AnyModel, Classifier, restrict
 from predbn.norm import calibrate
 
-from .cuda_graphs import Desk
-from .imagenet_data import mask_for
-from .plan import Model
+from .cuda_graphs import StaticInputs
+from .plan import Model, Setting
 from .precision import Precision, casting, prepare
-from .predictor import Lane, share, span_of
-from .settings import Setting
+from .predictor import Predictor, copy_sharing_tensors, pass_size
+from .source import Inputs
 
-__all__ = ["LaneKey", "Shelf", "check_classes"]
+CalibrationData = Callable[[int], Iterable[Tensor]]
+"""Given the number of values of an image or row: batches of clean source data."""
 
-Calibration = Callable[[int], Iterable[Tensor]]
-"""Batches of clean source data, each image or row of so many values."""
-
-ROOM = 4 << 30
+MEMORY_LIMIT = 4 << 30
 """Bytes of parameters and buffers that are kept in memory."""
 
 
-class LaneKey(NamedTuple):
-    """A model under a setting at a batch size; `eps` is the number that "tuned" stands for."""
+class PredictorKey(NamedTuple):
+    """A model under a setting at a batch size. If the eps of the setting is "tuned", `eps` is the tuned number."""
 
     model: str
-    strategy: str
+    setting: Setting
     batch_size: int
     eps: float | None
 
 
-class Shelf:
-    """Loads models when they are asked for and lets the longest unused go when there is no room.
+@dataclass
+class _Entry:
+    """A model in memory with everything that is made from it."""
 
-    Memory is therefore bounded whatever the number of models. A model that is let go takes its lanes with it; what
-    their strategies remember is kept and given back. For data with some of ImageNet's `classes`, of a model with all
-    of them only the logits of these count.
+    model: AnyModel
+    nbytes: int
+    is_prepared: bool = False
+    calibrated: AnyModel | None = None
+    predictors: dict[PredictorKey, Predictor] = field(default_factory=dict)
+
+
+class ModelCache:
+    """Loads models on demand, and evicts the least recently used when they exceed `memory_limit`.
+
+    Memory is therefore bounded whatever the number of models. An evicted model takes its predictors with it; the state
+    of their strategies is kept and restored. `in_memory` holds models by name that need not be loaded.
     """
 
     def __init__(
@@ -56,127 +65,179 @@ class Shelf:
         *,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
-        given: Mapping[str, AnyModel] | None = None,
-        room: int = ROOM,
-        classes: tuple[str, ...] = (),
+        in_memory: Mapping[str, AnyModel] | None = None,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._mask = mask_for(classes)
-        self._members, self._given, self._room = dict(members), given or {}, room
+        self._members, self._in_memory, self._memory_limit = dict(members), in_memory or {}, memory_limit
         self._device, self._precision = torch.device(device), precision
-        self._models: OrderedDict[str, AnyModel] = OrderedDict()
-        self._bytes: dict[str, int] = {}
+        self._mask: ClassMask | None = None
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        # Sizes and states outlive the eviction of a model.
+        self._nbytes: dict[str, int] = {}
         self._values: dict[str, int] = {}
-        self._lanes: dict[LaneKey, Lane] = {}
-        self._memories: dict[LaneKey, dict[str, Any]] = {}
-        self._calibrated: dict[str, AnyModel] = {}
-        self._calibrating = threading.RLock()
-        self.calibration: Calibration | None = None
+        self._states: dict[PredictorKey, dict[str, Any]] = {}
+        self._calibration_lock = threading.RLock()
+        self.calibration_data: CalibrationData | None = None
 
     @cached_property
-    def desk(self) -> Desk | None:
-        """Where the graphs of a GPU find their images; made when it is first needed, for a process that only plans
-        what others compute may have no GPU."""
-        return Desk() if self._device.type == "cuda" else None
+    def static_inputs(self) -> StaticInputs | None:
+        """The inputs of CUDA graphs; None on a CPU. Made on first use: a process that only plans may have no GPU."""
+        return StaticInputs() if self._device.type == "cuda" else None
+
+    def restrict_to(self, classes: tuple[str, ...]) -> None:
+        """If these are some of ImageNet's classes, use only their logits of models that have all 1,000.
+
+        Call it before the first prediction.
+        """
+        self._mask = mask_for(classes)
+        for entry in self._entries.values():
+            entry.model = self._restricted(entry.model)
 
     def original(self, name: str) -> AnyModel:
-        """The model as it was given or is loaded, neither prepared nor kept."""
-        if name in self._given:
-            found = self._given[name].eval()
-        else:
-            member = self._members[name]
-            found = models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
-        mask = self._mask
-        if mask is not None and isinstance(found, Classifier) and found.description.classes == mask.total:
-            return restrict(found, mask)
-        return found
+        """The model as it is in memory or in its file, not yet prepared for prediction."""
+        entry = self._entry(name)
+        return self._open(name) if entry.is_prepared else entry.model
 
     def model(self, name: str) -> AnyModel:
-        """The model, in the plan's precision, on the device."""
-        if name not in self._models:
-            classifier = prepare(self.original(name).to(self._device), self._precision)
-            tensors = (*classifier.parameters(), *classifier.buffers())
-            self._bytes[name] = sum(tensor.nbytes for tensor in tensors)
-            self._values[name] = classifier.description.preprocessing.values
-            self._models[name] = classifier
-            self._make_room()
-        self._models.move_to_end(name)
-        return self._models[name]
+        """The model in the precision of the plan, on the device."""
+        entry = self._entry(name)
+        if not entry.is_prepared:
+            entry.model = prepare(entry.model.to(self._device), self._precision)
+            entry.is_prepared = True
+            entry.nbytes = self._nbytes[name] = _nbytes(entry.model)
+        return entry.model
 
-    def lane(self, key: LaneKey) -> Lane:
-        """The lane, made anew with what it remembered if its model had to go in between."""
+    def predictor(self, key: PredictorKey) -> Predictor:
+        """The predictor; if its model was evicted, it is made again with the state that it had."""
         model = self.model(key.model)
-        if key not in self._lanes:
-            setting = Setting.parse(key.strategy)
-            span = self.span(key)
-            if setting.strategy.uses_calibration:
-                model = self._with_calibration(key.model)
-            self._lanes[key] = Lane(model, setting, key.eps, self._precision, self.desk, key.batch_size, span)
-            if key in self._memories:
-                self._lanes[key].remember(self._memories.pop(key))
-        return self._lanes[key]
+        predictors = self._entries[key.model].predictors
+        if key not in predictors:
+            if key.setting.strategy.uses_calibration:
+                model = self._calibrated(key.model)
+            predictors[key] = Predictor(
+                model, key.setting, key.eps, self._precision, self.static_inputs, key.batch_size, self.pass_size(key)
+            )
+            if key in self._states:
+                predictors[key].load_state(self._states.pop(key))
+        return predictors[key]
 
-    def _with_calibration(self, name: str) -> AnyModel:
-        """The model with what its layers look like on clean data, looked at once for all its lanes."""
-        if self.calibration is None:
-            raise EvaluationError("there is no validation data to calibrate on: name some with --validation.")
-        with self._calibrating:
-            if name not in self._calibrated:
-                images = self.calibration(self._values[name])
-                with casting(self._precision, self._device):
-                    self._calibrated[name] = calibrate(share(self.model(name)), images)
-            return self._calibrated[name]
-
-    def span(self, key: LaneKey) -> int:
-        """How many images the lane wants at a time."""
+    def pass_size(self, key: PredictorKey) -> int:
+        """How many images the predictor takes at a time."""
         if key.model not in self._values:
-            self.model(key.model)
-        return span_of(Setting.parse(key.strategy), key.batch_size, self._values[key.model], self._device)
+            self._entry(key.model)
+        return pass_size(key.setting, key.batch_size, self._values[key.model], self._device)
 
-    def waves(self, names: Iterable[str]) -> Iterator[list[str]]:
-        """The names in groups that have room together."""
-        wave: list[str] = []
-        size = 0
-        for name in names:
-            if name not in self._bytes:
+    def groups_in_memory(self, names: Iterable[str]) -> Iterator[list[str]]:
+        """The names without repetition, in groups that fit in memory together. The models of a group are loaded.
+
+        Predictors of a group are made and used on several threads, which must not load or evict models.
+        """
+        groups: list[list[str]] = [[]]
+        nbytes = 0
+        for name in dict.fromkeys(names):
+            if name not in self._nbytes:
+                self._entry(name)
+            if groups[-1] and nbytes + self._nbytes[name] > self._memory_limit:
+                groups.append([])
+                nbytes = 0
+            groups[-1].append(name)
+            nbytes += self._nbytes[name]
+        for group in filter(None, groups):
+            for name in group:
                 self.model(name)
-            if wave and size + self._bytes[name] > self._room:
-                yield wave
-                wave, size = [], 0
-            wave.append(name)
-            size += self._bytes[name]
-        if wave:
-            yield wave
+            yield group
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What a model is, for the run card: classes, preprocessing, card, and the sum of its tensors as loaded."""
-        classifier = self.original(name)
+        """The model, for the run card: classes, preprocessing, card, and the checksum of its tensors as loaded."""
+        model = self.original(name)
         digest = hashlib.sha256()
-        for key, tensor in sorted(classifier.state_dict().items()):
+        for key, tensor in sorted(model.state_dict().items()):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        known = classifier.description
+        description = model.description
         return {
-            "classes": known.classes,
+            "classes": description.classes,
             "sha256": digest.hexdigest(),
-            "preprocessing": known.preprocessing.describe(),
-            "card": known.card,
+            "preprocessing": description.preprocessing.describe(),
+            "card": description.card,
         }
 
-    def _make_room(self) -> None:
-        while len(self._models) > 1 and sum(self._bytes[name] for name in self._models) > self._room:
-            name, _ = self._models.popitem(last=False)
-            self._calibrated.pop(name, None)
-            for key in [key for key in self._lanes if key.model == name]:
-                memory = self._lanes.pop(key).memory()
-                if memory is not None:
-                    self._memories[key] = memory
+    def clear(self) -> None:
+        """Free the memory of all models."""
+        while self._entries:
+            self._evict_oldest()
 
+    def _entry(self, name: str) -> _Entry:
+        if name not in self._entries:
+            model = self._open(name)
+            self._entries[name] = entry = _Entry(model, _nbytes(model))
+            self._nbytes.setdefault(name, entry.nbytes)
+            self._values[name] = model.description.preprocessing.values
+            while len(self._entries) > 1 and sum(e.nbytes for e in self._entries.values()) > self._memory_limit:
+                self._evict_oldest()
+        self._entries.move_to_end(name)
+        return self._entries[name]
 
-def check_classes(name: str, classes: int, wanted: tuple[str, ...]) -> None:
-    """Refuse a model whose classes are not those of the data. Data that only numbers its classes may not have met
-    the last of them."""
-    numbered = wanted == tuple(map(str, range(len(wanted))))
-    if classes < len(wanted) or (classes > len(wanted) and not numbered):
-        raise EvaluationError(
-            f"{name} has {classes} classes, but the data has {len(wanted)}: give a model that was trained for them."
+    def _open(self, name: str) -> AnyModel:
+        if name in self._in_memory:
+            return self._restricted(self._in_memory[name].eval())
+        member = self._members[name]
+        return self._restricted(
+            models.open_model(member.reference, weights=member.weights, preprocessing=member.preprocessing)
         )
+
+    def _restricted(self, model: AnyModel) -> AnyModel:
+        mask = self._mask
+        if mask is not None and isinstance(model, Classifier) and model.description.classes == mask.total:
+            return restrict(model, mask)
+        return model
+
+    def _calibrated(self, name: str) -> AnyModel:
+        """The model with the statistics of its layers on clean data, computed once for all its predictors."""
+        if self.calibration_data is None:
+            raise EvaluationError("there is no validation data to calibrate on: name some with --validation.")
+        # Predictors are made on several threads; the first one calibrates, the others wait for it.
+        with self._calibration_lock:
+            entry = self._entry(name)
+            if entry.calibrated is None:
+                images = self.calibration_data(self._values[name])
+                with casting(self._precision, self._device):
+                    entry.calibrated = calibrate(copy_sharing_tensors(self.model(name)), images)
+            return entry.calibrated
+
+    def _evict_oldest(self) -> None:
+        _, entry = self._entries.popitem(last=False)
+        for key, predictor in entry.predictors.items():
+            state = predictor.state()
+            if state is not None:
+                self._states[key] = state
+
+
+def inputs_of(model: AnyModel) -> Inputs:
+    """Whether a model takes pictures or rows."""
+    return "pictures" if isinstance(model, Classifier) else "rows"
+
+
+def mask_for(classes: tuple[str, ...]) -> ClassMask | None:
+    """Which of ImageNet's 1,000 logits are for these classes; None if the classes are others, or all of them."""
+    imagenet_classes = set(wnids())
+    if not classes or any(name not in imagenet_classes for name in classes):
+        return None
+    mask = class_mask(classes)
+    return None if mask.everything else mask
+
+
+def check_classes(name: str, classes: int, data_classes: tuple[str, ...]) -> None:
+    """Raise an error if a model does not have the classes of the data.
+
+    If the data only numbers its classes, it may not contain the last ones.
+    """
+    is_numbered = data_classes == tuple(map(str, range(len(data_classes))))
+    if classes < len(data_classes) or (classes > len(data_classes) and not is_numbered):
+        raise EvaluationError(
+            f"{name} has {classes} classes, but the data has {len(data_classes)}: use a model trained for them."
+        )
+
+
+def _nbytes(model: AnyModel) -> int:
+    return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))

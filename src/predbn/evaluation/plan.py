@@ -1,31 +1,36 @@
-"""A plan: what is to be computed, as plain data."""
+"""A plan: what to compute, as plain data."""
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
-from predbn import methods
 from predbn.common import EvaluationError
+from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
+from predbn.norm import Population, Strategy, find_strategy
 
-from .imagenet_data import check_imagenet, is_imagenet
 from .precision import PRECISIONS, Precision
-from .settings import Setting
-from .splits import check_order, check_severities, check_shift, severities_of
-
-__all__ = ["BatchSize", "Model", "Plan", "is_ensemble", "needs_fit"]
+from .references import check_imagenet, dataset_name, is_imagenet
+from .source import source_class
+from .splits import check_order
 
 BatchSize = int | Literal["all"]
+_SETTING = re.compile(r"\s*([^\[\]]+?)\s*(?:\[(.*)\])?\s*")
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model, or the members of an ensemble: a reference as `predbn.models.load` takes it, where `*` stands for
-    several of the zoo, or several with commas between. `weights` (a file, or a pattern that several fit) and
-    `preprocessing` are for functions of your own."""
+    """One model, or the members of an ensemble.
+
+    reference      as `predbn.models.load` takes it; a `*` matches several of the zoo, and commas separate several
+    weights        a file, or a pattern that matches several; for functions of your own
+    preprocessing  for functions of your own
+    """
 
     reference: str
     weights: str | None = None
@@ -33,18 +38,59 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What the model is called in results."""
+        """The name of the model in results."""
         return self.reference if self.weights is None else f"{self.reference}#{self.weights}"
 
     def members(self) -> list[Model]:
-        """The single models that this stands for: one, unless it is a pattern."""
+        """The single models that this stands for: one, unless it is a pattern or a list."""
         references = [member for part in self.reference.split(",") for member in expand(part.strip())]
         weights: list[str | None] = [self.weights]
         if self.weights is not None and any(sign in self.weights for sign in "*?["):
             weights = [*sorted(glob.glob(self.weights))]
             if not weights:
-                raise EvaluationError(f"no file fits the weights {self.weights}: name a .safetensors or .pt file.")
-        return [replace(self, reference=reference, weights=each) for reference in references for each in weights]
+                raise EvaluationError(f"no file matches the weights {self.weights}: name a .safetensors or .pt file.")
+        return [replace(self, reference=reference, weights=file) for reference in references for file in weights]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A strategy with the other options of `predbn.adapt`, as one text: ``batch[eps=0.01, layers=last]``.
+
+    `eps` is a number, None for the layers' own, or "tuned": chosen on the validation data, for each model separately.
+    `layers` is "all", "first", "last" or a pattern of layer names.
+    """
+
+    strategy: Strategy
+    eps: float | Literal["tuned"] | None = None
+    layers: str = "all"
+
+    @classmethod
+    def parse(cls, text: str) -> Setting:
+        """Read ``"batch"``, ``"prior(N=16)"`` or ``"batch[eps=0.01, layers=last]"``."""
+        match = _SETTING.fullmatch(text)
+        if not match:
+            raise EvaluationError(f"strategy {text!r} cannot be read: write it as in batch[eps=0.01, layers=last].")
+        options = dict(_parse_option(text, part) for part in (match[2] or "").split(",") if part.strip())
+        eps: float | Literal["tuned"] | None = None
+        if "eps" in options:
+            eps = "tuned" if options["eps"] == "tuned" else _parse_eps(text, options["eps"])
+        return cls(find_strategy(match[1]), eps, options.get("layers", "all"))
+
+    def __str__(self) -> str:
+        """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
+        options = [f"eps={self.eps}"] if self.eps is not None else []
+        options += [f"layers={self.layers}"] if self.layers != "all" else []
+        return f"{self.strategy}[{', '.join(options)}]" if options else str(self.strategy)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the model predicts as if it were not adapted; it then needs no batch norm layer."""
+        return self.strategy.is_identity and self.eps is None
+
+    @property
+    def needs_whole_stream(self) -> bool:
+        """Whether it needs all images of a split before it predicts the first."""
+        return isinstance(self.strategy, Population)
 
 
 @dataclass(frozen=True)
@@ -53,28 +99,28 @@ class Plan:
 
     models       references, or `Model`s; a pattern is measured member by member and as an ensemble
     data         "sample" (in the package), "cifar10" or "cifar10:PATH"; "imagenet:PATH", also with -v2, -a, -r, and -c
-                 for the published corruptions; a folder: images.npy beside labels.npy, one folder a class, CIFAR-10-C
-                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (test rows; "criteo:FOLDER#all" for a folder that
-                 is a test set of its own)
-    clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not come with them
-    validation   data for what is fitted (temperatures, eps=tuned) or calibrated (auto); that of "sample" and
-                 "cifar10" unless given
+                 for the published corruptions; a folder: images.npy beside labels.npy, one folder per class, CIFAR-10-C
+                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (the test rows; "criteo:FOLDER#all" for a folder
+                 that is a test set as a whole)
+    clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them
+    validation   data on which temperatures and eps=tuned are fitted and auto is calibrated; by default that of
+                 "sample", "cifar10" or "criteo", which have some
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
     shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"; for rows "all",
                  "clean", "tokens", "columns", "marginals"
     batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
     orders       "shuffled", "official", "by_class", "dirichlet:0.1"
-    severities   1 to 5, or percentages for rows; all that the data has unless given
-    seeds        what corruptions, mixtures and orders are drawn from
-    images       how many images of a split; all of them unless given
+    severities   1 to 5, or percentages for rows; by default all that the data has
+    seeds        for corruptions, mixtures and orders
+    images       how many images of a split; by default all of them
     precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
-    bins         of the ECE; as in the paper unless given: 30 for ImageNet, 10 for other data
-    diagram_bins of the reliability diagrams; those of the ECE unless given
-    hits         whether to keep which images were predicted right, a bit each: for intervals over images
+    bins         of the ECE; by default as in the paper: 30 for ImageNet, 10 for other data
+    diagram_bins of the reliability diagrams; by default those of the ECE
+    hits         whether to keep which images were predicted correctly, one bit each: for intervals over images
 
-    The default order is a shuffled one because many data sets are stored class by class, and the statistics of a
-    batch of one class are those of that class.
+    Orders are shuffled by default because many data sets are stored class by class, and the statistics of a batch of
+    one class are those of that class.
     """
 
     models: tuple[Model, ...]
@@ -100,7 +146,7 @@ class Plan:
         )
         self._set("models", tuple(Model(model) if isinstance(model, str) else model for model in models))
         if self.severities == ():
-            self._set("severities", severities_of(self.data))
+            self._set("severities", source_class(self.data).severities)
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type.startswith("tuple"):
@@ -108,8 +154,18 @@ class Plan:
                 if not value:
                     raise EvaluationError(f"the plan has no {field.name}: give at least one.")
                 self._set(field.name, value)
-        self._set("strategies", tuple(dict.fromkeys(str(Setting.parse(text)) for text in self.strategies)))
+        settings = {str(setting): setting for setting in map(Setting.parse, self.strategies)}
+        self._set("strategies", tuple(settings))
+        self._set("settings", settings)
         self._check()
+
+    @cached_property
+    def settings(self) -> dict[str, Setting]:
+        """The strategies, parsed once when the plan is made, by the text that names them in results.
+
+        Not a field: it follows from `strategies`, which is what is written to files.
+        """
+        return {text: Setting.parse(text) for text in self.strategies}
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -117,12 +173,14 @@ class Plan:
     def _check(self) -> None:
         for method in self.methods:
             if not needs_fit(method):
-                methods.find(method)
+                find_method(method)
+        data_class = source_class(self.data)
         for shift in self.shifts:
-            check_shift(shift, self.data)
+            data_class.check_shift(shift)
+        for severity in self.severities:
+            data_class.check_severity(severity)
         for order in self.orders:
             check_order(order)
-        check_severities(self.severities, self.data)
         for seed in self.seeds:
             if not _is_whole(seed):
                 raise EvaluationError(f"seed {seed!r} is not a whole number.")
@@ -141,16 +199,21 @@ class Plan:
 
     @property
     def ece_bins(self) -> int:
-        """The bins of the ECE: those given, or the paper's."""
+        """The bins of the ECE: by default the paper's."""
         return self.bins or (30 if is_imagenet(self.data) else 10)
 
     @property
-    def is_fitted(self) -> bool:
+    def is_calibrated(self) -> bool:
+        """Whether a strategy needs statistics of clean source data first."""
+        return any(setting.strategy.uses_calibration for setting in self.settings.values())
+
+    @property
+    def needs_validation(self) -> bool:
         """Whether anything is fitted or calibrated, so that validation data is needed."""
-        return any(needs_fit(method) for method in self.methods) or any(
-            setting.eps == "tuned" or setting.strategy.uses_calibration
-            for setting in map(Setting.parse, self.strategies)
-        )
+        is_fitted = any(map(needs_fit, self.methods)) or any(s.eps == "tuned" for s in self.settings.values())
+        return is_fitted or self.is_calibrated
+
+    is_fitted = needs_validation  # until its users are changed
 
     @property
     def largest_batch(self) -> int:
@@ -158,28 +221,40 @@ class Plan:
         return max((size for size in self.batch_sizes if size != "all"), default=500)
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether a strategy looks at clean source data first."""
-        return any(Setting.parse(strategy).strategy.uses_calibration for strategy in self.strategies)
-
-    @property
     def validation_data(self) -> str | None:
-        """The reference of the validation data: the given one, or that of data which has its own."""
+        """The reference of the validation data: the given one, or the data itself if it has a validation part."""
         if self.validation is not None:
             return self.validation
-        own = self.data.partition("#")[0]
-        return own if own.partition(":")[0] in ("sample", "cifar10", "criteo") and own == self.data else None
+        has_part = dataset_name(self.data) in ("sample", "cifar10", "criteo") and "#" not in self.data
+        return self.data if has_part else None
+
+
+def needs_fit(method: str) -> bool:
+    """Whether a method's arguments are fitted on validation data: "temperature", but not "temperature(value=2)"."""
+    return "(" not in method and method_class(method).needs_fit
+
+
+def is_ensemble(method: str) -> bool:
+    """Whether a method takes all members of a model at once."""
+    return method_class(method.partition("(")[0].strip()).takes_members
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def needs_fit(method: str) -> bool:
-    """Whether a method's arguments come from validation data: "temperature", but not "temperature(value=2)"."""
-    return "(" not in method and methods.kind(method).needs_fit
+def _parse_option(text: str, part: str) -> tuple[str, str]:
+    name, equals, value = (piece.strip() for piece in part.partition("="))
+    if name not in ("eps", "layers") or not equals or not value:
+        raise EvaluationError(f"strategy {text!r} has the option {part.strip()!r}: use eps=… or layers=….")
+    return name, value
 
 
-def is_ensemble(method: str) -> bool:
-    """Whether a method takes all members of a model at once."""
-    return methods.kind(method.partition("(")[0].strip()).takes_members
+def _parse_eps(text: str, value: str) -> float:
+    try:
+        eps = float(value)
+    except ValueError:
+        eps = -1.0
+    if not 0 <= eps < float("inf"):
+        raise EvaluationError(f"strategy {text!r} has eps={value}: use a number, 0 or more, or the word tuned.")
+    return eps

@@ -1,6 +1,6 @@
-"""Plans as TOML.
+"""Plans as TOML files.
 
-Reading needs tomllib, which Python has from 3.11 on; before that the package tomli stands in where it is installed.
+Reading needs tomllib, which Python has since 3.11; on 3.10 the package tomli is used if it is installed.
 """
 
 from __future__ import annotations
@@ -16,40 +16,38 @@ from predbn.models import Preprocessing
 
 from .plan import Model, Plan
 
-__all__ = ["read_plan", "write_plan"]
-
 
 def read_plan(path: str | Path) -> Plan:
-    """The plan of a TOML file: the fields of `Plan` by name; a model is a reference, or a table with the fields of
+    """The plan in a TOML file: the fields of `Plan` by name; a model is a reference, or a table with the fields of
     `Model`."""
     path = Path(path)
     try:
-        given = _loads(path.read_text(encoding="utf-8"))
+        entries = _loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EvaluationError(f"the plan {path} cannot be read ({error.strerror}).") from None
     except ValueError as error:
-        raise EvaluationError(f"the plan {path} is no TOML: {error}.") from None
+        raise EvaluationError(f"the plan {path} is not TOML: {error}.") from None
     known = [field.name for field in fields(Plan)]
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in entries if name not in known]
     if unknown:
-        raise EvaluationError(f"the plan {path} has {unknown[0]!r}, which no plan has: there are {', '.join(known)}.")
-    if "models" not in given:
+        raise EvaluationError(f"the plan {path} has the unknown entry {unknown[0]!r}: use {', '.join(known)}.")
+    if "models" not in entries:
         raise EvaluationError(f"the plan {path} names no models: write models = ['zoo:resnet20-cifar10/batch/0'].")
     try:
-        return Plan(**{**given, "models": [_model(model) for model in given["models"]]})
+        return Plan(**{**entries, "models": [_model(model) for model in entries["models"]]})
     except (TypeError, AttributeError) as error:
         raise EvaluationError(f"the plan {path} cannot be used: {error}.") from None
 
 
 def write_plan(plan: Plan) -> str:
-    """The plan as TOML that `read_plan` reads as the same plan."""
+    """The plan as TOML. `read_plan` reads it as the same plan."""
     lines = []
     for field in fields(plan):
         value = getattr(plan, field.name)
         if field.name == "models":
-            value = [_table(model) for model in value]
+            value = [_model_entry(model) for model in value]
         if value is not None:
-            lines.append(f"{field.name} = {_written(value)}\n")
+            lines.append(f"{field.name} = {_toml(value)}\n")
     return "".join(lines)
 
 
@@ -60,37 +58,38 @@ def _loads(text: str) -> dict[str, Any]:
         try:
             import tomli as tomllib  # type: ignore[import-not-found]
         except ImportError:
-            raise EvaluationError("reading a plan needs Python 3.11, or the package tomli beside 3.10.") from None
-    found: dict[str, Any] = tomllib.loads(text)
-    return found
+            raise EvaluationError("reading a plan needs Python 3.11, or the package tomli with 3.10.") from None
+    entries: dict[str, Any] = tomllib.loads(text)
+    return entries
 
 
-def _model(given: Any) -> Model:
-    if isinstance(given, str):
-        return Model(given)
-    if not isinstance(given, dict) or not set(given) <= {"reference", "weights", "preprocessing"}:
-        raise EvaluationError(f"the model {given!r} is neither a reference nor {{reference, weights, preprocessing}}.")
-    prepared = given.get("preprocessing")
-    if prepared is not None:
-        fields_of: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in prepared.items()}
-        prepared = Preprocessing(**fields_of)
-    return Model(given["reference"], given.get("weights"), prepared)
+def _model(entry: Any) -> Model:
+    if isinstance(entry, str):
+        return Model(entry)
+    if not isinstance(entry, dict) or not set(entry) <= {"reference", "weights", "preprocessing"}:
+        raise EvaluationError(f"the model {entry!r} is neither a reference nor {{reference, weights, preprocessing}}.")
+    preprocessing = entry.get("preprocessing")
+    if preprocessing is not None:
+        arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()}
+        preprocessing = Preprocessing(**arguments)
+    return Model(entry["reference"], entry.get("weights"), preprocessing)
 
 
-def _table(model: Model) -> Any:
+def _model_entry(model: Model) -> Any:
     if model.weights is None and model.preprocessing is None:
         return model.reference
-    table: dict[str, Any] = {"reference": model.reference}
+    entry: dict[str, Any] = {"reference": model.reference}
     if model.weights is not None:
-        table["weights"] = model.weights
+        entry["weights"] = model.weights
     if model.preprocessing is not None:
-        table["preprocessing"] = {k: v for k, v in model.preprocessing.describe().items() if v is not None}
-    return table
+        entry["preprocessing"] = {k: v for k, v in model.preprocessing.describe().items() if v is not None}
+    return entry
 
 
-def _written(value: Any) -> str:
+def _toml(value: Any) -> str:
+    """The standard library reads TOML but does not write it; values of a plan look as in JSON, except for tables."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_written(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_written(each) for each in value) + "]"
+        return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,8 @@
-"""Logits of many lanes on the same batches."""
+"""Logits of many predictors on the same batches, and the one rule about threads.
+
+On a CPU every forward pass runs on one core, and as many passes as there are cores run side by side: the number of
+cores then changes no bit of a result. A GPU gets one pass after another, without waiting for it.
+"""
 
 from __future__ import annotations
 
@@ -9,83 +13,60 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from predbn.common import EvaluationError, each_on_one_core
+from predbn.common import each_on_one_core
 
-from .model_cache import LaneKey, Shelf
-from .predictor import Lane
-from .rebatch import AnyBatch
-
-__all__ = ["Watch", "begin", "predict"]
+from .model_cache import ModelCache, PredictorKey
+from .predictor import Predictor
+from .source import AnyBatch
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_Piece = tuple[int, LaneKey, list[Tensor]]
+_Task = tuple[int, PredictorKey, list[Tensor]]
+"""The number of the (first) batch, who predicts it, and its inputs."""
 
 
-def begin(shelf: Shelf, lanes: Sequence[LaneKey], stream: Callable[[], Iterator[Tensor]]) -> None:
-    """Get all lanes ready for a stream."""
-    for wave in shelf.waves(dict.fromkeys(key.model for key in lanes)):
-        _each(shelf, lambda key: shelf.lane(key).begin(stream), [key for key in lanes if key.model in wave])
+def start_stream(cache: ModelCache, keys: Sequence[PredictorKey], stream: Callable[[], Iterator[Tensor]]) -> None:
+    """Get all predictors ready for a stream. They are also made here, if they do not exist yet."""
+    for models in cache.groups_in_memory(key.model for key in keys):
+        group = [key for key in keys if key.model in models]
+        _map(cache, lambda key: cache.predictor(key).start_stream(stream), group)
 
 
-def predict(shelf: Shelf, lanes: Sequence[LaneKey], batches: Mapping[int, list[AnyBatch]]) -> dict[LaneKey, Tensor]:
-    """The logits of all batches of a lane's span, by lane: [images, classes].
+def predict(
+    cache: ModelCache, keys: Sequence[PredictorKey], batches: Mapping[int, list[AnyBatch]]
+) -> dict[PredictorKey, Tensor]:
+    """The logits of each predictor, [images, classes], on the batches of its pass size.
 
-    Jobs go batch by batch, so that on a GPU a batch is copied to where the graphs look for it once for all lanes. A
-    lane that keeps state takes its batches one after another.
+    Passes are ordered by batch, so that on a GPU a batch is copied to the static inputs once for all predictors. A
+    predictor with state gets its batches one after another, in one task.
     """
-    found: dict[LaneKey, list[Tensor]] = {key: [] for key in lanes}
-    for wave in shelf.waves(dict.fromkeys(key.model for key in lanes)):
-        mine = {key: shelf.lane(key) for key in lanes if key.model in wave}
-        jobs: list[_Piece] = []
-        for key, lane in mine.items():
-            images = [batch.inputs for batch in batches[lane.span]]
-            pieces = [[each] for each in images] if lane.is_free else [images]
-            jobs += [(number, key, piece) for number, piece in enumerate(pieces)]
-        jobs.sort(key=lambda job: job[0])
-        parts = _each(shelf, partial(_run, mine), jobs)
-        for (_, key, _), part in zip(jobs, parts, strict=True):
-            found[key].append(part)
-        if shelf.desk is not None:
-            shelf.desk.clear()
-    return {key: torch.cat(parts) for key, parts in found.items()}
+    logits: dict[PredictorKey, list[Tensor]] = {key: [] for key in keys}
+    for models in cache.groups_in_memory(key.model for key in keys):
+        predictors = {key: cache.predictor(key) for key in keys if key.model in models}
+        tasks: list[_Task] = []
+        for key, predictor in predictors.items():
+            inputs = [batch.inputs for batch in batches[predictor.pass_size]]
+            pieces = [[piece] for piece in inputs] if predictor.is_stateless else [inputs]
+            tasks += [(number, key, piece) for number, piece in enumerate(pieces)]
+        tasks.sort(key=lambda task: task[0])
+        for (_, key, _), part in zip(tasks, _map(cache, partial(_run, predictors), tasks), strict=True):
+            logits[key].append(part)
+        if cache.static_inputs is not None:
+            cache.static_inputs.invalidate()
+    return {key: torch.cat(parts) for key, parts in logits.items()}
 
 
-def _run(lanes: Mapping[LaneKey, Lane], job: _Piece) -> Tensor:
-    _, key, batches = job
-    logits = [lanes[key].logits(images) for images in batches]
+def _run(predictors: Mapping[PredictorKey, Predictor], task: _Task) -> Tensor:
+    _, key, inputs = task
+    logits = [predictors[key].logits(piece) for piece in inputs]
     return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
-def _each(shelf: Shelf, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """On a CPU side by side, one core each; a GPU takes one after another, and is not waited for."""
-    return [function(item) for item in items] if shelf.desk is not None else each_on_one_core(function, items)
+def on_one_core(function: Callable[[], R]) -> R:
+    """Call a function with torch on one core, so that the number of cores changes no bit of the result."""
+    return each_on_one_core(lambda _: function(), [None])[0]
 
 
-class Watch:
-    """Stops a unit whose logits are not finite, and says where. A GPU is asked once, at the end."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._first: dict[str, Tensor] = {}
-
-    def see(self, model: str, logits: Tensor, index: Tensor) -> None:
-        """Look at the logits of the images with these indices, on the same device."""
-        wrong = ~torch.isfinite(logits).all(1)
-        none = torch.iinfo(torch.int64).max
-        first = torch.where(wrong, index, none).amin()
-        before = self._first.get(model)
-        self._first[model] = first if before is None else torch.minimum(before, first)
-        if logits.device.type == "cpu":
-            self.check()
-
-    def check(self) -> None:
-        """Refuse what was seen, if it has to be."""
-        for model, first in self._first.items():
-            index = int(first)
-            if index != torch.iinfo(torch.int64).max:
-                raise EvaluationError(
-                    f"{model} gives logits that are not finite on {self._where}, first for the image with index "
-                    f"{index}: look for an overflow (precision fp32 helps where half does not) or a wrong std."
-                )
+def _map(cache: ModelCache, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    return [function(item) for item in items] if cache.static_inputs is not None else each_on_one_core(function, items)

@@ -1,4 +1,4 @@
-"""One model under one setting, ready to predict."""
+"""One model under one setting, ready to predict a stream."""
 
 from __future__ import annotations
 
@@ -14,39 +14,37 @@ from torch import Tensor, nn
 from predbn.models import AnyModel
 from predbn.norm import adapt, load_state_dict, reset, state_dict
 
-from .cuda_graphs import Desk, Graphed, layout_of
+from .cuda_graphs import GraphedFunction, StaticInputs, layout_of
+from .plan import Setting
 from .precision import Precision, casting
-from .settings import Setting
 
-__all__ = ["Lane", "share", "span_of"]
-
-_SMALL = {"cpu": 4, "cuda": 100}
-"""Batches up to this size are predicted many at once. On a CPU grouping costs more than starting a pass from there on;
-on a GPU it was still faster at this size, and larger batches were not tried."""
-_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 24}
-"""Values of pictures in such a pass: on a CPU, enough that starting it does not count; on a GPU, enough to fill it."""
+_MAX_GROUPED_BATCH = {"cpu": 4, "cuda": 100}
+"""Batches up to this size are predicted many at once. On a CPU, for larger ones grouping costs more than starting a
+pass; on a GPU it was still faster at this size, and larger batches were not tried."""
+_VALUES_PER_PASS = {"cpu": 1 << 18, "cuda": 1 << 24}
+"""Input values in such a pass: on a CPU, enough that the cost of starting it is negligible; on a GPU, enough to fill
+it."""
 
 
-def span_of(setting: Setting, batch_size: int, values: int, device: torch.device) -> int:
-    """How many images of `values` each a pass takes: one batch, or where they are small and do not depend on each
-    other, as many as it pays to predict together, each with its own statistics."""
+def pass_size(setting: Setting, batch_size: int, values: int, device: torch.device) -> int:
+    """How many images, of `values` values each, one forward pass takes.
+
+    That is one batch, or several if batches are small and do not depend on each other; each has its own statistics.
+    """
     kind = "cuda" if device.type == "cuda" else "cpu"
-    if batch_size > _SMALL[kind] or not setting.strategy.works_in_groups:
+    if batch_size > _MAX_GROUPED_BATCH[kind] or not setting.strategy.works_in_groups:
         return batch_size
-    return batch_size * max(1, _AT_ONCE[kind] // (values * batch_size))
+    return batch_size * max(1, _VALUES_PER_PASS[kind] // (values * batch_size))
 
 
-def share(model: AnyModel) -> AnyModel:
-    """A copy that can be adapted by itself and shares parameters and buffers with the original."""
+def copy_sharing_tensors(model: AnyModel) -> AnyModel:
+    """A copy that can be adapted independently and shares parameters and buffers with the original."""
     tensors: Iterable[Tensor] = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
-class Lane:
-    """Predicts batch after batch of a stream. Between streams it forgets what the strategy remembers.
-
-    `span` is how many images it wants at a time: a batch, or several.
-    """
+class Predictor:
+    """Predicts a stream, `pass_size` images at a time. Between streams, the state of the strategy is reset."""
 
     def __init__(
         self,
@@ -54,68 +52,70 @@ class Lane:
         setting: Setting,
         eps: float | None,
         precision: Precision,
-        desk: Desk | None,
+        static_inputs: StaticInputs | None,
         batch_size: int,
-        span: int,
+        pass_size: int,
     ) -> None:
-        self.setting, self.batch_size, self.span = setting, batch_size, span
+        self.setting, self.batch_size, self.pass_size = setting, batch_size, pass_size
         self._precision = precision
         self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers}
         self._device = next(chain(model.parameters(), model.buffers())).device
-        self._plain = setting.strategy.is_identity and eps is None
-        self.model: nn.Module = model if self._plain else adapt(share(model), setting.strategy, **self._options)
-        self._call = self._caller(self.model, desk)
-        self._groups = self._call
-        if span > batch_size and not self._plain:
-            grouped = adapt(share(model), setting.strategy, group=batch_size, **self._options)
-            self._groups = self._caller(grouped, desk)
+        is_plain = setting.strategy.is_identity and eps is None
+        self.model: nn.Module = (
+            model if is_plain else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
+        )
+        self._forward = self._forward_of(self.model, static_inputs)
+        self._forward_grouped = self._forward
+        if pass_size > batch_size and not is_plain:
+            grouped = adapt(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
+            self._forward_grouped = self._forward_of(grouped, static_inputs)
 
-    def _caller(self, model: nn.Module, desk: Desk | None) -> Callable[[Tensor], Tensor]:
-        call: Callable[[Tensor], Tensor] = partial(_forward, model, self._precision, self._device)
-        return Graphed(call, desk) if desk is not None and self.is_free else call
+    def _forward_of(self, model: nn.Module, static_inputs: StaticInputs | None) -> Callable[[Tensor], Tensor]:
+        forward: Callable[[Tensor], Tensor] = partial(_forward, model, self._precision, self._device)
+        return GraphedFunction(forward, static_inputs) if static_inputs is not None and self.is_stateless else forward
 
     @property
-    def is_free(self) -> bool:
-        """Whether a prediction depends on nothing but its own batch, so that batches may be taken in any order."""
-        return not self.setting.strategy.keeps_state and not self.setting.looks_ahead
+    def is_stateless(self) -> bool:
+        """Whether a prediction depends on its own batch only, so that batches may be predicted in any order."""
+        return not self.setting.strategy.keeps_state and not self.setting.needs_whole_stream
 
-    def begin(self, stream: Callable[[], Iterator[Tensor]]) -> None:
-        """Get ready for a stream: forget the one before, and look through this one if the strategy needs to."""
-        if self.setting.looks_ahead:
+    def start_stream(self, stream: Callable[[], Iterator[Tensor]]) -> None:
+        """Forget the last stream, and collect statistics of the whole new one if the strategy needs them."""
+        if self.setting.needs_whole_stream:
             with torch.inference_mode(), casting(self._precision, self._device):
-                adapt(self.model, self.setting.strategy, loader=_Again(stream), **self._options)
+                adapt(self.model, self.setting.strategy, loader=_Reiterable(stream), **self._options)
         elif self.setting.strategy.keeps_state:
             reset(self.model)
 
     def logits(self, images: Tensor) -> Tensor:
-        """The logits of `span` images; of fewer at the end of a stream, where the last batch may be smaller too."""
+        """The logits of `pass_size` images; at the end of a stream of fewer, and the last batch may be smaller too."""
         with torch.inference_mode():
-            if self._groups is self._call:
-                return self._call(images)
+            if self._forward_grouped is self._forward:
+                return self._forward(images)
             whole = len(images) // self.batch_size * self.batch_size
             if whole == len(images):
-                return self._groups(images)
-            rest = self._call(images[whole:])
-            return rest if not whole else torch.cat((self._groups(images[:whole]), rest))
+                return self._forward_grouped(images)
+            rest = self._forward(images[whole:])
+            return rest if not whole else torch.cat((self._forward_grouped(images[:whole]), rest))
 
-    def memory(self) -> dict[str, Any] | None:
-        """What the strategy remembers, so that the lane can be made again without losing it."""
-        return None if self.is_free else state_dict(self.model)
+    def state(self) -> dict[str, Any] | None:
+        """The state of the strategy, so that the predictor can be made again without losing it; None without one."""
+        return None if self.is_stateless else state_dict(self.model)
 
-    def remember(self, memory: dict[str, Any]) -> None:
-        """Go on from what another lane of the same kind remembered."""
-        load_state_dict(self.model, memory)
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from the state of another predictor of the same kind."""
+        load_state_dict(self.model, state)
 
 
 def _forward(model: nn.Module, precision: Precision, device: torch.device, images: Tensor) -> Tensor:
-    """No method of the lane, which would then hold itself and keep a model that has to go in memory."""
+    """Not a method of `Predictor`: a bound method would be a reference cycle, which keeps evicted models in memory."""
     with casting(precision, device):
         logits: Tensor = model(images.contiguous(memory_format=layout_of(images)))
     return logits
 
 
-class _Again:
-    """A stream that can be gone through as often as one likes."""
+class _Reiterable:
+    """A stream that can be iterated over any number of times."""
 
     def __init__(self, stream: Callable[[], Iterator[Tensor]]) -> None:
         self._stream = stream

@@ -15,7 +15,7 @@ from typing import Any
 from predbn.common import EvaluationError
 
 from .job import Job
-from .ray_payload import stow
+from .ray_payload import put_payload
 from .ray_pool import WorkerPool, WorkerResources
 from .units import Unit, UnitResult
 
@@ -70,7 +70,7 @@ class RayEngine:
             return iter(())
         if self._pool is None or self._job is not job:
             self._close_pool()
-            self._job, self._pool = job, WorkerPool(stow(job), self._resources, self._retries)
+            self._job, self._pool = job, WorkerPool(put_payload(job), self._resources, self._retries)
         return self._pool.run(units)
 
     def hardware(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What travels to the workers of a Ray cluster: the data and the models, each put into the object store once.
 
-A node fetches an object once for all its workers. Images are arrays there, which its workers read where they lie; a
-model is fetched when a unit needs it, so that a worker holds no more of them than a run in one process would.
+A node fetches an object once for all its workers. Images are stored as arrays, which workers read from shared memory
+without a copy. A model is fetched when a unit needs it, so that a worker holds no more models than a single process.
 """
 
 from __future__ import annotations
@@ -24,69 +24,69 @@ from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
 from .job import Job
-from .model_cache import Shelf
+from .model_cache import ModelCache
 from .plan import Plan
-from .source import AnyData, Source
-from .worker import Worker, settings_of
-
-__all__ = ["Cargo", "stow"]
+from .source import AnyData, make_source
+from .worker import Worker
 
 
 @dataclass(frozen=True)
-class Cargo:
-    """All that a worker needs beside its units. `models` are references into the object store, by member."""
+class Payload:
+    """Everything a worker needs besides its units. `models` are references into the object store, by member."""
 
     plan: Plan
     data: AnyData
     validation: Images | Rows | None
     members: Mapping[str, Sequence[str]]
     models: Mapping[str, Any]
-    room: int
+    memory_limit: int
 
     def open(self, device: str) -> Worker:
-        """What does units in this process."""
-        return Worker(
-            Source(self.data, images=self.plan.images, device=device),
-            Shelf({}, device=device, precision=self.plan.precision, given=_Fetched(self.models), room=self.room),
-            self.members,
-            validation=self.validation,
-            **settings_of(self.plan),
+        """The worker of this process."""
+        cache = ModelCache(
+            {},
+            device=device,
+            precision=self.plan.precision,
+            in_memory=_FetchedModels(self.models),
+            memory_limit=self.memory_limit,
         )
+        source = make_source(self.data, images=self.plan.images, device=device)
+        return Worker(self.plan, source, cache, self.members, self.validation)
 
 
-def stow(job: Job) -> Any:
-    """A reference to the cargo of a job. Models are loaded one at a time; Ray moves to the disk what it has no room
-    for."""
+def put_payload(job: Job) -> Any:
+    """Put the payload of a job into the object store, and return its reference.
+
+    Models are put one at a time; Ray spills to disk what does not fit in memory.
+    """
     ray: Any = import_module("ray")
     ray.util.register_serializer(Images, serializer=_packed, deserializer=_unpacked)
     worker = job.worker
-    models = {
-        name: _put(ray, name, _on_cpu(worker.shelf.original(name)))
-        for name in dict.fromkeys(member for members in worker.members.values() for member in members)
-    }
-    cargo = Cargo(job.plan, worker.source.data, worker.validation, worker.members, models, job.room)
-    return _put(ray, worker.source.name, cargo)
+    models = {name: _put(ray, name, _on_cpu(job.cache.original(name))) for name in job.member_names}
+    job.cache.clear()  # this process only coordinates from now on
+    payload = Payload(job.plan, job.source.data, worker.validation, worker.members, models, job.memory_limit)
+    return _put(ray, job.source.name, payload)
 
 
-def _put(ray: Any, name: str, thing: object) -> Any:
+def _put(ray: Any, name: str, value: object) -> Any:
     try:
-        return ray.put(thing)
+        return ray.put(value)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         reason = str(error).splitlines()[0]
         raise EvaluationError(
-            f"{name} cannot be sent to other processes ({reason}): give something that can be pickled, or leave out "
+            f"{name} cannot be sent to other processes ({reason}): it must be possible to pickle it; or leave out "
             "--engine ray."
         ) from None
 
 
 def _on_cpu(model: AnyModel) -> AnyModel:
-    """The model, or a copy where it lies on a GPU, which the workers may not have."""
-    is_elsewhere = any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers()))
-    return copy.deepcopy(model).cpu() if is_elsewhere else model
+    """The model, or a copy if it is on a GPU, which the workers may not have."""
+    is_on_gpu = any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers()))
+    return copy.deepcopy(model).cpu() if is_on_gpu else model
 
 
-class _Fetched(Mapping[str, AnyModel]):
-    """Models by name, each fetched from the object store when it is asked for."""
+class _FetchedModels(Mapping[str, AnyModel]):
+    """Models by name, fetched from the object store on access."""
 
     def __init__(self, references: Mapping[str, Any]) -> None:
         self._references = references
@@ -98,8 +98,8 @@ class _Fetched(Mapping[str, AnyModel]):
         except ray.exceptions.RaySystemError as error:
             reason = str(error).splitlines()[0]
             raise EvaluationError(
-                f"{name} cannot be opened on {ray.util.get_node_ip_address()} ({reason}): what it is made of must be "
-                "installed there, or travel in Ray's runtime_env."
+                f"{name} cannot be opened on {ray.util.get_node_ip_address()} ({reason}): the packages that it needs "
+                "must be installed there, or be part of Ray's runtime_env."
             ) from None
         return model
 
@@ -111,14 +111,14 @@ class _Fetched(Mapping[str, AnyModel]):
 
 
 class _Array(NamedTuple):
-    """A tensor's values in the order in which they lie in memory, and the order of dimensions that makes it again."""
+    """The values of a tensor in memory order, and the permutation of dimensions that restores it."""
 
     values: npt.NDArray[Any]
     dimensions: tuple[int, ...]
 
 
 def _packed(images: Images) -> tuple[list[_Array], tuple[str, ...], str]:
-    """Images as arrays that Ray hands over without a copy, which it does not do for tensors."""
+    """Images as arrays: Ray shares those without a copy, but not tensors."""
     return [_array(tensor) for tensor in (images.images, images.labels, images.index)], images.classes, images.name
 
 
@@ -128,14 +128,14 @@ def _unpacked(packed: tuple[list[_Array], tuple[str, ...], str]) -> Images:
 
 
 def _array(tensor: Tensor) -> _Array:
-    """A mapped file of pictures [N, H, W, 3] that is seen as [N, 3, H, W] is not turned round for this."""
+    """The tensor's memory as it is: a mapped file [N, H, W, 3] that is viewed as [N, 3, H, W] is not transposed."""
     outermost_first = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
     values = tensor.cpu().permute(outermost_first).contiguous().numpy()
     return _Array(values, tuple(np.argsort(outermost_first).tolist()))
 
 
 def _tensor(array: _Array) -> Tensor:
-    """A tensor over memory that several processes share and none may write to; batches of `Images` are copies."""
+    """A tensor on shared, read-only memory. That is safe because batches of `Images` are copies."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(array.values).permute(array.dimensions)

@@ -10,7 +10,7 @@ import torch
 from predbn.common import EvaluationError, hardware_of, versions
 
 from .engines import check_device
-from .ray_payload import Cargo
+from .ray_payload import Payload
 from .units import Unit, UnitResult
 from .worker import Worker
 
@@ -34,7 +34,7 @@ class RayWorker:
         self._device = device
         self._worker: Worker | None = None
 
-    def open(self, payload: Cargo) -> WorkerInfo:
+    def open(self, payload: Payload) -> WorkerInfo:
         """Get ready for units."""
         check_device(self._device)
         self._worker = payload.open(self._device)

@@ -8,17 +8,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from predbn.common import EvaluationError
+from predbn.data import SEVERITIES
+from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce
 
-from .mce import mce_table
+from .scoring import unpack_hits
 from .store import Store
 from .tables import KEYS, fits_table
 
-__all__ = ["Results"]
-
-_SERIES = ("model", "method", "strategy", "batch_size", "order", "seed", "metric")
+RESAMPLES = 2_000
+"""Of a bootstrap over images: there are so many images that more resamples change nothing."""
+_SERIES = ["model", "method", "strategy", "batch_size", "order", "seed"]
+_MCE_SPLITS = len(ALEXNET_ERRORS) * len(SEVERITIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +31,11 @@ class Results:
     """The tables of a run.
 
     frame        one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric): `value`
-    reliability  the same without the metric, one row a bin: bin, lower, upper, count, confidence, accuracy
+    reliability  the same without the metric, one row per bin: bin, lower, upper, count, confidence, accuracy
     fits         temperatures and eps found on validation data: model, strategy, batch_size, what, value
     card         the run card
-    hits         which images were right, one row a (model, …, seed), where the plan wanted it; `hits.unpack` reads them
+    hits         which images were predicted correctly, one row per (model, …, seed), if the plan wanted it;
+                 `unpack_hits` reads them
     """
 
     frame: pd.DataFrame
@@ -41,36 +47,35 @@ class Results:
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
-        """The results in a run's folder, also of a run that is not finished."""
+        """The results in the folder of a run, finished or not."""
         store = Store(folder)
         card = store.card()
         if card is None:
-            raise EvaluationError(f"{folder} holds no run: name a folder that predbn evaluate has written to.")
+            raise EvaluationError(f"{folder} has no run in it: name a folder that predbn evaluate has written to.")
         tables = {name: table.to_pandas() for name, table in store.tables().items()}
         if tables["results"].empty:
-            raise EvaluationError(f"{folder} holds no results yet: run the same predbn evaluate again, to its end.")
+            raise EvaluationError(f"{folder} has no results yet: run the same predbn evaluate again, to its end.")
         fits = fits_table(store.fits()).to_pandas()
         return cls(tables["results"], tables["reliability"], fits, card, Path(folder), tables["hits"])
 
     def __repr__(self) -> str:
-        """How many rows, and what is in them."""
         counts = ", ".join(f"{self.frame[key].nunique()} {key}" for key in (*KEYS, "metric"))
         return f"Results({len(self.frame)} rows: {counts})"
 
-    def filter(self, **chosen: Any) -> Results:
+    def filter(self, **selection: Any) -> Results:
         """The rows with these values: ``filter(strategy="batch", severity=[3, 4, 5])``.
 
-        A value of `model` may be a pattern, where * stands for anything.
+        A value of `model` may be a pattern in which * matches anything.
         """
         frame, reliability, hits = self.frame, self.reliability, self.hits
-        for key, value in chosen.items():
+        for key, value in selection.items():
             if key not in (*KEYS, "metric"):
                 raise EvaluationError(f"results have no key {key!r}: they have {', '.join((*KEYS, 'metric'))}.")
             wanted = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-            there = frame[key].unique().tolist()
-            kept = [each for each in there if any(_fits(key, each, one) for one in wanted)]
+            present = frame[key].unique().tolist()
+            kept = [name for name in present if any(_matches(key, name, pattern) for pattern in wanted)]
             if not kept:
-                listed, asked = (", ".join(map(str, each)) for each in (there, wanted))
+                listed, asked = (", ".join(map(str, names)) for names in (present, wanted))
                 raise EvaluationError(f"no result has {key} {asked}: there are {listed}.")
             frame = frame[frame[key].isin(kept)]
             if key != "metric":
@@ -87,33 +92,102 @@ class Results:
     def by_severity(self) -> pd.DataFrame:
         """The paper's box plots: for each series and severity, min, quartiles, max and mean over the corruptions.
 
-        Quartiles are interpolated linearly. Severity 0 is the clean split, alone.
+        Quartiles are interpolated linearly. Severity 0 is the clean split alone.
         """
-        keys = ["model", "method", "strategy", "batch_size", "order", "seed", "metric", "severity"]
-        values = self.frame.groupby(keys)["value"]
-        named = {"min": 0.0, "q1": 0.25, "median": 0.5, "q3": 0.75, "max": 1.0}
-        table = pd.DataFrame({name: values.quantile(share) for name, share in named.items()})
+        values = self.frame.groupby([*_SERIES, "metric", "severity"])["value"]
+        quantiles = {"min": 0.0, "q1": 0.25, "median": 0.5, "q3": 0.75, "max": 1.0}
+        table = pd.DataFrame({name: values.quantile(share) for name, share in quantiles.items()})
         summary: pd.DataFrame = table.assign(mean=values.mean(), corruptions=values.size()).reset_index()
         return summary
 
     def means(self) -> pd.DataFrame:
-        """The mean of every series over all shifted splits, and the value on clean data."""
-        keys = list(_SERIES)
-        clean = self.frame["severity"] == 0
-        shifted = self.frame[~clean].groupby(keys)["value"]
-        parts = {"clean": self.frame[clean].groupby(keys)["value"].mean(), "shifted": shifted.mean()}
-        table: pd.DataFrame = pd.DataFrame({**parts, "splits": shifted.size()}).reset_index()
+        """The mean of every series over all shifted splits, and its value on clean data."""
+        keys = [*_SERIES, "metric"]
+        is_clean = self.frame["severity"] == 0
+        shifted = self.frame[~is_clean].groupby(keys)["value"]
+        columns = {"clean": self.frame[is_clean].groupby(keys)["value"].mean(), "shifted": shifted.mean()}
+        table: pd.DataFrame = pd.DataFrame({**columns, "splits": shifted.size()}).reset_index()
         return table
 
     def mce(self) -> pd.DataFrame:
-        """The mean corruption error in per cent, one row a series of ImageNet that has the 15 corruptions at all
-        severities, with a 95 % bootstrap interval over images (low, high) where hits were kept; else none."""
-        known = self.card.get("data", {})
-        is_imagenet = known.get("benchmark") == "ImageNet"
-        return mce_table(self.frame if is_imagenet else self.frame[:0], self.hits, int(known.get("images", 0)))
+        """The mean corruption error on ImageNet in per cent: mce, low and high.
+
+        One row per series that has all 15 corruptions at all five severities; no row for other data. low and high are
+        the bounds of a 95 % bootstrap interval over images, or NaN if hits were not kept.
+        """
+        data = self.card.get("data", {})
+        frame = self.frame if data.get("benchmark") == "ImageNet" else self.frame[:0]
+        is_counted = frame["corruption"].isin(list(ALEXNET_ERRORS)) & (frame["severity"] > 0)
+        rows = []
+        for series, part in frame[is_counted & (frame["metric"] == "accuracy")].groupby(_SERIES, sort=False):
+            if len(part) != _MCE_SPLITS:
+                continue
+            errors = {str(name): float(1 - values.mean()) for name, values in part.groupby("corruption")["value"]}
+            row = {**dict(zip(_SERIES, series, strict=True)), "mce": mce(errors), "low": np.nan, "high": np.nan}
+            hits = self.hits.merge(pd.DataFrame([row])[_SERIES], on=_SERIES) if len(self.hits) else self.hits
+            if len(hits):
+                interval = bootstrap_mean(mce_by_image(hits, int(data["images"])), resamples=RESAMPLES)
+                row |= {"low": interval.low, "high": interval.high}
+            rows.append(row)
+        table: pd.DataFrame = pd.DataFrame(rows, columns=[*_SERIES, "mce", "low", "high"])
+        return table
 
 
-def _fits(key: str, there: object, wanted: object) -> bool:
-    if key == "model" and isinstance(wanted, str) and there != wanted and "*" in wanted:
-        return fnmatchcase(str(there), wanted)
-    return there == wanted
+def mce_by_image(hits: pd.DataFrame, images: int) -> npt.NDArray[np.float64]:
+    """The contribution of each image to the mCE of one series, in per cent: their mean is the mCE.
+
+    m_i = 100 / 15 · Σ_c Σ_s e_{i,c,s} / Σ_s E^AlexNet_{c,s}, where e is 1 for an error.
+    """
+    contributions = np.zeros(images)
+    counted = hits[hits["corruption"].isin(list(ALEXNET_ERRORS)) & (hits["severity"] > 0)]
+    for corruption, packed in zip(counted["corruption"], counted["hits"], strict=True):
+        contributions += ~unpack_hits(packed, images) / (len(SEVERITIES) * ALEXNET_ERRORS[corruption])
+    return 100 * contributions / len(ALEXNET_ERRORS)
+
+
+def compare(
+    first: Results, second: Results, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+) -> pd.DataFrame:
+    """How much `first` differs from `second`, by metric and severity, with paired bootstrap intervals.
+
+    Rows are paired by all keys, except those with one value on each side and not the same one (two strategies, say):
+    these are what is compared. Values are then averaged to one per split, because the interval generalises over
+    splits. Columns: metric, severity ("all" for all shifted splits), splits, first, second, difference, low, high. If
+    0 is not in the interval, the two differ. Clean data is one split and has no interval.
+    """
+    pair = [key for key in (*KEYS, "metric") if not _is_compared(first, second, key)]
+    both = first.frame.merge(second.frame, on=pair, suffixes=("_first", "_second"))
+    if both.empty:
+        raise EvaluationError(
+            f"the two have no row in common when paired by {', '.join(pair)}: choose what to compare so that each side "
+            "has one value of what differs."
+        )
+    splits = both.groupby(["metric", "corruption", "severity"], as_index=False)[["value_first", "value_second"]].mean()
+    rows = []
+    for metric, values in splits.groupby("metric"):
+        shifted = values[values["severity"] > 0]
+        parts = [(str(severity), part) for severity, part in values.groupby("severity")]
+        for severity, part in [*parts, *([("all", shifted)] if shifted["severity"].nunique() > 1 else [])]:
+            a, b = part["value_first"].to_numpy(), part["value_second"].to_numpy()
+            row = {"metric": metric, "severity": severity, "splits": len(part), "first": a.mean(), "second": b.mean()}
+            low = high = float("nan")
+            if len(part) > 1:
+                interval = bootstrap_difference(a, b, resamples=resamples, level=level, seed=seed)
+                low, high = interval.low, interval.high
+            rows.append({**row, "difference": a.mean() - b.mean(), "low": low, "high": high})
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
+
+
+def _matches(key: str, value: object, wanted: object) -> bool:
+    if key == "model" and isinstance(wanted, str) and value != wanted and "*" in wanted:
+        return fnmatchcase(str(value), wanted)
+    return value == wanted
+
+
+def _is_compared(first: Results, second: Results, key: str) -> bool:
+    """Whether each side has one value of a key, and not the same one. Splits and metrics are always paired."""
+    if key in ("corruption", "severity", "metric"):
+        return False
+    left, right = (set(side.frame[key].unique()) for side in (first, second))
+    return len(left) == len(right) == 1 and left != right

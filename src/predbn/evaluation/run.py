@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,6 @@ from .source import AnyData
 from .store import Store
 from .units import FitUnit, Unit
 
-__all__ = ["Progress", "evaluate"]
-
 Progress = Callable[[int, int, str], object]
 """Called with how many units are done, how many there are, and what was done last."""
 
@@ -38,15 +38,50 @@ def evaluate(
     models: Mapping[str, AnyModel] | None = None,
     progress: Progress | None = None,
 ) -> Results:
-    """Compute what a plan asks for and what the folder `out` does not hold yet, and give all that is then there.
+    """Compute what a plan asks for and the folder `out` does not have yet, and return everything in the folder.
 
-    It may be killed at any moment and started again with the same arguments: what is finished stays, and the final
-    tables are those of an uninterrupted run. `data`, `validation` and `models` (by their names in the plan) are things
-    in memory that stand in for what the plan names.
+    A run may be killed at any moment and started again with the same arguments: what is finished is kept, and the
+    final tables are those of an uninterrupted run. `data`, `validation` and `models` (by their names in the plan) are
+    objects in memory that replace what the plan names.
     """
     engine = engine or InProcess()
-    told = None if progress is None else partial(_tell_decoded, progress)
-    job = Job(plan, engine.device, data, validation, dict(models or {}), report=told)
+    report = None if progress is None else partial(_report_decoded, progress)
+    job = Job(plan, engine.device, data, validation, dict(models or {}), report=report)
+    with open_run(job, out, engine) as run:
+        run.write_card()
+        units = _Units(engine, job, run.store, progress)
+        # Temperatures are fitted with the tuned eps, and splits need both.
+        units.compute(units.missing(job.eps_units()))
+        units.compute(units.missing(job.temperature_units(run.store.fits())))
+        units.compute(job.split_units(run.store.fits(), run.store.done()))
+        run.store.merge()
+        run.write_card()
+    return Results.load(out)
+
+
+@dataclass(frozen=True)
+class Run:
+    """An open run: nobody else writes to its folder, and its context fits the results that are there."""
+
+    job: Job
+    engine: Engine
+    store: Store
+    context: Mapping[str, Any]
+
+    def write_card(self) -> None:
+        """Write plan.toml and card.json; the card has the fits that were found so far."""
+        hardware = getattr(self.engine, "hardware", None)
+        known = hardware_of(self.engine.device) if hardware is None else hardware()
+        self.store.write_text("plan.toml", write_plan(self.job.plan))
+        self.store.write_text("card.json", to_json(make_card(self.job.plan, self.context, known, self.store.fits())))
+
+
+@contextmanager
+def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
+    """Open the folder of a run for writing.
+
+    If it has results of another context (other models, other data), that is an error, and nothing is changed.
+    """
     store = Store(out)
     context = json.loads(json.dumps(job.context()))
     with store.writing():
@@ -54,47 +89,34 @@ def evaluate(
         if before is not None:
             check_same(str(out), before, context)
             context = joined(before, context)
-        store.write_text("plan.toml", write_plan(plan))
-        store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
-        run = _Run(engine, job, store, progress)
-        run.compute(run.missing(job.eps_units()))
-        run.compute(run.missing(job.temperature_units(store.fits())))
-        run.compute(job.split_units(store.fits(), store.done()))
-        store.merge()
-        store.write_text("card.json", to_json(make_card(plan, context, _hardware(engine), store.fits())))
-    return Results.load(out)
+        yield Run(job, engine, store, context)
 
 
-def _tell_decoded(progress: Progress, done: int, total: int) -> None:
+def _report_decoded(progress: Progress, done: int, total: int) -> None:
     progress(done, total, "pictures decoded")
 
 
-def _hardware(engine: Engine) -> dict[str, Any]:
-    told = getattr(engine, "hardware", None)
-    return hardware_of(engine.device) if told is None else told()
-
-
-class _Run:
-    """Hands units to the engine, keeps what comes back, and tells how far it is."""
+class _Units:
+    """Gives units to the engine, stores their results, and reports progress."""
 
     def __init__(self, engine: Engine, job: Job, store: Store, progress: Progress | None) -> None:
         self._engine, self._job, self._store, self._progress = engine, job, store, progress
         fits = self.missing([*job.eps_units(), *job.temperature_units(store.fits())])
         self._total, self._done = len(fits) + len(job.split_units([], store.done())), 0
-        self._tell("")
+        self._report("")
 
     def missing(self, units: Sequence[FitUnit]) -> list[FitUnit]:
-        """The fits that are not there yet."""
-        there = {fit[:4] for fit in self._store.fits()}
-        return [unit for unit in units if (unit.model, unit.strategy, unit.batch_size, unit.what) not in there]
+        """The fits that were not found yet."""
+        found = {fit[:4] for fit in self._store.fits()}
+        return [unit for unit in units if (unit.model, unit.strategy, unit.batch_size, unit.what) not in found]
 
     def compute(self, units: Sequence[Unit]) -> None:
-        """Do all of them."""
+        """Compute and store all of them."""
         for result in self._engine.run(self._job, units):
             self._store.add(result)
             self._done += 1
-            self._tell(result.unit.label)
+            self._report(result.unit.label)
 
-    def _tell(self, label: str) -> None:
+    def _report(self, label: str) -> None:
         if self._progress is not None:
             self._progress(self._done, self._total, label)

@@ -1,189 +1,237 @@
-"""The plan's data, opened: every split of it as a stream of batches."""
+"""The data of a plan, opened: every split of it as a stream of batches.
+
+Pictures and rows of a table have one interface, `Source`. What differs between them (which shifts and severities there
+are, what is read from where, whether an AUC is measured) is in the two classes below and nowhere else.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
 
 from predbn.common import Draws, EvaluationError
 from predbn.data import (
+    CLEAN,
+    PERCENTAGES,
+    SEVERITIES,
     Batch,
-    Cifar10C,
     Corrupted,
-    ImageNetC,
     Images,
     Randomised,
+    RowBatch,
     Rows,
     Shifted,
-    cifar10,
-    from_folder,
-    from_npy,
     pick,
-    sample,
     sha256_of,
     wnids,
 )
-from predbn.data import DecodingProgress as Report
-from predbn.models import Preprocessing
+from predbn.shifts import find_corruption
 
-from .imagenet_data import framing_of, is_imagenet, open_imagenet, open_published
-from .rebatch import AnyBatch
-from .splits import Split, mixed_kinds, positions
+from .references import is_tabular
+from .splits import SETS, Split, is_mixture, mixed_kinds, positions
 
-__all__ = ["AnyData", "Source", "open_images", "open_source"]
-
+AnyBatch = Batch | RowBatch
+"""Pictures or rows: `inputs`, `labels` and `index` are what both have."""
 AnyData = Images | Shifted | Rows | Randomised
-"""Pictures or rows, clean ones (which are shifted when they are asked for) or a set of splits."""
+"""Clean pictures or rows, which are shifted on the fly, or a set of splits."""
+Inputs = Literal["pictures", "rows"]
 
-_HELD_ON_DEVICE, _BYTES_A_ROW = 1 << 32, 160
+_MAX_BYTES_ON_DEVICE, _BYTES_PER_ROW = 1 << 32, 160
 
 
-class Source:
-    """Clean images or rows that are shifted when they are asked for, or a published set of splits.
+class Source(ABC):
+    """Clean data that is shifted on the fly, or a published set of splits.
 
-    Everything random follows from the seed of the stream and from each image's index.
+    name, classes, labels  of the data
+    names                  of the shifts that it has, without "clean"
+    has_clean              whether there is a clean split; published files do not contain it
+    data                   what it was made from; this is what travels to other processes
+
+    Everything random follows from the seed of the stream and from the index of each image or row.
     """
 
-    def __init__(self, data: AnyData, *, images: int | None = None, device: torch.device | str = "cpu") -> None:
-        self.data, self.device = data, torch.device(device)
-        self._clean = data if isinstance(data, Images) else None
-        shifted = _shifted(data)
-        self._shifted, self._images = shifted, images
-        self.is_tabular = isinstance(shifted, Randomised)
-        self.name, self.classes, self.names = data.name, shifted.classes, shifted.names
-        self.labels = shifted.labels
-        self._held: Images | Randomised | None = None
+    inputs: ClassVar[Inputs]
+    """What the models of a plan with such data take."""
+    counted: ClassVar[Literal["images", "rows"]]
+    """What the run card counts."""
+    severities: ClassVar[tuple[int, ...]]
+    severities_in_words: ClassVar[str]
+    has_auc: ClassVar[bool]
+    """Whether the order of the predicted probabilities is measured too."""
 
-    @property
-    def has_clean(self) -> bool:
-        """Whether there is a clean split; published files do not hold it."""
-        return not (isinstance(self._shifted, Cifar10C | ImageNetC) and self._shifted.clean is None)
+    def __init__(
+        self, data: AnyData, splits: Shifted | Randomised, images: int | None, device: torch.device | str
+    ) -> None:
+        self.data, self.device, self._count = data, torch.device(device), images
+        self.name, self.classes, self.names, self.labels = data.name, splits.classes, splits.names, splits.labels
+        self.has_clean = getattr(splits, "clean", data) is not None
 
     def __len__(self) -> int:
-        """How many images a split has."""
-        return len(self.labels) if self._images is None else self._images
+        """The number of images or rows in a split."""
+        return len(self.labels) if self._count is None else self._count
+
+    @staticmethod
+    @abstractmethod
+    def check_shift(shift: str) -> None:
+        """Raise an error if such data has no shift of that name."""
+
+    @classmethod
+    def check_severity(cls, severity: int) -> None:
+        """Raise an error if shifts of such data do not have that severity."""
+        if isinstance(severity, bool) or severity not in cls.severities:
+            raise EvaluationError(f"severity {severity!r} is not {cls.severities_in_words}.")
 
     def describe(self) -> dict[str, Any]:
-        """What the data is, for the run card: number, classes, and sums by which to know it again."""
-        known = {"name": self.name, "images": len(self), "of": len(self.labels), "classes": len(self.classes)}
+        """The data, for the run card: how many, the classes, and checksums to recognise it by."""
+        known = {"name": self.name, self.counted: len(self), "of": len(self.labels), "classes": len(self.classes)}
         if self.classes == wnids():
             known["benchmark"] = "ImageNet"
-        if isinstance(self._shifted, Randomised):
-            known["rows"] = known.pop("images")
-            kind = f"randomised on the fly, columns for {self._shifted.block} rows at once"
-        else:
-            kind = "corrupted on the fly" if self._clean is not None else "as published"
-        return {**known, "corruptions": kind, "sha256": self._sums()}
+        return {**known, "corruptions": self._origin(), "sha256": self._checksums()}
 
-    def _sums(self) -> dict[str, str]:
-        if self._clean is not None:
-            return dict(self._clean.sums)
-        if isinstance(self._shifted, Randomised):
-            return self._shifted.sums
-        root = getattr(self._shifted, "root", None)
+    @abstractmethod
+    def _origin(self) -> str: ...
+
+    @abstractmethod
+    def _checksums(self) -> dict[str, str]: ...
+
+    @abstractmethod
+    def move_to_device(self) -> None:
+        """Keep the clean data on the GPU from now on, if the device is one and the data fits."""
+
+    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
+        """The split in the order of the stream, `size` images or rows at a time, on the device."""
+        return self._batches(split, seed, positions(order, self.labels, seed, self._count), size)
+
+    @abstractmethod
+    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[AnyBatch]: ...
+
+    def _fits_on_device(self, nbytes: int) -> bool:
+        return self.device.type == "cuda" and nbytes <= _MAX_BYTES_ON_DEVICE
+
+
+class PictureSource(Source):
+    """Pictures: clean ones that are corrupted on the fly, or published corruptions."""
+
+    inputs, counted, has_auc = "pictures", "images", False
+    severities, severities_in_words = SEVERITIES, "a whole number from 1 to 5"
+
+    def __init__(
+        self, data: Images | Shifted, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self._splits: Shifted = Corrupted(data) if isinstance(data, Images) else data
+        super().__init__(data, self._splits, images, device)
+
+    @staticmethod
+    def check_shift(shift: str) -> None:
+        if shift not in (*SETS, CLEAN) and not is_mixture(shift):
+            find_corruption(shift)
+
+    @cached_property
+    def _clean(self) -> Images | None:
+        """The images to corrupt, on the device if they fit; None if the corruptions are published."""
+        if not isinstance(self.data, Images):
+            return None
+        return self.data.to(self.device) if self._fits_on_device(self.data.images.nbytes) else self.data
+
+    def move_to_device(self) -> None:
+        _ = self._clean
+
+    def _origin(self) -> str:
+        return "corrupted on the fly" if isinstance(self.data, Images) else "as published"
+
+    def _checksums(self) -> dict[str, str]:
+        if isinstance(self.data, Images):
+            return dict(self.data.sums)
+        root = getattr(self.data, "root", None)
         if root is None:
             return {"labels": sha256_of(self.labels)}
+        # Reading all published files takes too long: their names and sizes have to do.
         listing = "\n".join(f"{p.name} {p.stat().st_size if p.is_file() else ''}" for p in sorted(Path(root).glob("*")))
         return {"labels": sha256_of(self.labels), "listing": hashlib.sha256(listing.encode()).hexdigest()}
 
-    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
-        """The images of a split in the order of the stream, `size` at a time, on the device."""
-        visited = positions(order, self.labels, seed, self._images)
-        shifted = self._seeded(seed)
+    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[Batch]:
+        splits = self._splits if self._clean is None else Corrupted(self._clean, seed=seed)
         kinds = mixed_kinds(split, self.names, seed)
         if kinds is None:
-            return shifted.batches(split.corruption, split.severity, size, order=visited, device=self.device)
-        if isinstance(shifted, Randomised):
-            raise EvaluationError(f"rows have no {split.corruption}: mixtures are of pictures.")
-        return self._mixed(shifted, kinds, split.severity, seed, visited, size)
-
-    def _seeded(self, seed: int) -> Shifted | Randomised:
-        held = self.hold()
-        if isinstance(held, Randomised):
-            return held.seeded(seed)
-        return self._shifted if held is None else Corrupted(held, seed=seed)
-
-    def hold(self) -> Images | Randomised | None:
-        """What is shifted when it is asked for, on the device from now on if it fits there; None where splits are
-        published."""
-        if self._held is None and (self._clean is not None or isinstance(self._shifted, Randomised)):
-            whole: Images | Randomised = self._shifted if self._clean is None else self._clean  # type: ignore[assignment]
-            size = whole.images.nbytes if isinstance(whole, Images) else len(whole) * _BYTES_A_ROW
-            fits = self.device.type == "cuda" and size <= _HELD_ON_DEVICE
-            self._held = whole.to(self.device) if fits else whole
-        return self._held
+            return splits.batches(split.corruption, split.severity, size, order=visited, device=self.device)
+        return self._mixed(splits, kinds, split.severity, seed, visited, size)
 
     def _mixed(
-        self, shifted: Shifted, kinds: list[str], severity: int, seed: int, visited: Tensor, size: int
+        self, splits: Shifted, kinds: Sequence[str], severity: int, seed: int, visited: Tensor, size: int
     ) -> Iterator[Batch]:
-        """Every image under the kind that it draws, all equally likely, as `predbn.shifts.mix` draws them."""
+        """Each image under one of the kinds, all equally likely, with the draws of `predbn.shifts.mix`.
+
+        `mix` itself corrupts clean images; here the images of a kind may also be read from published files.
+        """
         for step in visited.split(size):
-            index = shifted.index[step]
-            which = Draws(seed, "mixture", 0, index).integers(0, len(kinds))
+            index = splits.index[step]
+            drawn = Draws(seed, "mixture", 0, index).integers(0, len(kinds))
             images: Tensor | None = None
             for number, kind in enumerate(kinds):
-                mine = (which == number).nonzero().squeeze(1)
-                if len(mine) == 0:
+                rows = (drawn == number).nonzero().squeeze(1)
+                if len(rows) == 0:
                     continue
-                (part,) = shifted.batches(kind, severity, len(mine), order=step[mine], device=self.device)
+                (part,) = splits.batches(kind, severity, len(rows), order=step[rows], device=self.device)
                 if images is None:
                     images = part.images.new_empty((len(step), *part.images.shape[1:]))
-                images[mine.to(self.device)] = part.images
-            yield Batch(cast(Tensor, images), pick(shifted.labels, step, self.device), index)
+                images[rows.to(self.device)] = part.images
+            yield Batch(cast(Tensor, images), pick(splits.labels, step, self.device), index)
 
 
-def _shifted(data: AnyData) -> Shifted | Randomised:
-    if isinstance(data, Images):
-        return Corrupted(data)
-    return Randomised(data) if isinstance(data, Rows) else data
+class RowSource(Source):
+    """Rows of a table, randomised on the fly. Severities are percentages."""
+
+    inputs, counted, has_auc = "rows", "rows", True
+    severities, severities_in_words = PERCENTAGES, f"one of the percentages {PERCENTAGES}"
+    shifts = ("tokens", "columns", "marginals")
+
+    def __init__(
+        self, data: Rows | Randomised, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self._splits = Randomised(data) if isinstance(data, Rows) else data
+        super().__init__(data, self._splits, images, device)
+
+    @staticmethod
+    def check_shift(shift: str) -> None:
+        if shift not in ("all", CLEAN, *RowSource.shifts):
+            raise EvaluationError(f"rows have no shift {shift!r}: use all, {CLEAN}, {', '.join(RowSource.shifts)}.")
+
+    @cached_property
+    def _randomised(self) -> Randomised:
+        """The rows to randomise, on the device if they fit."""
+        is_moved = self._fits_on_device(len(self._splits) * _BYTES_PER_ROW)
+        return self._splits.to(self.device) if is_moved else self._splits
+
+    def move_to_device(self) -> None:
+        _ = self._randomised
+
+    def _origin(self) -> str:
+        return f"randomised on the fly, columns for {self._splits.block} rows at once"
+
+    def _checksums(self) -> dict[str, str]:
+        return self._splits.sums
+
+    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[RowBatch]:
+        if is_mixture(split.corruption):
+            raise EvaluationError(f"rows have no {split.corruption}: only pictures have mixtures.")
+        rows = self._randomised.seeded(seed)
+        return rows.batches(split.corruption, split.severity, size, order=visited, device=self.device)
 
 
-def open_source(
-    reference: str,
-    clean: str | None = None,
-    *,
-    preprocessing: Preprocessing | None = None,
-    report: Report | None = None,
-) -> Images | Shifted:
-    """The data that a plan names. Pictures of a folder are resized and cropped as the models want them; `report` gets
-    how many of them are decoded, and of how many."""
-    root = Path(reference).expanduser()
-    if reference.startswith("imagenet-c:"):
-        return open_published(reference, clean, preprocessing)
-    if _is_named(reference) or not root.exists() or (root / "images.npy").exists():
-        return open_images(reference, "test", preprocessing=preprocessing, report=report)
-    if (root / "labels.npy").exists():
-        return Cifar10C(root, clean=None if clean is None else open_images(clean, "test"))
-    if any((folder / "1").is_dir() for folder in root.glob("*")):
-        return ImageNetC(root, clean=clean, **framing_of(preprocessing))
-    return open_images(reference, "test", preprocessing=preprocessing, report=report)
+def source_class(reference: str) -> type[Source]:
+    """The class for the data of a reference."""
+    return RowSource if is_tabular(reference) else PictureSource
 
 
-def open_images(
-    reference: str, part: str, *, preprocessing: Preprocessing | None = None, report: Report | None = None
-) -> Images:
-    """Labelled images by reference; `part` ("test" or "validation") is for the data sets that have parts."""
-    kind, _, path = reference.partition(":")
-    if reference == "sample":
-        return sample(part)  # type: ignore[arg-type]
-    if kind == "cifar10":
-        return cifar10(part, path or None)  # type: ignore[arg-type]
-    if is_imagenet(reference):
-        return open_imagenet(reference, preprocessing, report)
-    root = Path(reference).expanduser()
-    if not root.exists():
-        raise EvaluationError(
-            f"data {reference!r} is neither sample, cifar10, cifar10:PATH, imagenet:PATH nor a folder that exists."
-        )
-    if (root / "images.npy").exists():
-        return from_npy(root)
-    return from_folder(root, report=report, **framing_of(preprocessing))
-
-
-def _is_named(reference: str) -> bool:
-    return reference.partition(":")[0] in ("sample", "cifar10") or is_imagenet(reference)
+def make_source(data: AnyData, *, images: int | None = None, device: torch.device | str = "cpu") -> Source:
+    """A source for data that is open already."""
+    if isinstance(data, Rows | Randomised):
+        return RowSource(data, images=images, device=device)
+    return PictureSource(data, images=images, device=device)

@@ -1,4 +1,4 @@
-"""Splits by name, and the order in which a stream brings their images."""
+"""Splits by name, and the order in which a stream visits their images."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ import torch
 from torch import Tensor
 
 from predbn.common import EvaluationError
-from predbn.data import CLEAN, SEVERITIES
-from predbn.shifts import find_corruption as find
+from predbn.data import CLEAN
 from predbn.shifts import names, orders
 
-from .tabular import PERCENTAGES, check_row_shift, is_tabular
-
-__all__ = [
-    "Split",
-    "check_order",
-    "check_severities",
-    "check_shift",
-    "mixed_kinds",
-    "positions",
-    "resolve",
-    "severities_of",
-]
-
-_SETS = ("all", "standard", "extra")
+SETS = ("all", "standard", "extra")
+"""Names that stand for several corruptions."""
 _MIXED = re.compile(r"mixed-([1-9]\d*)")
 
 
@@ -43,47 +30,40 @@ class Split(NamedTuple):
         return f"{self.corruption} at severity {self.severity}" if self.severity else self.corruption
 
 
-def severities_of(data: str) -> tuple[int, ...]:
-    """All severities of the shifts of a plan's data."""
-    return PERCENTAGES if is_tabular(data) else SEVERITIES
-
-
-def check_shift(shift: str, data: str = "") -> None:
-    """Refuse a word that stands for no shift of a plan's data."""
-    if is_tabular(data):
-        check_row_shift(shift)
-    elif shift not in (*_SETS, CLEAN) and not _MIXED.fullmatch(shift):
-        find(shift)
-
-
 def resolve(
     shifts: Iterable[str], severities: Sequence[int], available: Sequence[str], *, has_clean: bool = True
 ) -> list[Split]:
-    """The splits that words stand for, each once, in the order of the words.
+    """The splits that the names in `shifts` stand for, without repetition, in the order of the names.
 
-    "all" is the clean images and every corruption that the data has; "standard" and "extra" are the clean images
-    and those of the published sets. Published data may have no clean images: such a word then means the others.
+    "all" is the clean images and every corruption in `available`; "standard" and "extra" are the clean images and the
+    corruptions of the published sets. Published data may come without clean images: these names then mean the
+    corruptions only.
     """
-    found: dict[Split, None] = {}
+    splits: dict[Split, None] = {}
     for shift in shifts:
-        words: Sequence[str] = (shift,)
-        if shift in _SETS:
+        corruptions: Sequence[str] = (shift,)
+        if shift in SETS:
             corruptions = available if shift == "all" else names(shift)  # type: ignore[arg-type]
-            words = (CLEAN, *corruptions) if has_clean else tuple(corruptions)
-        for word in words:
-            mixed = _MIXED.fullmatch(word)
+            corruptions = (CLEAN, *corruptions) if has_clean else tuple(corruptions)
+        for name in corruptions:
+            mixed = _MIXED.fullmatch(name)
             if mixed and int(mixed[1]) > len(available):
-                raise EvaluationError(f"shift {word!r} mixes more corruptions than the {len(available)} of the data.")
-            if word != CLEAN and not mixed and word not in available:
-                raise EvaluationError(f"shift {word!r} is not in the data, which has {', '.join(available)}.")
-            if word == CLEAN and not has_clean:
+                raise EvaluationError(f"shift {name!r} mixes more corruptions than the {len(available)} of the data.")
+            if name != CLEAN and not mixed and name not in available:
+                raise EvaluationError(f"shift {name!r} is not in the data, which has {', '.join(available)}.")
+            if name == CLEAN and not has_clean:
                 raise EvaluationError("the data has no clean images: name them with --clean.")
-            found |= dict.fromkeys(Split(word, severity) for severity in ((0,) if word == CLEAN else severities))
-    return list(found)
+            splits |= dict.fromkeys(Split(name, severity) for severity in ((0,) if name == CLEAN else severities))
+    return list(splits)
+
+
+def is_mixture(shift: str) -> bool:
+    """Whether the name is that of a mixture, such as "mixed-5"."""
+    return _MIXED.fullmatch(shift) is not None
 
 
 def mixed_kinds(split: Split, available: Sequence[str], seed: int) -> list[str] | None:
-    """The corruptions that a mixed split is made of, drawn from the seed; None for a split of one kind."""
+    """The corruptions of a mixed split, drawn with the seed; None if the split is not a mixture."""
     mixed = _MIXED.fullmatch(split.corruption)
     if not mixed:
         return None
@@ -91,22 +71,22 @@ def mixed_kinds(split: Split, available: Sequence[str], seed: int) -> list[str] 
     return [sorted(available)[number] for number in sorted(drawn.tolist())]
 
 
-def check_order(order: str) -> None:
-    """Refuse a word that stands for no order."""
-    _ordered(order, np.zeros(0, dtype=np.int64), 0)
-
-
 def positions(order: str, labels: Tensor, seed: int, images: int | None = None) -> Tensor:
     """The positions that a stream visits, int64.
 
-    With `images`, only so many of them: a draw without replacement that depends on nothing but their number, so
-    that every order and seed is about the same images.
+    With `images`, only that many of them: drawn without replacement, and depending only on their number, so that all
+    orders and seeds use the same images.
     """
     count = len(labels)
     if images is not None and images > count:
         raise EvaluationError(f"the plan wants {images} images, but the data has {count}: ask for fewer.")
     chosen = np.arange(count) if images is None else np.sort(orders.shuffled(count, seed=0)[:images])
     return torch.from_numpy(chosen[_ordered(order, labels.cpu().numpy()[chosen], seed)])
+
+
+def check_order(order: str) -> None:
+    """Raise an error if there is no such order."""
+    _ordered(order, np.zeros(0, dtype=np.int64), 0)
 
 
 def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
@@ -123,11 +103,3 @@ def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArra
         except ValueError:
             raise EvaluationError(f"order {order!r} needs a number above 0: write it as in dirichlet:0.1.") from None
     raise EvaluationError(f"order {order!r} is not known: use official, shuffled, by_class or dirichlet:0.1.")
-
-
-def check_severities(severities: Sequence[int], data: str = "") -> None:
-    """Refuse what is no severity of a plan's data."""
-    for severity in severities:
-        if isinstance(severity, bool) or severity not in severities_of(data):
-            known = f"one of the percentages {PERCENTAGES}" if is_tabular(data) else "a whole number from 1 to 5"
-            raise EvaluationError(f"severity {severity!r} is not {known}.")

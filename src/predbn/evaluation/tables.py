@@ -1,4 +1,4 @@
-"""The tables of results: their columns, and how measured rows become them."""
+"""The tables of results: their columns, and how measured rows are turned into them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .units import Cell, Fit, Row
-
-__all__ = ["FITS", "HITS", "KEYS", "PART", "RELIABILITY", "RESULTS", "part_of_rows", "tidy"]
+from .units import Fit, Row
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
 
@@ -27,13 +25,13 @@ _BIN_FIELDS = [
 ]
 
 RESULTS = pa.schema([*_KEY_FIELDS, pa.field("metric", pa.string()), pa.field("value", pa.float64())])
-"""One row a metric."""
+"""One row per metric."""
 
 RELIABILITY = pa.schema([*_KEY_FIELDS, *_BIN_FIELDS])
-"""One row a bin of confidence."""
+"""One row per bin of confidence."""
 
 HITS = pa.schema([*_KEY_FIELDS, pa.field("hits", pa.binary())])
-"""One row a cell: which images were right, as `hits` packs them."""
+"""One row per cell: which images were predicted correctly, as `Hits.pack` packs them."""
 
 PART = pa.schema(
     [
@@ -43,7 +41,7 @@ PART = pa.schema(
         pa.field("hits", pa.binary()),
     ]
 )
-"""One row a cell, with its metrics, its bins and its hits, so that one file holds all that a unit came to."""
+"""One row per cell, with its metrics, bins and hits, so that one file holds the whole result of a unit."""
 
 FITS = pa.schema(
     [
@@ -56,40 +54,37 @@ FITS = pa.schema(
 )
 
 
-def part_of_rows(rows: Iterable[Row]) -> pa.Table:
+def part_table(rows: Iterable[Row]) -> pa.Table:
     """The table of one unit."""
-    return pa.Table.from_pylist([_wide(row) for row in rows], PART)
+    return pa.Table.from_pylist([_part_row(row) for row in rows], PART)
 
 
-def _wide(row: Row) -> dict[str, Any]:
+def _part_row(row: Row) -> dict[str, Any]:
     bins = [
-        {"bin": number, "lower": each["low"], "upper": each["high"], **_measured(each)}
-        for number, each in enumerate(row.reliability)
+        {"bin": number, "lower": b["low"], "upper": b["high"]} | {name: b[name] for name in _MEASURED_IN_BIN}
+        for number, b in enumerate(row.reliability)
     ]
-    key = _key(row.cell) | {**row.split._asdict(), "order": row.order, "seed": row.seed}
-    return key | {"metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
+    key = {**row.cell._asdict(), **row.split._asdict(), "order": row.order, "seed": row.seed}
+    return {**key, "metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
 
 
-def _key(cell: Cell) -> dict[str, Any]:
-    return cell._asdict()
+_MEASURED_IN_BIN = ("count", "confidence", "accuracy")
 
 
-def _measured(each: dict[str, Any]) -> dict[str, Any]:
-    return {name: each[name] for name in ("count", "confidence", "accuracy")}
-
-
-def tidy(part: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The rows of a part by metric and by bin, and the hits."""
+def tidy_tables(part: pa.Table) -> dict[str, pa.Table]:
+    """The tables `results`, `reliability` and `hits` of a part."""
     results, bins, hits = [], [], []
     for row in part.to_pylist():
         key = {name: row[name] for name in KEYS}
         results += [{**key, "metric": metric, "value": value} for metric, value in row["metrics"]]
-        bins += [{**key, **each} for each in row["bins"]]
+        bins += [{**key, **values} for values in row["bins"]]
         if row["hits"] is not None:
             hits.append({**key, "hits": row["hits"]})
-    listed = ((results, RESULTS), (bins, RELIABILITY), (hits, HITS))
-    by_metric, by_bin, by_cell = (pa.Table.from_pylist(rows, schema) for rows, schema in listed)
-    return by_metric, by_bin, by_cell
+    return {
+        "results": pa.Table.from_pylist(results, RESULTS),
+        "reliability": pa.Table.from_pylist(bins, RELIABILITY),
+        "hits": pa.Table.from_pylist(hits, HITS),
+    }
 
 
 def fits_table(fits: Iterable[Fit]) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Units of work: what can be computed by itself, anywhere, in any order.
+"""Units of work: each can be computed independently, in any process and in any order.
 
-All of it is plain data that travels between processes. A unit is all that one stream of images is needed for, so
-that every image is corrupted once for all models, strategies and methods.
+All of it is plain data that travels between processes. A unit contains everything that needs the same stream of images,
+so that every image is corrupted once for all models, strategies and methods.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from .splits import Split
-
-__all__ = ["Cell", "Fit", "FitUnit", "Row", "SplitUnit", "Unit", "UnitResult"]
 
 
 class Cell(NamedTuple):
@@ -47,19 +45,18 @@ class SplitUnit:
 
     @property
     def name(self) -> str:
-        """A name that says what it is, and differs wherever the work does."""
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-        return f"{self.split.corruption}-{self.split.severity}-{digest}"
+        """A readable name that is unique to this work."""
+        return f"{self.split.corruption}-{self.split.severity}-{_digest(self)}"
 
     @property
     def label(self) -> str:
-        """What a person is told that it is."""
+        """The text for progress bars."""
         return str(self.split)
 
 
 @dataclass(frozen=True)
 class FitUnit:
-    """Something to fit on the validation data; the eps that it is to be fitted under where that was tuned."""
+    """A number to fit on the validation data. `eps` is the one to predict with, None for the layers' own."""
 
     model: str
     strategy: str
@@ -69,22 +66,25 @@ class FitUnit:
 
     @property
     def name(self) -> str:
-        """A name that says what it is, and differs wherever the work does."""
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
-        return f"{self.what}-{digest}"
+        """A readable name that is unique to this work."""
+        return f"{self.what}-{_digest(self)}"
 
     @property
     def label(self) -> str:
-        """What a person is told that it is."""
+        """The text for progress bars."""
         return f"{self.what} of {self.model}"
 
 
 Unit = SplitUnit | FitUnit
 
 
+def _digest(unit: Unit) -> str:
+    return hashlib.sha256(json.dumps(asdict(unit), sort_keys=True).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: its metrics, its reliability diagram bin by bin, and which images were right, where wanted."""
+    """A measured cell: its metrics, its reliability diagram bin by bin, and its packed hits if the plan wants them."""
 
     cell: Cell
     split: Split
@@ -97,7 +97,7 @@ class Row:
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What a unit came to: rows of a split, or a fit."""
+    """The result of a unit: the rows of a split, or a fit."""
 
     unit: Unit
     rows: tuple[Row, ...] = ()

@@ -1,16 +1,15 @@
-"""What turns models into probabilities: vanilla, ensemble, temperature scaling, eps tuning.
+"""Methods turn the logits of models into probabilities: vanilla, ensemble, temperature scaling; and eps is tuned here.
 
-A method works on logits and knows nothing of batch norm, so each combines with every strategy.
+A method works on logits and knows nothing of batch norm, so each one can be combined with every strategy.
 """
 
 from predbn.common import MethodError
 
-from .base import Logits, Method, find, kind, names
+from .base import Logits, Method, Vanilla, find_method, method_class, method_names
 from .ensemble import Ensemble
 from .eps import EpsChoice, EpsScores, tune_eps
-from .predict import labelled_logits, member_logits, predicting
+from .predict import member_logits
 from .temperature import Temperature, fit_temperature
-from .vanilla import Vanilla
 
 __all__ = [
     "Ensemble",
@@ -21,12 +20,10 @@ __all__ = [
     "MethodError",
     "Temperature",
     "Vanilla",
-    "find",
+    "find_method",
     "fit_temperature",
-    "kind",
-    "labelled_logits",
     "member_logits",
-    "names",
-    "predicting",
+    "method_class",
+    "method_names",
     "tune_eps",
 ]

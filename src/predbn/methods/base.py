@@ -1,4 +1,4 @@
-"""The interface of a method, and finding one by name."""
+"""The interface of a method, finding one by name, and the simplest one, `vanilla`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch import Tensor
 from predbn.common import MethodError, class_by_name, find_by_name, written
 
 Logits: TypeAlias = Tensor | Sequence[Tensor]
-"""[n, classes] of one model, or one such for each member of an ensemble."""
+"""[n, classes] of one model, or one such tensor for each member of an ensemble."""
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """What turns logits into probabilities.
+    """Turns logits into probabilities.
 
-    A method is a small immutable object and knows nothing of models: their logits are computed once and
-    serve every method, under whatever BN strategy they were computed.
+    A method is a small immutable object and knows nothing of models: logits are computed once and used by every
+    method, whatever BN strategy they were computed under.
     """
 
     name: ClassVar[str]
     takes_members: ClassVar[bool] = False
-    """Whether it is given the logits of several models."""
+    """Whether it takes the logits of several models."""
     needs_fit: ClassVar[bool] = False
     """Whether its arguments come from validation data, under the strategy it will be used with."""
 
@@ -39,7 +39,7 @@ class Method(ABC):
 
     @abstractmethod
     def log_probabilities(self, logits: Logits) -> Tensor:
-        """ln p, [n, classes], in float32 or better: exact where p itself rounds to 0."""
+        """ln p, [n, classes], in float32 or better: exact even if p itself rounds to 0."""
 
     def probabilities(self, logits: Logits) -> Tensor:
         """p, [n, classes]."""
@@ -49,39 +49,47 @@ class Method(ABC):
         return written(self.name, self)
 
 
-def names() -> list[str]:
-    """The methods known by name."""
+@dataclass(frozen=True)
+class Vanilla(Method):
+    """p = softmax(z): the model as it is."""
+
+    name: ClassVar[str] = "vanilla"
+
+    def log_probabilities(self, logits: Logits) -> Tensor:
+        return torch.log_softmax(single(logits), 1)
+
+
+def method_names() -> list[str]:
+    """The names of all methods."""
     return sorted(Method._by_name)
 
 
-def find(method: str | Method, **arguments: Any) -> Method:
+def find_method(method: str | Method, **arguments: Any) -> Method:
     """A method from an object, a name with arguments, or a text such as ``"temperature(value=1.5)"``."""
     return find_by_name(
         "method", Method, Method._by_name, method, arguments, example="temperature(value=1.5)", error=MethodError
     )
 
 
-def kind(name: str) -> type[Method]:
-    """The class of a method: what it takes and whether it must be fitted, before it is."""
+def method_class(name: str) -> type[Method]:
+    """The class of a method. It says what the method takes and whether it must be fitted, before there is an object."""
     return class_by_name("method", Method._by_name, name, error=MethodError)
 
 
-def only(logits: Logits) -> Tensor:
-    """The logits of the one model."""
+def single(logits: Logits) -> Tensor:
+    """The logits of the only model, in float32 or better."""
     if isinstance(logits, Tensor):
         return widened(logits)
     if len(logits) != 1:
-        raise MethodError(
-            f"the logits of {len(logits)} models are given where one is expected; use an ensemble for several"
-        )
+        raise MethodError(f"there are logits of {len(logits)} models, but one is expected; use an ensemble for several")
     return widened(logits[0])
 
 
 def widened(logits: Tensor) -> Tensor:
     """Logits in float32 or better."""
     if logits.dim() != 2 or not logits.is_floating_point():
-        kind = str(logits.dtype).removeprefix("torch.")
+        dtype = str(logits.dtype).removeprefix("torch.")
         raise MethodError(
-            f"logits have shape {tuple(logits.shape)} and are {kind}; give [examples, classes] floating point"
+            f"logits have shape {tuple(logits.shape)} and are {dtype}; give [examples, classes] floating point"
         )
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

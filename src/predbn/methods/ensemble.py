@@ -19,9 +19,9 @@ from .temperature import check_temperature
 class Ensemble(Method):
     """p = 1/M Σ_m softmax(z_m / T): probabilities are averaged, after the softmax (Lakshminarayanan et al. 2017).
 
-    All members must have seen the same batch (`member_logits` sees to it), for under a strategy that takes
-    statistics from the batch their predictions depend on it. T = 1 is the plain ensemble; another is shared
-    by the members: ``Temperature.fit(torch.cat(logits), labels.repeat(M)).value`` suits them one by one.
+    All members must predict the same batch (`member_logits` does that), because a strategy that uses statistics of the
+    batch makes predictions depend on it. T = 1 is the plain ensemble; any other T is shared by the members:
+    ``Temperature.fit(torch.cat(logits), labels.repeat(M)).value`` fits it to each of them.
     """
 
     name: ClassVar[str] = "ensemble"
@@ -34,10 +34,10 @@ class Ensemble(Method):
     def log_probabilities(self, logits: Logits) -> Tensor:
         if isinstance(logits, Tensor) or len(logits) == 0:
             raise MethodError("an ensemble takes a list of one or more members' logits, [examples, classes] each")
-        shapes = {tuple(each.shape) for each in logits}
+        shapes = {tuple(member.shape) for member in logits}
         if len(shapes) > 1:
             raise MethodError(
                 f"the members' logits have shapes {sorted(shapes)}; give predictions of the same examples"
             )
-        members = torch.stack([torch.log_softmax(widened(each) / self.temperature, 1) for each in logits])
-        return (members.logsumexp(0) - math.log(len(logits))).clamp_max(0)
+        logs = torch.stack([torch.log_softmax(widened(member) / self.temperature, 1) for member in logits])
+        return (logs.logsumexp(0) - math.log(len(logits))).clamp_max(0)

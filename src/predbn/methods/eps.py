@@ -12,7 +12,7 @@ from predbn.common import MethodError
 from predbn.metrics import Scores
 from predbn.norm import Strategy
 
-from .base import Method, find
+from .base import Method, find_method
 from .predict import labelled_logits, predicting
 
 GRID = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
@@ -20,7 +20,7 @@ _SAME_ACCURACY = 1e-12
 
 
 class EpsScores(NamedTuple):
-    """What one eps gives on the validation data; None is the layers' own."""
+    """The scores with one eps on the validation data; None is the layers' own eps."""
 
     eps: float | None
     accuracy: float
@@ -31,7 +31,7 @@ class EpsScores(NamedTuple):
 
 @dataclass(frozen=True)
 class EpsChoice:
-    """The chosen eps, to be given to `predbn.adapt` (None: the layers' own), and all that were tried."""
+    """The chosen eps for `predbn.adapt` (None: the layers' own), and the scores of all candidates."""
 
     eps: float | None
     table: tuple[EpsScores, ...]
@@ -49,30 +49,32 @@ def tune_eps(
     progress: Callable[[int, int], object] | None = None,
     **options: Any,
 ) -> EpsChoice:
-    """The eps of least ECE among those that cost at most `max_accuracy_loss` of accuracy.
+    """The eps with the lowest ECE among those that lose at most `max_accuracy_loss` of accuracy.
 
-    In x̂ = (x − μ) / √(σ² + eps) a larger eps is a temperature for the channels of small variance: it lowers
-    confidence first, and accuracy later. Accuracy is compared with that of the layers' own eps, which is
-    among the candidates and is kept unless another is better; of equals the smallest is taken.
+    In x̂ = (x − μ) / √(σ² + eps) a larger eps acts as a temperature on the channels of small variance: it lowers
+    confidence first, and accuracy later. Accuracy is compared with that of the layers' own eps, which is among the
+    candidates and is kept unless another one is better; among equals the smallest is taken.
 
-    models      one, or the members of an ensemble (`method` is "vanilla" or "ensemble" unless given)
-    batches     (images, labels), gone through once for each eps
+    models      one, or the members of an ensemble (by default `method` is "vanilla" or "ensemble" accordingly)
+    batches     (images, labels), iterated over once for each eps
     progress    called with (passes done, passes in all)
-    options     go to `predbn.adapt`
+    options     passed to `predbn.adapt`
 
-    The models are left exactly as they were, also after an error.
+    The models are left exactly as they were, even after an error.
     """
     members = [models] if isinstance(models, nn.Module) else list(models)
-    chosen = find(method if method is not None else "vanilla" if isinstance(models, nn.Module) else "ensemble")
+    if method is None:
+        method = "vanilla" if isinstance(models, nn.Module) else "ensemble"
+    method = find_method(method)
     _check(members, batches, grid, max_accuracy_loss, options)
     candidates = (None, *sorted(set(grid)))
     table: list[EpsScores] = []
     for eps in candidates:
-        table.append(_score(members, batches, chosen, bins, strategy, {**options, "eps": eps}))
+        table.append(_score(members, batches, method, bins, strategy, {**options, "eps": eps}))
         if progress is not None:
             progress(len(table), len(candidates))
-    enough = table[0].accuracy - max_accuracy_loss - _SAME_ACCURACY
-    best = min((row for row in table if row.accuracy >= enough), key=lambda row: row.ece)
+    min_accuracy = table[0].accuracy - max_accuracy_loss - _SAME_ACCURACY
+    best = min((row for row in table if row.accuracy >= min_accuracy), key=lambda row: row.ece)
     return EpsChoice(best.eps, tuple(table))
 
 
@@ -92,8 +94,8 @@ def _score(
                 scores = Scores(logs.shape[1], bins=bins)
             scores.update(logs.exp(), labels, log_probabilities=logs)
     assert scores is not None
-    found = scores.compute()
-    return EpsScores(options["eps"], found["accuracy"], found["ece"], found["brier"], found["nll"])
+    metrics = scores.compute()
+    return EpsScores(options["eps"], metrics["accuracy"], metrics["ece"], metrics["brier"], metrics["nll"])
 
 
 def _check(
@@ -107,11 +109,11 @@ def _check(
         raise MethodError("there is no model to tune; give one or several")
     if isinstance(batches, Iterator):
         raise MethodError(
-            "the batches can be gone through only once and each eps needs a pass; give a list or a loader"
+            "the batches can be iterated over only once, and each eps needs a pass; give a list or a loader"
         )
     if len(grid) == 0:
         raise MethodError("the grid is empty; give one or more values of eps")
     if not max_accuracy_loss >= 0:
-        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a share of examples, 0 or more")
+        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a fraction of the examples, 0 or more")
     if "eps" in options:
-        raise MethodError("eps is what is tuned; give the values to try as grid")
+        raise MethodError("eps is what is tuned here; give the values to try as grid")

@@ -1,4 +1,4 @@
-"""`temperature`: logits divided by a number that makes the confidence right on validation data."""
+"""`temperature`: logits divided by a number that calibrates the confidence on validation data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from predbn.common import MethodError
 from predbn.norm import Strategy
 
-from .base import Logits, Method, only
+from .base import Logits, Method, single
 from .predict import labelled_logits, predicting
 
 _CONVERGED = 1e-6
@@ -32,17 +32,17 @@ class Temperature(Method):
         check_temperature(self.value)
 
     def log_probabilities(self, logits: Logits) -> Tensor:
-        return torch.log_softmax(only(logits) / self.value, 1)
+        return torch.log_softmax(single(logits) / self.value, 1)
 
     @classmethod
     def fit(cls, logits: Tensor, labels: Tensor) -> Temperature:
         """The temperature of least NLL on [n, classes] logits and [n] labels.
 
-        With β = 1 / T the NLL, mean of ln Σ_c exp(β z_c) − β z_y, is convex in β. Its slope at β = 0 is the
-        mean of (mean_c z_c) − z_y and towards β → ∞ the mean of (max_c z_c) − z_y; so there is a best T
-        exactly if the first is negative and the second positive, and otherwise it is refused. The minimum
-        is found by LBFGS in float64 over ln T, which keeps T positive, on logits centred and scaled to variance
-        1, so that z and 100 z + 7 take the same steps.
+        With β = 1 / T the NLL, the mean of ln Σ_c exp(β z_c) − β z_y, is convex in β. Its slope at β = 0 is the mean of
+        (mean_c z_c) − z_y, and for β → ∞ it tends to the mean of (max_c z_c) − z_y. So there is a best T exactly if the
+        first is negative and the second positive; otherwise an error is raised. LBFGS finds the minimum in float64
+        over ln T, which keeps T positive. The logits are centred and scaled to variance 1 before, so that z and
+        100 z + 7 take the same steps.
         """
         with torch.inference_mode(False), torch.enable_grad():
             centred, labels = _checked(logits, labels)
@@ -55,8 +55,8 @@ def fit_temperature(
 ) -> Temperature:
     """`Temperature.fit` on a model's predictions under the strategy it will be used with.
 
-    A temperature fitted under other statistics is another temperature: they change the logits' scale.
-    `batches` gives (images, labels); `options` go to `predbn.adapt`. Only logits are kept, and the model is
+    Fit it under that strategy: other statistics change the scale of the logits, and with it the temperature.
+    `batches` yields (images, labels); `options` are passed to `predbn.adapt`. Only logits are kept, and the model is
     left as it was.
     """
     with predicting([model], batches, strategy, **options):
@@ -65,15 +65,17 @@ def fit_temperature(
 
 
 def check_temperature(value: float) -> None:
-    """Refuse what no logits can be divided by."""
+    """Raise an error for a value that logits cannot be divided by."""
     if not (isinstance(value, int | float) and 0 < value < math.inf):
         raise MethodError(f"temperature {value!r}; it divides the logits and must be above 0 and finite")
 
 
 def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    wide, labels = only(logits).detach().double(), labels.detach().to(logits.device).long()
+    wide, labels = single(logits).detach().double(), labels.detach().to(logits.device).long()
     if labels.shape != wide.shape[:1] or len(labels) == 0:
-        raise MethodError(f"{len(wide)} rows of logits and labels of shape {tuple(labels.shape)}; give one label a row")
+        raise MethodError(
+            f"{len(wide)} rows of logits and labels of shape {tuple(labels.shape)}; give one label per row"
+        )
     if not bool(torch.isfinite(wide).all()):
         raise MethodError("the logits hold NaN or infinity; look for an overflow in the model before fitting")
     if not bool(((labels >= 0) & (labels < wide.shape[1])).all()):
@@ -81,16 +83,16 @@ def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"labels must be between 0 and {wide.shape[1] - 1}, as the logits have {wide.shape[1]} classes"
         )
     centred = wide - wide.mean(1, keepdim=True)
-    own = centred.gather(1, labels[:, None])[:, 0]
-    if float((centred.amax(1) - own).mean()) <= 0:
+    label_logits = centred.gather(1, labels[:, None])[:, 0]
+    if float((centred.amax(1) - label_logits).mean()) <= 0:
         raise MethodError(
-            "every validation example is predicted right, so the NLL falls down to temperature 0 and none fits; "
-            "give more or other validation data"
+            "every validation example is predicted right, so the NLL falls all the way to temperature 0 and no "
+            "temperature is best; give more or other validation data"
         )
-    if float(own.mean()) <= 0:
+    if float(label_logits.mean()) <= 0:
         raise MethodError(
-            "the labels' logits are no higher than the others, so the NLL falls up to infinite temperature and none "
-            "fits; check that logits and labels belong together"
+            "the labels' logits are no higher than the others, so the NLL falls all the way to infinite temperature "
+            "and no temperature is best; check that logits and labels belong together"
         )
     return centred, labels
 

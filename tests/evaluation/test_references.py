@@ -1,4 +1,4 @@
-"""ImageNet's sets as a plan names them, in small folders of the published layouts."""
+"""ImageNet and its variants by reference, in small folders of the published layouts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from predbn.data import DataError, decoded_files, wnids
-from predbn.evaluation import EvaluationError, Plan, evaluate
-from predbn.evaluation.hits import unpack
-from predbn.evaluation.imagenet_data import mask_for
-from predbn.evaluation.source import open_images, open_source
+from predbn.evaluation import EvaluationError, Plan, evaluate, unpack_hits
+from predbn.evaluation.model_cache import mask_for
+from predbn.evaluation.references import open_images, open_pictures
 from predbn.models import restrict
 
 from ..data.folders import make_folder, pixels_of
@@ -36,7 +35,7 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "imagenet-cache"))
 
 
-def test_a_plan_names_it_and_all_splits_decode_once(folders, tmp_path, monkeypatch):
+def test_pictures_are_decoded_once_for_all_splits(folders, tmp_path, monkeypatch):
     told = []
     plan = Plan(data=f"imagenet:{folders / 'val'}", diagram_bins=100, hits=True, **SMALL)
     results = evaluate(plan, tmp_path / "run", models=MODELS, progress=lambda *now: told.append(now))
@@ -48,7 +47,7 @@ def test_a_plan_names_it_and_all_splits_decode_once(folders, tmp_path, monkeypat
     assert {len(packed) for packed in results.hits["hits"]} == {4}
     by_bits = results.hits.set_index(["strategy", "corruption"])["hits"]
     for row in results.filter(metric="accuracy").frame.itertuples():
-        assert unpack(by_bits[row.strategy, row.corruption], 30).mean() == pytest.approx(row.value)
+        assert unpack_hits(by_bits[row.strategy, row.corruption], 30).mean() == pytest.approx(row.value)
     assert results.mce().empty
 
 
@@ -73,7 +72,7 @@ def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
     assert results.card["models"]["own"]["classes"] == 200
 
 
-def test_masks_are_for_some_of_the_thousand_alone():
+def test_only_a_subset_of_the_1000_classes_has_a_mask():
     assert mask_for(wnids()) is None
     assert mask_for(()) is None
     assert mask_for(("cat", "dog")) is None
@@ -90,7 +89,7 @@ def test_the_published_corruptions_are_read_with_their_originals(folders, tmp_pa
     make_folder(tmp_path / "c" / "contrast" / "1", wnids(), height=32, width=32)
     for severity in range(2, 6):
         (tmp_path / "c" / "contrast" / str(severity)).symlink_to(tmp_path / "c" / "contrast" / "1")
-    source = open_source(
+    source = open_pictures(
         f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", preprocessing=tiny.PREPROCESSING
     )
     batch = next(source.batches("contrast", 3, 2))
@@ -125,26 +124,26 @@ def test_unreadable_pictures_are_counted_before_anything_is_computed(tmp_path):
         evaluate(Plan(data=f"imagenet:{root}", **SMALL), tmp_path / "run", models=MODELS)
 
 
-def test_a_set_without_its_folder_is_refused():
+def test_imagenet_without_its_folder_is_an_error():
     with pytest.raises(EvaluationError, match="add --root DIR"):
         Plan(data="imagenet", models="thousand")
     with pytest.raises(EvaluationError, match="corrupted pictures"):
         open_images("imagenet-c:somewhere", "test")
 
 
-def test_bins_are_the_papers_unless_given():
+def test_bins_are_the_papers_by_default():
     assert Plan(data="imagenet:x", models="m").ece_bins == 30
     assert Plan(data="imagenet:x", models="m", bins=15).ece_bins == 15
     assert Plan(models="m").ece_bins == 10
 
 
-def test_the_place_of_the_published_corruptions_is_told(folders, tmp_path):
+def test_a_wrong_level_of_imagenet_c_is_an_error_that_names_the_right_one(folders, tmp_path):
     first = tmp_path / "noise" / "shot_noise" / "1"
     first.mkdir(parents=True)
     for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):
         with pytest.raises(DataError, match=hint):
-            open_source(f"imagenet-c:{place}")
+            open_pictures(f"imagenet-c:{place}")
     make_folder(first, ["n01440764"])
     with pytest.raises(DataError, match="it is one severity: point at"):
-        open_source(f"imagenet-c:{first}")
+        open_pictures(f"imagenet-c:{first}")
     assert Path(first).is_dir()

@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.data import Batch
-from predbn.evaluation.rebatch import Rebatcher, block_size
+from predbn.evaluation.batches import Rebatcher, block_size
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 20))
-def test_however_a_stream_comes_it_is_cut_as_if_it_came_at_once(count, block, size):
+def test_the_block_size_does_not_change_the_batches(count, block, size):
     images = torch.arange(count * 3, dtype=torch.uint8).view(count, 3, 1, 1)
     whole = Batch(images, torch.arange(count), torch.arange(count) + 100)
     rebatcher, found = Rebatcher(size), []

@@ -1,4 +1,4 @@
-"""Bits an image, in the order of the images."""
+"""Which images were predicted correctly: one bit each, in the order of the images."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.evaluation.hits import Hits, unpack
+from predbn.evaluation.scoring import Hits, unpack_hits
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7), st.randoms(use_true_random=False))
-def test_they_come_back_in_the_order_of_the_indices_however_they_went_in(right, size, random):
+def test_hits_are_in_the_order_of_the_indices_whatever_the_order_of_the_batches(right, size, random):
     count = len(right)
     order = list(range(count))
     random.shuffle(order)
@@ -23,4 +23,4 @@ def test_they_come_back_in_the_order_of_the_indices_however_they_went_in(right, 
         hits.update(probabilities[step], labels[step], 10 * step)
     packed = hits.pack()
     assert len(packed) == -(-count // 8)
-    assert np.array_equal(unpack(packed, count), right)
+    assert np.array_equal(unpack_hits(packed, count), right)

@@ -1,0 +1,110 @@
+"""Prediction batches from a stream of blocks: blocks are cut to size, and on a GPU made ahead of time.
+
+A block is many images that are corrupted together. Some corruptions run on the host, and a GPU that waits for them is
+idle. Therefore one block is always being made while the one before it is predicted, within a split and across splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+
+from .source import AnyBatch
+
+
+class Rebatcher:
+    """Cuts a stream of blocks into batches of one size, so that one stream serves several batch sizes.
+
+    If the size divides that of the blocks, batches are views of them; otherwise the rest of a block waits for the next
+    one. It holds less than one batch.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._rest: AnyBatch | None = None
+
+    def push(self, block: AnyBatch) -> list[AnyBatch]:
+        """The batches that are complete with this block."""
+        rows = block if self._rest is None else _concatenate(self._rest, block)
+        whole = len(rows.labels) // self.size * self.size
+        self._rest = _slice(rows, whole, len(rows.labels)) if whole < len(rows.labels) else None
+        return [_slice(rows, start, start + self.size) for start in range(0, whole, self.size)]
+
+    def flush(self) -> list[AnyBatch]:
+        """The last, smaller batch, if there is one."""
+        batches = [] if self._rest is None else [self._rest]
+        self._rest = None
+        return batches
+
+
+def block_size(sizes: list[int], values: int, max_values: int, min_batches: int) -> int:
+    """How many images to corrupt at a time: a multiple of the largest batch, with about `max_values` values if an image
+    has `values` of them, and at least `min_batches` batches."""
+    largest = max(sizes)
+    return largest * max(1, min_batches, max_values // (values * largest))
+
+
+def _slice(rows: AnyBatch, start: int, stop: int) -> AnyBatch:
+    return type(rows)(*(tensor[start:stop] for tensor in rows))
+
+
+def _concatenate(first: AnyBatch, second: AnyBatch) -> AnyBatch:
+    return type(first)(*(torch.cat(pair) for pair in zip(first, second, strict=True)))
+
+
+_Made = tuple[AnyBatch, torch.cuda.Event] | None
+"""A block and the event of its completion; None at the end of the stream."""
+
+
+class Prefetcher:
+    """Makes blocks for one GPU, on a thread and a CUDA stream of their own. A stream that is dropped costs one block.
+
+    What blocks are made from must be on the device before: the CUDA stream does not wait for others.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._thread = ThreadPoolExecutor(1, "predbn-prefetch")
+        self._stream = torch.cuda.Stream(device)
+        torch.cuda.synchronize(device)
+
+    def start(self, blocks: Callable[[], Iterator[AnyBatch]]) -> Iterator[AnyBatch]:
+        """The blocks; making the first one starts now."""
+        return _PrefetchedBlocks(self, blocks)
+
+    def submit(self, make: Callable[[], AnyBatch | None]) -> Future[_Made]:
+        """Make a block, after those that were submitted before."""
+        return self._thread.submit(self._make, make)
+
+    def _make(self, make: Callable[[], AnyBatch | None]) -> _Made:
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            block = make()
+            return None if block is None else (block, self._stream.record_event())
+
+
+class _PrefetchedBlocks(Iterator[AnyBatch]):
+    def __init__(self, prefetcher: Prefetcher, blocks: Callable[[], Iterator[AnyBatch]]) -> None:
+        self._prefetcher, self._blocks = prefetcher, blocks
+        self._iterator: Iterator[AnyBatch] | None = None
+        self._next_block = prefetcher.submit(self._make_next)
+
+    def _make_next(self) -> AnyBatch | None:
+        if self._iterator is None:
+            self._iterator = self._blocks()
+        return next(self._iterator, None)
+
+    def __next__(self) -> AnyBatch:
+        made = self._next_block.result()
+        if made is None:
+            raise StopIteration
+        block, ready = made
+        stream = torch.cuda.current_stream()
+        stream.wait_event(ready)
+        for tensor in block:
+            if tensor.is_cuda:
+                # The allocator may reuse the memory only when this stream, too, is done with it.
+                tensor.record_stream(stream)
+        self._next_block = self._prefetcher.submit(self._make_next)
+        return block
