@@ -61,7 +61,7 @@ def test_a_folder_without_results_is_refused(nothing, tmp_path):
         lambda runs: save_figures(tmp_path, runs),
         lambda runs: write_document(tmp_path / "d", runs),
     ):
-        with pytest.raises(PaperError, match="holds no results: make some with predbn paper run"):
+        with pytest.raises(PaperError, match="has no results: make some with predbn paper run"):
             write(nothing)
 
 

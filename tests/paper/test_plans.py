@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from predbn.paper import EXPERIMENTS, PLANS
-from predbn.paper.auto_plans import CIFAR_AUTO_PLANS
-from predbn.paper.plans import QUICK_IMAGES
+from predbn.paper.plans.base import QUICK_IMAGES
+from predbn.paper.plans.cifar10 import CIFAR10_PLANS
 
 
 def test_the_full_plans_are_the_papers():
@@ -20,10 +20,7 @@ def test_the_full_plans_are_the_papers():
     assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(both, 3)
 
 
-PAPERS = [plan for plan in PLANS.values() if plan.home == "cifar10" and plan.name not in CIFAR_AUTO_PLANS]
-
-
-@pytest.mark.parametrize("plan", PAPERS, ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", CIFAR10_PLANS, ids=lambda plan: plan.name)
 def test_full_is_all_of_cifar10_and_quick_is_a_part_of_the_sample(plan):
     assert (plan.full.data, plan.full.images) == ("cifar10", None)
     assert plan.quick.data == "sample"

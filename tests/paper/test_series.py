@@ -46,9 +46,9 @@ def test_the_unit_is_what_was_asked_for(as_the_paper):
 @pytest.mark.parametrize(
     ("series", "message"),
     [
-        (Series("x", "methods", "ema"), "has no"),
+        (Series("x", "methods", "ema"), "do not have x"),
         (Series("x", "methods", "train", network="zoo:resnet20-cifar10/none"), "zoo has no resnet20-cifar10/none/0"),
-        (Series("x", "eps", "batch[eps=0.1]"), "lacks severities"),
+        (Series("x", "eps", "batch[eps=0.1]"), "do not have the severities"),
     ],
 )
 def test_what_is_not_there_is_said(series, message, as_the_paper):

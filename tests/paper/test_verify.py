@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from predbn.paper import EXPERIMENTS, PaperError, Verdict, verify
-from predbn.paper.verify import as_data, summary
+from predbn.paper import EXPERIMENTS, PaperError, Verdict, findings_as_data, verdict_summary, verify
 
 MEASURABLE = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith(("I", "auto"))]
 
@@ -37,7 +36,7 @@ def test_without_results_everything_is_not_measured_and_says_why(nothing):
             assert finding.verdict is Verdict.UNMEASURED
             assert finding.why
     assert (
-        summary(found)
+        verdict_summary(found)
         == f"Of {sum(map(len, found.values()))} claims, {sum(map(len, found.values()))} are not measured."
     )
 
@@ -56,7 +55,7 @@ def test_an_unknown_id_is_refused(as_the_paper):
 def test_findings_as_data_are_plain(as_the_paper):
     import json
 
-    data = json.loads(json.dumps(as_data(verify(as_the_paper, ["C1"]))))
+    data = json.loads(json.dumps(findings_as_data(verify(as_the_paper, ["C1"]))))
     assert [claim["id"] for claim in data] == ["C1.1", "C1.2", "C1.3", "C1.4", "C1.5"]
     first = data[0]["measurements"][0]
     assert first["low"] < first["estimate"] < first["high"]

@@ -1,20 +1,33 @@
-"""K1 carried out: on a folder of the user's, and quickly by itself."""
+"""K1 run with a folder of the user, and quickly on its own; and the bootstrap over rows and networks."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
-from predbn.data.criteo import criteo, prepare, prepare_synthetic, write_synthetic_text
-from predbn.models import CriteoSizes
+from predbn.data.criteo import (
+    Randomised,
+    Rows,
+    criteo,
+    prepare,
+    prepare_synthetic,
+    synthetic_rows,
+    write_synthetic_text,
+)
+from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
-from predbn.paper.clicks import LARGER_EPS, LATER, REAL, RESAMPLES, SYNTHETIC, UNSETTLED
-from predbn.paper.experiments.criteo_randomised_features import spreads_of, table
+from predbn.paper.experiments.criteo_randomised_features import scores_of, table
+from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETTLED
 from predbn.paper.run import run_plan
+from predbn.paper.run_criteo import RESAMPLES_FILE, resample, weighted_auc
 from predbn.training.criteo import CriteoRecipe, CriteoSets, produce_criteo
 
 SIZES = CriteoSizes(widths=(8,)).limited(buckets=50, dimensions=2)
@@ -56,7 +69,7 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
     assert gaps[REAL] is None
     assert gaps[LATER] is None
     assert gaps[LARGER_EPS] is None
-    assert "unsettled/criteo-mlp holds no networks" in gaps[UNSETTLED]
+    assert "unsettled/criteo-mlp has no networks" in gaps[UNSETTLED]
     assert "synthetic/rows has no prepared rows" in gaps[SYNTHETIC]
     runs = Runs(results)
     assert runs.measured == [REAL, LATER, LARGER_EPS]
@@ -75,7 +88,7 @@ def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
     assert len(found["K1.5"].measurements) == 2
     assert "train BN, eps 0.1" in found["K1.7"].measurements[0].what
     assert table(runs, LARGER_EPS).splitlines()[0].count("eps 0.1") == 4
-    assert [panel.name for panel in EXPERIMENTS["K1"].draw(runs)] == [REAL]
+    assert [panel.name for panel in EXPERIMENTS["K1"].panels(runs)] == [REAL]
     beside = Runs(tmp_path / "results" / "cifar10")
     assert beside.measured == [REAL, LATER, LARGER_EPS]
     assert beside.folders[:2] == [tmp_path / "results" / "cifar10", results]
@@ -85,19 +98,19 @@ def test_intervals_are_around_the_values(root, tmp_path):
     run_plan(REAL, tmp_path, root=root)
     runs = Runs(tmp_path)
     for metric in ("auc", "brier"):
-        spread = spreads_of(runs, REAL)[metric]
+        spread = scores_of(runs, REAL)[metric]
         assert spread.resampled
         means, drawn = spread.means.iloc[0], spread.values.mean()
         assert (means[drawn.index] - drawn).abs().max() < 4e-3
-    (tmp_path / REAL / RESAMPLES).unlink()
-    alone = spreads_of(runs, REAL)["auc"]
+    (tmp_path / REAL / RESAMPLES_FILE).unlink()
+    alone = scores_of(runs, REAL)["auc"]
     assert (alone.count, alone.over, alone.resampled) == (3, "networks", False)
 
 
 def test_synthetic_rows_do_not_pass_for_real_ones(root, tmp_path):
     prepare_synthetic(1000, tmp_path / "rows")
     (tmp_path / "criteo-mlp").symlink_to(root / "criteo-mlp")
-    with pytest.raises(PaperError, match="holds criteo-synthetic-train: real rows belong into rows"):
+    with pytest.raises(PaperError, match="has criteo-synthetic-train: real rows belong in rows"):
         run_plan(REAL, tmp_path / "results", root=tmp_path)
 
 
@@ -107,4 +120,48 @@ def test_a_quick_run_makes_its_own_rows_and_says_that_they_are_synthetic(tmp_pat
     runs = Runs(tmp_path)
     assert runs.is_quick
     assert runs[SYNTHETIC].card["data"]["name"] == "criteo-synthetic-test-randomised"
-    assert pd.read_parquet(tmp_path / SYNTHETIC / RESAMPLES)["severity"].unique().tolist() == [0, 25, 95]
+    assert pd.read_parquet(tmp_path / SYNTHETIC / RESAMPLES_FILE)["severity"].unique().tolist() == [0, 25, 95]
+
+
+TABLE = torch.from_numpy(synthetic_rows(300, seed=0).table)
+TINY_SIZES = CriteoSizes(widths=(8,)).limited(buckets=20, dimensions=2)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6))
+def test_the_area_is_that_of_rows_counted_as_often(seed, levels):
+    random = np.random.default_rng(seed)
+    scores, labels = random.integers(0, levels, 30) / levels, np.arange(30) % 2
+    weights = random.integers(0, 4, (3, 30)) + (np.arange(30) < 2)
+    expected = [roc_auc_score(np.repeat(labels, w), np.repeat(scores, w)) for w in weights]
+    assert weighted_auc(scores, labels, weights.astype(float)) == pytest.approx(expected)
+
+
+def test_it_is_centred_on_the_scores_and_as_wide_as_rows_make_it():
+    torch.manual_seed(0)
+    models = {f"m/{k}": ClickModel(CriteoNetwork(TINY_SIZES)).eval() for k in range(2)}
+    data = Randomised(Rows([TABLE], "rows"), block=100)
+    table = resample(
+        data, models, [("clean", 0), ("tokens", 50)], strategies=("train", "batch"), batch_size=100, seeds=(0, 1)
+    )
+    assert len(table) == 2 * 2 * 2 * 1000
+    clicks = np.stack([model(TABLE[:, 1:]).softmax(1)[:, 1].detach().double().numpy() for model in models.values()])
+    labels = TABLE[:, 0].numpy()
+    for metric, value, error in (
+        ("auc", np.mean([roc_auc_score(labels, each) for each in clicks]), None),
+        ("brier", np.mean(2 * (clicks - labels) ** 2), (2 * (clicks - labels) ** 2).mean(0).std() / 300**0.5),
+    ):
+        chosen = table[(table.metric == metric) & (table.corruption == "clean") & (table.strategy == "train")]["value"]
+        assert chosen.mean() == pytest.approx(value, abs=4 * chosen.std() / 1000**0.5 + 1e-3)
+        between = np.std([(2 * (each - labels) ** 2).mean() for each in clicks]) / 2**0.5
+        if error is not None:
+            assert chosen.std() == pytest.approx(np.hypot(error, between), rel=0.15)
+
+
+def test_draws_are_shared_by_strategies():
+    torch.manual_seed(0)
+    models = {"m": ClickModel(CriteoNetwork(TINY_SIZES)).eval()}
+    data = Randomised(Rows([TABLE], "rows"))
+    one, other = (
+        resample(data, models, [("clean", 0)], strategies=("train",), batch_size=size, seeds=(0,)) for size in (50, 300)
+    )
+    assert one["value"].to_numpy() == pytest.approx(other["value"].to_numpy(), abs=1e-6)

@@ -1,4 +1,4 @@
-"""What is measured inside, on a handful of images, against the diagnostics taken by hand."""
+"""Activations measured on a few images, compared with calling the diagnostics directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from predbn.evaluation.source import Source
 from predbn.evaluation.splits import resolve
 from predbn.models import load, zoo
 from predbn.paper import Runs
-from predbn.paper.inside import _batches, look_inside
+from predbn.paper.run_activations import _split_batches, run_activations
 
 pytestmark = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
 
@@ -32,7 +32,7 @@ PLAN = Plan(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inside")
-    look_inside(PLAN, folder / "inside")
+    run_activations(PLAN, folder / "inside")
     return Runs(folder)
 
 
@@ -79,7 +79,7 @@ def test_batches_are_those_of_the_splits_whatever_the_blocks(ahead, monkeypatch)
     job.worker.__dict__["_ahead"] = ahead
     splits = resolve(plan.shifts, plan.severities, job.source.names)
     seen = []
-    for number, (split, batches) in enumerate(_batches(job, plan, NETWORK, splits, 6), start=1):
+    for number, (split, batches) in enumerate(_split_batches(job, plan, NETWORK, splits, 6), start=1):
         if ahead is not None:
             assert ahead.begun == min(number + 1, len(splits))
         seen.append(split)
@@ -101,5 +101,5 @@ def test_histograms_are_densities_and_spectra_descend(runs):
 
 def test_what_is_there_is_not_computed_again(runs):
     told = []
-    look_inside(PLAN, runs.folder / "inside", progress=lambda *now: told.append(now))
+    run_activations(PLAN, runs.folder / "inside", progress=lambda *now: told.append(now))
     assert told == []

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from predbn.paper import Series, Verdict
-from predbn.paper.measure import _correlations, gain, rank_correlation, share
+from predbn.paper.measurements import _correlations, gain, rank_correlation, share
 
 TRAIN, BATCH = Series("train BN", "methods", "train"), Series("prediction BN", "methods", "batch")
 
