@@ -52,10 +52,10 @@ def _no_figures(runs: Runs) -> list[Figure]:
 class Experiment:
     """One figure or table of the paper.
 
-    figure   where it is in the paper: `figures 4a and A1`
-    plans    the names of the plans whose results it needs
-    figures  its figures; may raise NotMeasured
-    page     the document that describes it, if that is not docs/replication.md
+    figure        where it is in the paper: `figures 4a and A1`
+    plans         the names of the plans whose results it needs
+    make_figures  gives its figures, or raises NotMeasured
+    page          the document that describes it, if that is not docs/replication.md
     """
 
     id: str
@@ -63,14 +63,17 @@ class Experiment:
     title: str
     plans: tuple[str, ...]
     claims: tuple[Claim, ...]
-    figures: Callable[[Runs], list[Figure]] = _no_figures
+    make_figures: Callable[[Runs], list[Figure]] = _no_figures
     page: str | None = None
+
+    def figures(self, runs: Runs) -> list[Figure]:
+        """Its figures, not drawn yet; empty if results are missing."""
+        try:
+            return self.make_figures(runs)
+        except NotMeasured:
+            return []
 
     def panels(self, runs: Runs, *, only_first: bool = False) -> list[Panel]:
         """The figures that can be drawn from these results; with `only_first`, one variant of each."""
-        try:
-            figures = self.figures(runs)
-        except NotMeasured:
-            return []
-        panels = [figure.draw(only_first=only_first) for figure in figures]
+        panels = [figure.draw(only_first=only_first) for figure in self.figures(runs)]
         return [panel for panel in panels if panel.variants]

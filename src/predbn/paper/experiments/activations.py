@@ -100,7 +100,7 @@ LAYER_DISTRIBUTIONS = Experiment(
             _closer_distributions,
         ),
     ),
-    figures=_layer_figures,
+    make_figures=_layer_figures,
 )
 
 
@@ -157,7 +157,7 @@ COVARIANCE_SPECTRA = Experiment(
             _spectra_not_identical,
         ),
     ),
-    figures=_spectrum_figures,
+    make_figures=_spectrum_figures,
 )
 
 
@@ -189,5 +189,5 @@ DIMENSION_DISTRIBUTIONS = Experiment(
             _smaller_logits,
         ),
     ),
-    figures=_dimension_figures,
+    make_figures=_dimension_figures,
 )

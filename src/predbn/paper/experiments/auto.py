@@ -242,5 +242,5 @@ EXPERIMENT = Experiment(
             _with_past,
         ),
     ),
-    figures=auto_figures,
+    make_figures=auto_figures,
 )

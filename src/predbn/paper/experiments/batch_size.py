@@ -105,7 +105,7 @@ CIFAR10_BATCH_SIZE = Experiment(
             lambda runs: _further_gain(runs, CIFAR10_ALL, CIFAR10_100, TRAIN),
         ),
     ),
-    figures=_cifar10_figures,
+    make_figures=_cifar10_figures,
 )
 
 
@@ -142,5 +142,5 @@ IMAGENET_BATCH_SIZE = Experiment(
             ],
         ),
     ),
-    figures=_imagenet_figures,
+    make_figures=_imagenet_figures,
 )

@@ -105,5 +105,5 @@ EXPERIMENT = Experiment(
             _because_of_the_border,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

@@ -89,5 +89,5 @@ EXPERIMENT = Experiment(
             _ensemble,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

@@ -129,5 +129,5 @@ EXPERIMENT = Experiment(
             _fixup,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

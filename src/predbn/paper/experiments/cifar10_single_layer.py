@@ -47,7 +47,7 @@ LAST_LAYER = Experiment(
             _last_layer_is_worse,
         ),
     ),
-    figures=_last_layer_figures,
+    make_figures=_last_layer_figures,
 )
 
 
@@ -92,5 +92,5 @@ ONE_BATCH_NORM_LAYER = Experiment(
             _does_not_recover_all,
         ),
     ),
-    figures=_one_layer_figures,
+    make_figures=_one_layer_figures,
 )

@@ -283,5 +283,5 @@ EXPERIMENT = Experiment(
             partial(_loses_less, SYNTHETIC, train=f"train[eps={LARGE_EPS}]", label=f"train BN, eps {LARGE_EPS}"),
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

@@ -125,5 +125,5 @@ EXPERIMENT = Experiment(
             _smallest,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

@@ -80,7 +80,7 @@ def _frozen_and_mixed(
                 gained_on_mixtures,
             ),
         ),
-        figures=figures,
+        make_figures=figures,
     )
 
 

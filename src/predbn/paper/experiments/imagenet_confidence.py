@@ -111,5 +111,5 @@ EXPERIMENT = Experiment(
             _not_under_confident,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

@@ -116,5 +116,5 @@ EXPERIMENT = Experiment(
             _overall,
         ),
     ),
-    figures=_figures,
+    make_figures=_figures,
 )

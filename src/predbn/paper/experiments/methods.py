@@ -126,7 +126,7 @@ CIFAR10_METHODS = Experiment(
             _better_than_temperature(CIFAR10_SERIES),
         ),
     ),
-    figures=_method_figures(
+    make_figures=_method_figures(
         "Three methods with train and prediction-time BN",
         "Boxes over the 19 corruptions: median, quartiles, minimum and maximum. Hollow boxes are train BN, filled "
         "boxes prediction-time BN.",
@@ -201,7 +201,7 @@ IMAGENET_METHODS = Experiment(
             _no_ensemble,
         ),
     ),
-    figures=_method_figures(
+    make_figures=_method_figures(
         "ResNet-50 on ImageNet-C with train and prediction-time BN",
         "Boxes over the 19 corruptions: median, quartiles, minimum and maximum. Hollow boxes are train BN, filled "
         "boxes prediction-time BN with batches of 100 images. There is no ensemble, because there is only one set of "
