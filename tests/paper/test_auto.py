@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -189,7 +191,7 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
 
 
 def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, nowhere, tmp_path):
-    names = [*auto_tables(as_meant), *(f"figure {panel} {plans.label}" for panel in FIGURE_NAMES for plans in NETWORKS)]
+    names = [*auto_tables(nowhere), *(f"figure {panel} {plans.label}" for panel in FIGURE_NAMES for plans in NETWORKS)]
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- auto {name} -->\n<!-- /auto {name} -->\n" for name in names))
     fill_page(page, as_meant, figures=tmp_path / "drawn")
@@ -221,10 +223,12 @@ def test_the_plans_cover_what_is_asked():
 
 
 @pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
-def test_a_quick_plan_is_carried_out_and_continued(tmp_path):
+def test_a_quick_plan_is_carried_out_and_continued(tmp_path, monkeypatch):
+    plan = PLANS["auto-mixtures"]
+    monkeypatch.setitem(PLANS, "auto-mixtures", replace(plan, quick=replace(plan.quick, seeds=(0,))))
     told = []
     assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
-    assert told[-1][:2] == (6, 6)
+    assert told[-1][:2] == (2, 2)
     told.clear()
     assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
     assert told == [(0, 0, "")]

@@ -117,7 +117,7 @@ def test_the_plans_are_the_papers_but_for_what_they_say():
 
 
 def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_path, monkeypatch):
-    small = {"images": 24, "weights": "w.safetensors"}
+    small = {"images": 8, "weights": "w.safetensors"}
     assert run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
     runs = Runs(tmp_path / "imagenet")
     assert runs.is_quick

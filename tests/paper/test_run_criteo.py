@@ -23,7 +23,7 @@ from predbn.data.criteo import (
     write_synthetic_text,
 )
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, verify
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, run_criteo, verify
 from predbn.paper.experiments.criteo_randomised_features import scores_of, table
 from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETTLED
 from predbn.paper.run import run_plan
@@ -114,7 +114,9 @@ def test_synthetic_rows_do_not_pass_for_real_ones(root, tmp_path):
         run_plan(REAL, tmp_path / "results", root=tmp_path)
 
 
-def test_a_quick_run_makes_its_own_rows_and_says_that_they_are_synthetic(tmp_path):
+def test_a_quick_run_makes_its_own_rows_and_says_that_they_are_synthetic(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_criteo, "_QUICK_ROWS", 2_000)
+    monkeypatch.setattr(run_criteo, "_QUICK_RECIPE", RECIPE)
     assert run_plan(REAL, tmp_path, quick=True) == "no real rows come with the package"
     assert run_plan(SYNTHETIC, tmp_path, quick=True) is None
     runs = Runs(tmp_path)

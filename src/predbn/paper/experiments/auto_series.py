@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pandas as pd
 
 from predbn.common import NotMeasured
@@ -65,10 +67,12 @@ def with_method(plans: NetworkPlans, method: str, strategy: str = AUTO) -> Serie
     return Series(f"{method}, {label_of(strategy)}", plan, strategy, method, plans.network)
 
 
+@lru_cache(maxsize=8)
 def gains_over_better(runs: Runs, plans: NetworkPlans) -> pd.DataFrame:
     """The accuracy of auto minus that of the better of train and batch, for each network, split and batch size.
 
-    Columns model, corruption, severity, batch_size, train, batch, auto, gain.
+    Columns model, corruption, severity, batch_size, train, batch, auto, gain. Cached, because claims, tables and
+    figures of the same results all need it.
     """
     smaller = sorted(int(size) for size in runs.frame(plans.sizes)["batch_size"].unique())
     keys = ["model", "corruption", "severity"]
