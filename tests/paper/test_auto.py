@@ -1,4 +1,4 @@
-"""`auto` as an experiment: its claims in made-up worlds, its tables, its plans on a handful of images."""
+"""`auto` as an experiment: its claims in made-up worlds, its tables, its plans on a few images."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def test_it_is_found_by_its_name_in_any_case():
     assert choose(["auto"]) == choose(["AUTO"]) == [EXPERIMENTS["auto"]]
 
 
-def test_every_claim_holds_where_auto_does_what_it_is_meant_to(as_meant):
+def test_every_claim_holds_if_auto_reaches_its_goals(as_meant):
     (findings,) = verify(as_meant, ["auto"]).values()
     assert {finding.claim.id: finding.verdict for finding in findings} == {
         f"auto.{number}": Verdict.HOLDS for number in range(1, 13)
     }
 
 
-def test_where_auto_is_prediction_bn_only_what_methods_add_holds(as_batch):
+def test_if_auto_equals_prediction_bn_only_the_gain_of_methods_holds(as_batch):
     (findings,) = verify(as_batch, ["auto"]).values()
     assert {f.claim.id for f in findings if f.verdict is Verdict.HOLDS} == {"auto.11"}
     assert findings[0].verdict is findings[1].verdict is findings[7].verdict is Verdict.FAILS
 
 
-def test_the_gain_is_that_over_the_better_of_the_two_in_every_cell(as_meant):
+def test_the_gain_is_over_the_better_of_the_two_in_every_cell(as_meant):
     cells = gains_over_better(as_meant, RESNET20_PLANS)
     assert len(cells) == 10 * 96 * 6
     train = _slowly(as_meant, "methods", "train") | _slowly(as_meant, "auto-sizes", "train")
@@ -112,7 +112,7 @@ def test_the_worst_cell_on_imagenet_has_an_interval_over_images(as_batch):
         assert each.interval.estimate == pytest.approx(lowest, abs=1e-3)
 
 
-def test_what_is_not_measured_is_said_wherever_it_is_asked_for(nowhere, tmp_path):
+def test_missing_results_are_reported_everywhere(nowhere, tmp_path):
     (findings,) = verify(nowhere, ["auto"]).values()
     assert {finding.verdict for finding in findings} == {Verdict.UNMEASURED}
     assert all(text.startswith(("Not measured: ", "| claim")) for text in auto_tables(nowhere).values())
@@ -127,7 +127,7 @@ def test_what_is_not_measured_is_said_wherever_it_is_asked_for(nowhere, tmp_path
     }
 
 
-def test_figures_are_drawn_and_the_document_on_the_paper_leaves_it_to_its_page(as_meant):
+def test_figures_are_drawn_and_replication_md_leaves_auto_out(as_meant):
     panels = EXPERIMENTS["auto"].panels(as_meant)
     assert {panel.name: len(panel.variants) for panel in panels} == {"sizes": 9, "lost": 3, "streams": 9}
     for panel in panels:
@@ -135,7 +135,7 @@ def test_figures_are_drawn_and_the_document_on_the_paper_leaves_it_to_its_page(a
     assert "auto.1" not in document(as_meant, figures="figures")
 
 
-def test_tables_say_what_results_say(as_meant):
+def test_tables_agree_with_the_results(as_meant):
     tables = auto_tables(as_meant)
     frame = as_meant["auto-compared"].frame
     chosen = (
@@ -156,7 +156,7 @@ def test_tables_say_what_results_say(as_meant):
     assert "ensemble" not in tables["methods ResNet-50"]
 
 
-def test_what_is_clear_is_counted_image_by_image(as_meant):
+def test_standard_errors_are_over_images(as_meant):
     plans = IMAGENET_NETWORKS[0]
     cells = gains_over_better(as_meant, plans).query("batch_size == 5")
     cell = cells.iloc[7]
@@ -190,7 +190,7 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
         fill_page(page, nowhere)
 
 
-def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, nowhere, tmp_path):
+def test_measured_figures_are_drawn_and_linked(as_meant, nowhere, tmp_path):
     names = [*auto_tables(nowhere), *(f"figure {panel} {plans.label}" for panel in FIGURE_NAMES for plans in NETWORKS)]
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- auto {name} -->\n<!-- /auto {name} -->\n" for name in names))
@@ -203,7 +203,7 @@ def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, now
     assert not (tmp_path / "none").exists()
 
 
-def test_the_plans_cover_what_is_asked():
+def test_the_plans_cover_what_the_claims_need():
     sizes = PLANS[RESNET20_PLANS.sizes].full
     assert (sizes.batch_sizes, sizes.images, sizes.shifts) == ((1, 2, 5, 20, 100), 5000, ("all",))
     assert PLANS[RESNET20_PLANS.methods].full.images is None
@@ -223,21 +223,21 @@ def test_the_plans_cover_what_is_asked():
 
 
 @pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
-def test_a_quick_plan_is_carried_out_and_continued(tmp_path, monkeypatch):
+def test_a_quick_plan_runs_and_is_not_computed_again(tmp_path, monkeypatch):
     plan = PLANS["auto-mixtures"]
     monkeypatch.setitem(PLANS, "auto-mixtures", replace(plan, quick=replace(plan.quick, seeds=(0,))))
-    told = []
-    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
-    assert told[-1][:2] == (2, 2)
-    told.clear()
-    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
-    assert told == [(0, 0, "")]
+    calls = []
+    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: calls.append(now)) is None
+    assert calls[-1][:2] == (2, 2)
+    calls.clear()
+    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: calls.append(now)) is None
+    assert calls == [(0, 0, "")]
     card = Runs(tmp_path)["auto-mixtures"].card
     assert "calibration" in card
     assert card["validation"]["name"] != card["data"]["name"]
 
 
-def test_on_imagenet_auto_is_calibrated_on_what_is_left_out(tmp_path, monkeypatch):
+def test_on_imagenet_auto_is_calibrated_on_images_that_are_not_evaluated(tmp_path, monkeypatch):
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
     pictures = make_folder(tmp_path / "val", wnids(), height=32, width=32)

@@ -60,7 +60,7 @@ def test_results_next_to_the_folder_are_drawn_too(id, tmp_path):
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.id)
-def test_without_results_there_is_none(experiment, nothing):
+def test_without_results_there_is_no_figure(experiment, nothing):
     assert experiment.panels(nothing) == []
 
 
@@ -94,7 +94,7 @@ def test_they_are_saved_with_a_page(as_the_paper, tmp_path):
 
 
 @pytest.mark.skipif(browser.find_chromium() is None, reason="no Chromium on this machine")
-def test_the_page_draws_every_figure_without_a_complaint(as_the_paper, tmp_path):
+def test_the_page_draws_every_figure_without_errors(as_the_paper, tmp_path):
     page = save_figures(tmp_path, as_the_paper, ["C5", "C7", "D2", "D4"], suffixes=())[-1]
     asked = (
         "return { drawn: document.querySelectorAll('figure svg').length, wide: document.documentElement.scrollWidth };"

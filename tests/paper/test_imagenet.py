@@ -1,4 +1,4 @@
-"""The ImageNet experiments: their claims in made-up worlds, their plans on a handful of pictures."""
+"""The ImageNet experiments: their claims in made-up worlds, their plans on a few images."""
 
 from __future__ import annotations
 
@@ -51,25 +51,25 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture
 def small_network(monkeypatch, tmp_path_factory):
-    """A network of one convolution in place of ResNet-50, for pictures of 32 pixels."""
+    """A network of one convolution instead of ResNet-50, for images of 32 pixels."""
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "paper-imagenet-cache"))
     monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_claim_holds_where_the_world_is_as_the_paper_says(id, as_the_paper):
+def test_every_claim_holds_if_the_results_are_as_the_paper_says(id, as_the_paper):
     (findings,) = verify(as_the_paper, [id]).values()
     wanted = {f.claim.id: Verdict.UNMEASURED if f.claim.id in ELSEWHERE else Verdict.HOLDS for f in findings}
     assert {finding.claim.id: finding.verdict for finding in findings} == wanted
 
 
-def test_no_claim_of_an_effect_holds_where_there_is_none(without_effect):
+def test_no_claim_of_an_effect_holds_without_an_effect(without_effect):
     found = verify(without_effect, IDS)
     held = {f.claim.id for findings in found.values() for f in findings if f.verdict is Verdict.HOLDS}
     assert held <= TRUE_OF_NOTHING
 
 
-def test_the_mce_is_over_images_where_hits_are_kept_and_over_corruptions_where_not(as_the_paper, tmp_path):
+def test_the_mce_is_over_images_if_hits_are_stored_and_otherwise_over_corruptions(as_the_paper, tmp_path):
     found = mce(as_the_paper, IMAGENET_PREDICTION, "below", 63)
     table = as_the_paper[imagenet.METHODS].mce()
     row = table[(table["strategy"] == "batch") & (table["method"] == "vanilla")].iloc[0]
@@ -89,7 +89,7 @@ def test_the_mce_is_over_images_where_hits_are_kept_and_over_corruptions_where_n
     assert verify(bare, ["I1"])[EXPERIMENTS["I1"]][4].verdict is Verdict.UNMEASURED
 
 
-def test_what_is_not_at_hand_says_what_to_type(as_the_paper):
+def test_claims_without_data_name_the_command(as_the_paper):
     for findings in verify(as_the_paper, ["I5", "I6", "I7"]).values():
         assert findings[0].verdict is Verdict.UNMEASURED
         assert "predbn evaluate --data imagenet" in findings[0].why
@@ -106,7 +106,7 @@ def test_figures_are_drawn_and_the_document_has_both_parts(as_the_paper, tmp_pat
     assert f"{IMAGES:,} images" in text
 
 
-def test_the_plans_are_the_papers_but_for_what_they_say():
+def test_the_plans_are_those_of_the_paper():
     plans = {plan.name: plan.full for plan in imagenet.IMAGENET_PLANS}
     assert all(PLANS[name].data_set == IMAGENET for name in plans)
     methods = plans[imagenet.METHODS]
@@ -116,7 +116,7 @@ def test_the_plans_are_the_papers_but_for_what_they_say():
     assert all(plans[name].batch_sizes == (500,) for name in (imagenet.STATISTICS, imagenet.MIXTURES))
 
 
-def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_path, monkeypatch):
+def test_a_plan_runs_with_the_named_images_and_weights(small_network, pictures, tmp_path, monkeypatch):
     small = {"images": 8, "weights": "w.safetensors"}
     assert run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
     runs = Runs(tmp_path / "imagenet")
@@ -136,7 +136,7 @@ def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_p
     assert set(Runs(tmp_path / "imagenet")[imagenet.BATCH_SIZE].frame["batch_size"]) == set(imagenet.BATCH_SIZES)
 
 
-def test_what_is_lacking_is_said_and_left_out(tmp_path, monkeypatch, small_network):
+def test_missing_images_and_weights_are_named(tmp_path, monkeypatch, small_network):
     for name in ("PREDBN_IMAGENET", "PREDBN_RESNET50"):
         monkeypatch.delenv(name, raising=False)
     assert "no ImageNet images come with the package" in run_plan(imagenet.METHODS, tmp_path, quick=True)

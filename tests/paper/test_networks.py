@@ -34,7 +34,7 @@ def test_a_variant_is_the_same_network_with_another_eps(kind, monkeypatch):
     assert not torch.allclose(variant(x), plain)
 
 
-def test_what_the_zoo_lacks_is_named(monkeypatch):
+def test_missing_weights_are_named(monkeypatch):
     monkeypatch.setattr("predbn.models.zoo.names", lambda: ["resnet20-cifar10/batch/0"])
     assert networks.missing_weights(Model("zoo:resnet20-cifar10/batch/*")) is None
     assert networks.missing_weights(Model("zoo:resnet20-cifar10/group/1")) == "resnet20-cifar10/group/1"

@@ -29,15 +29,15 @@ NETWORK = "zoo:resnet20-cifar10/batch/0"
 def tiny(name: str, **changes: object) -> PaperPlan:
     small = {"data": "sample", "images": 16, "batch_sizes": (8,), "severities": (5,), "shifts": ("clean", "fog")}
     plan = Plan(models=(NETWORK,), **{**small, **changes})  # type: ignore[arg-type]
-    return PaperPlan(name, "a handful of images", plan, plan)
+    return PaperPlan(name, "a few images", plan, plan)
 
 
 @needs_zoo
 def test_a_run_can_be_continued_and_says_on_its_card_that_it_is_quick(tmp_path, monkeypatch):
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
-    told = []
-    assert run_plan("strategies", tmp_path, quick=True, progress=lambda *now: told.append(now)) is None
-    assert told[-1][:2] == (2, 2)
+    calls = []
+    assert run_plan("strategies", tmp_path, quick=True, progress=lambda *now: calls.append(now)) is None
+    assert calls[-1][:2] == (2, 2)
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train", "batch")))
     run_plan("strategies", tmp_path, quick=True)
     runs = Runs(tmp_path)
@@ -57,7 +57,7 @@ def test_quick_and_full_results_do_not_mix(tmp_path, monkeypatch):
 
 
 @needs_zoo
-def test_networks_that_are_not_here_are_left_out_and_named(tmp_path, monkeypatch):
+def test_missing_networks_are_left_out_and_named(tmp_path, monkeypatch):
     plan = tiny("strategies", strategies=("train",))
     models = (*plan.quick.models, *Plan(models=("zoo:resnet20-cifar10/nothing/0",)).models)
     both = PaperPlan("strategies", "", plan.full, replace(plan.quick, models=models))
@@ -72,7 +72,7 @@ def test_networks_that_are_not_here_are_left_out_and_named(tmp_path, monkeypatch
 
 @pytest.fixture
 def bare_machine(tmp_path, monkeypatch):
-    """No data, no packages beyond those of the core, and weights that are named where there are none."""
+    """No data, no optional packages, and paths to weights that do not exist."""
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("PREDBN_IMAGENET", str(tmp_path / "nowhere"))
@@ -82,7 +82,7 @@ def bare_machine(tmp_path, monkeypatch):
 
 
 @needs_zoo
-def test_what_one_plan_lacks_does_not_stop_the_others(bare_machine, tmp_path):
+def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_path):
     reasons = {name: run_plan(name, tmp_path / "results") for name in PLANS}
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     assert set(left_out) == set(PLANS) - {"strategies"}
@@ -94,7 +94,7 @@ def test_what_one_plan_lacks_does_not_stop_the_others(bare_machine, tmp_path):
 
 
 @needs_zoo
-def test_the_command_says_what_each_plan_lacks_and_goes_on(bare_machine, tmp_path):
+def test_the_command_says_what_is_missing_and_continues(bare_machine, tmp_path):
     after_the_last_that_lacks_something = replace(EXPERIMENTS["C8"], plans=("methods", "lite0-methods", "strategies"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "C8", after_the_last_that_lacks_something)
@@ -108,7 +108,7 @@ def test_the_command_says_what_each_plan_lacks_and_goes_on(bare_machine, tmp_pat
 
 
 @pytest.mark.parametrize("option", ["--root", "--weights"])
-def test_what_is_typed_must_be_there(option, tmp_path):
+def test_paths_on_the_command_line_must_exist(option, tmp_path):
     shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", option, str(tmp_path / "nowhere")])
     assert shown.exit_code == 2
     assert "does not exist" in " ".join(shown.output.replace("│", " ").split())

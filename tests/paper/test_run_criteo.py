@@ -36,7 +36,7 @@ RECIPE = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, norm_momentu
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """These networks are so small that threads only wait for each other."""
+    """These networks are so small that threads would only wait for each other."""
     torch.set_num_threads(1)
 
 
@@ -53,7 +53,7 @@ def _small_plans(monkeypatch):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Rows that say that they are real, later ones, and three networks; nothing synthetic, nothing unsettled."""
+    """Rows that are marked as real, later rows, and three networks; no synthetic rows, no unsettled networks."""
     place = tmp_path_factory.mktemp("criteo")
     for name, count, seed in (("rows", 4000, 0), ("later", 300, 1)):
         write_synthetic_text(place / f"{name}.txt", count, seed=seed)
@@ -63,7 +63,7 @@ def root(tmp_path_factory):
     return place
 
 
-def test_what_is_there_is_measured_and_what_is_not_is_said(root, tmp_path):
+def test_plans_with_data_run_and_the_others_say_what_is_missing(root, tmp_path):
     results = tmp_path / "results" / "criteo"
     gaps = {name: run_plan(name, results, root=root) for name in EXPERIMENTS["K1"].plans}
     assert gaps[REAL] is None
@@ -114,7 +114,7 @@ def test_synthetic_rows_do_not_pass_for_real_ones(root, tmp_path):
         run_plan(REAL, tmp_path / "results", root=tmp_path)
 
 
-def test_a_quick_run_makes_its_own_rows_and_says_that_they_are_synthetic(tmp_path, monkeypatch):
+def test_a_quick_run_generates_synthetic_rows_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(run_criteo, "_QUICK_ROWS", 2_000)
     monkeypatch.setattr(run_criteo, "_QUICK_RECIPE", RECIPE)
     assert run_plan(REAL, tmp_path, quick=True) == "no real rows come with the package"
@@ -130,7 +130,7 @@ TINY_SIZES = CriteoSizes(widths=(8,)).limited(buckets=20, dimensions=2)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
-def test_the_area_is_that_of_rows_counted_as_often(seed, levels):
+def test_the_weighted_auc_is_that_of_repeated_rows(seed, levels):
     random = np.random.default_rng(seed)
     scores, labels = random.integers(0, levels, 30) / levels, np.arange(30) % 2
     weights = random.integers(0, 4, (3, 30)) + (np.arange(30) < 2)
@@ -138,7 +138,7 @@ def test_the_area_is_that_of_rows_counted_as_often(seed, levels):
     assert weighted_auc(scores, labels, weights.astype(float)) == pytest.approx(expected)
 
 
-def test_it_is_centred_on_the_scores_and_as_wide_as_rows_make_it():
+def test_resamples_have_the_right_mean_and_width():
     torch.manual_seed(0)
     models = {f"m/{k}": ClickModel(CriteoNetwork(TINY_SIZES)).eval() for k in range(2)}
     data = Randomised(Rows([TABLE], "rows"), block=100)

@@ -119,7 +119,9 @@ def _spectra_not_identical(runs: Runs) -> list[Measurement]:
 
 
 def _spectrum(spectra: pd.DataFrame, place: str) -> Variant:
-    shown = spectra[(spectra["place"] == place) & (spectra["rank"] <= (12 if place == "embeddings" else 10))]
+    shown = spectra[
+        (spectra["place"] == place) & (spectra["rank"] <= (EIGENVALUES[place] if place == "embeddings" else 10))
+    ]
     chart = curves(shown, f"eigenvalues of {place}", LOOKS, by="rank", title="rank", log=False, log_value=True)
     return Variant(chart, list(LOOKS))
 

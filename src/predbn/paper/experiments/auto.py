@@ -66,10 +66,15 @@ def _never_worse(runs: Runs) -> list[Measurement]:
     name = f"{str(split).replace('_', ' ')}, batches of {worst['batch_size']}"
     smallest = cells.groupby("model", observed=True)["gain"].min()
     what = "accuracy: auto over the better of train and prediction BN"
-    options = {"metric": "accuracy", "over": "model"}
     return [
-        mean(f"{what}, where it is lowest on average ({name})", worst_cells["gain"], bound=-MAX_MEAN_LOSS, **options),  # type: ignore[arg-type]
-        mean(f"{what}, where it is lowest for a network", smallest, bound=-MAX_LOSS, **options),  # type: ignore[arg-type]
+        mean(
+            f"{what}, where it is lowest on average ({name})",
+            worst_cells["gain"],
+            "accuracy",
+            over="model",
+            bound=-MAX_MEAN_LOSS,
+        ),
+        mean(f"{what}, where it is lowest for a network", smallest, "accuracy", over="model", bound=-MAX_LOSS),
     ]
 
 

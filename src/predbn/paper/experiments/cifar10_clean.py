@@ -32,8 +32,8 @@ def _worse(runs: Runs) -> list[Measurement]:
 
 
 def _slightly(runs: Runs) -> list[Measurement]:
-    options = {"over": "model", "bound": -SMALL_LOSS, "suffix": " on clean images"}
-    return [gain(runs, PREDICTION, TRAIN, "accuracy", CLEAN, **options)]  # type: ignore[arg-type]
+    suffix = " on clean images"
+    return [gain(runs, PREDICTION, TRAIN, "accuracy", CLEAN, over="model", bound=-SMALL_LOSS, suffix=suffix)]
 
 
 def _because_of_the_border(runs: Runs) -> list[Measurement]:
