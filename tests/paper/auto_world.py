@@ -1,5 +1,5 @@
-"""Made-up results of auto's plans, on both data sets: a world in which it does what it is meant to, and one in which
-it does exactly what prediction-time BN does."""
+"""Made-up results of the plans of `auto` on both data sets: one world in which it reaches its goals, and one in
+which it does exactly what prediction-time BN does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan
 from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
 from predbn.paper import PLANS
-from predbn.paper.auto_plans import ARMS
+from predbn.paper.plans.auto import NETWORKS
 from predbn.shifts import names
 
 IMAGES = 2_000
@@ -45,10 +45,10 @@ class AutoWorld:
         return batch + (0.01 if strategy.startswith("prior") else 0.0) if strategy != "batch" else batch
 
     def write(self, folder: Path, *, skip: tuple[str, ...] = (), quick: bool = False) -> Path:
-        """`folder` is that of CIFAR-10; ImageNet's is beside it."""
-        for name in dict.fromkeys(plan for arm in ARMS for plan in arm.plans):
+        """`folder` is that of CIFAR-10; that of ImageNet is next to it."""
+        for name in dict.fromkeys(name for plans in NETWORKS for name in plans.names):
             if name not in skip:
-                self._write(folder.parent / PLANS[name].home / name, name, quick)
+                self._write(folder.parent / PLANS[name].data_set / name, name, quick)
         return folder
 
     def _write(self, folder: Path, name: str, quick: bool) -> None:
@@ -56,7 +56,7 @@ class AutoWorld:
         random = np.random.default_rng(0)
         order = random.permutation(IMAGES)
         rows, hits = [], []
-        for key in keys(PLANS[name].of(quick)):
+        for key in keys(PLANS[name].version(quick)):
             accuracy = min(max(self.accuracy(key) + 0.0002 * random.normal(), 0.05), 0.99)
             adapted = key["strategy"] != "train"
             share = 0.5 - 0.1 * adapted - 0.1 * self.effect * key["strategy"].startswith("auto")
@@ -75,7 +75,7 @@ class AutoWorld:
 
 
 def keys(plan: Plan) -> Iterator[dict[str, Any]]:
-    """The keys that a run of the plan would have, with ten networks where the plan has a pattern."""
+    """The keys that a run of the plan would have, with ten networks for the pattern `*`."""
     kinds = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
     for model in plan.models:
         network, _, seed = model.reference.rpartition("/")

@@ -1,4 +1,4 @@
-"""The worlds of `world`, written once."""
+"""The results of `world`, written once for all tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_the_paper(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @pytest.fixture(scope="session")
 def without_effect(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Results in which prediction-time BN does what train BN does."""
+    """Results in which prediction-time BN does exactly what train BN does."""
     return Runs(World(0.0).write(tmp_path_factory.mktemp("null") / "results"))
 
 

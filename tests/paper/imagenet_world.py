@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan
 from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
 from predbn.metrics import ALEXNET_ERRORS
-from predbn.paper.imagenet import IMAGENET_PLANS, LITE0
+from predbn.paper.plans.imagenet import IMAGENET_PLANS, LITE0
 from predbn.shifts import names
 
 IMAGES = 2_000
@@ -38,9 +38,9 @@ class ImageNetWorld:
         return 1 - error - (worse if is_train else (1 - self.effect) * worse + self.effect * lost)
 
     def write(self, folder: Path, *, hits: bool = True, skip: tuple[str, ...] = ()) -> Path:
-        for name, (_, plan) in IMAGENET_PLANS.items():
-            if name not in skip:
-                self._write(folder / name, name, plan, hits)
+        for plan in IMAGENET_PLANS:
+            if plan.name not in skip:
+                self._write(folder / plan.name, plan.name, plan.full, hits)
         return folder
 
     def _write(self, folder: Path, name: str, plan: Plan, keep: bool) -> None:

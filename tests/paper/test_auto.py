@@ -1,6 +1,8 @@
-"""`auto` as an experiment: its claims in made-up worlds, its tables, its plans on a handful of images."""
+"""`auto` as an experiment: its claims in made-up worlds, its tables, its plans on a few images."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,22 +14,34 @@ from predbn import cli
 from predbn.data import wnids
 from predbn.evaluation import Setting
 from predbn.models import zoo
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, auto_tables, choose, document, fill_page, verify
-from predbn.paper import imagenet as room
-from predbn.paper.auto_plans import (
-    ARMS,
+from predbn.paper import (
+    EXPERIMENTS,
+    PLANS,
+    PaperError,
+    Runs,
+    Verdict,
+    auto_tables,
+    choose,
+    document,
+    fill_page,
+    run_imagenet,
+    run_plan,
+    verify,
+)
+from predbn.paper.experiments.auto_figures import FIGURE_NAMES
+from predbn.paper.experiments.auto_series import gains_in_standard_errors, gains_over_better
+from predbn.paper.plans import IMAGENET
+from predbn.paper.plans.auto import (
     AUTO,
-    CIFAR_ARM,
-    CIFAR_AUTO_PLANS,
-    IMAGENET_ARMS,
+    CIFAR10_AUTO_PLANS,
     IMAGENET_AUTO_PLANS,
+    IMAGENET_NETWORKS,
     LARGEST,
+    NETWORKS,
+    RESNET20_PLANS,
     SKEWED,
     SMALLER,
 )
-from predbn.paper.experiments.auto_figures import PANELS
-from predbn.paper.experiments.auto_series import against_the_better, clearly
-from predbn.paper.run import run_plan
 
 from ..data.folders import make_folder
 from ..evaluation import tiny
@@ -55,21 +69,21 @@ def test_it_is_found_by_its_name_in_any_case():
     assert choose(["auto"]) == choose(["AUTO"]) == [EXPERIMENTS["auto"]]
 
 
-def test_every_claim_holds_where_auto_does_what_it_is_meant_to(as_meant):
+def test_every_claim_holds_if_auto_reaches_its_goals(as_meant):
     (findings,) = verify(as_meant, ["auto"]).values()
     assert {finding.claim.id: finding.verdict for finding in findings} == {
         f"auto.{number}": Verdict.HOLDS for number in range(1, 13)
     }
 
 
-def test_where_auto_is_prediction_bn_only_what_methods_add_holds(as_batch):
+def test_if_auto_equals_prediction_bn_only_the_gain_of_methods_holds(as_batch):
     (findings,) = verify(as_batch, ["auto"]).values()
     assert {f.claim.id for f in findings if f.verdict is Verdict.HOLDS} == {"auto.11"}
     assert findings[0].verdict is findings[1].verdict is findings[7].verdict is Verdict.FAILS
 
 
-def test_the_gain_is_that_over_the_better_of_the_two_in_every_cell(as_meant):
-    cells = against_the_better(as_meant, CIFAR_ARM)
+def test_the_gain_is_over_the_better_of_the_two_in_every_cell(as_meant):
+    cells = gains_over_better(as_meant, RESNET20_PLANS)
     assert len(cells) == 10 * 96 * 6
     train = _slowly(as_meant, "methods", "train") | _slowly(as_meant, "auto-sizes", "train")
     batch = _slowly(as_meant, "methods", "batch") | _slowly(as_meant, "auto-sizes", "batch")
@@ -93,17 +107,19 @@ def test_the_worst_cell_on_imagenet_has_an_interval_over_images(as_batch):
     found = verify(as_batch, ["auto"])[EXPERIMENTS["auto"]][1].measurements
     assert [each.over for each in found] == ["images", "images"]
     assert found[0].what.startswith("ResNet-50: accuracy, points: auto, batches of ")
-    for arm, each in zip(IMAGENET_ARMS, found, strict=True):
-        lowest = against_the_better(as_batch, arm)["gain"].min()
+    for plans, each in zip(IMAGENET_NETWORKS, found, strict=True):
+        lowest = gains_over_better(as_batch, plans)["gain"].min()
         assert each.interval.estimate == pytest.approx(lowest, abs=1e-3)
 
 
-def test_what_is_not_measured_is_said_wherever_it_is_asked_for(nowhere, tmp_path):
+def test_missing_results_are_reported_everywhere(nowhere, tmp_path):
     (findings,) = verify(nowhere, ["auto"]).values()
     assert {finding.verdict for finding in findings} == {Verdict.UNMEASURED}
     assert all(text.startswith(("Not measured: ", "| claim")) for text in auto_tables(nowhere).values())
     assert EXPERIMENTS["auto"].panels(nowhere) == []
-    part = Runs(AutoWorld().write(tmp_path / "cifar10", skip=("auto-compared", *IMAGENET_AUTO_PLANS)))
+    part = Runs(
+        AutoWorld().write(tmp_path / "cifar10", skip=("auto-compared", *(plan.name for plan in IMAGENET_AUTO_PLANS)))
+    )
     panels = {panel.name: list(panel.variants) for panel in EXPERIMENTS["auto"].panels(part)}
     assert panels == {
         "lost": [("ResNet-20",)],
@@ -111,15 +127,15 @@ def test_what_is_not_measured_is_said_wherever_it_is_asked_for(nowhere, tmp_path
     }
 
 
-def test_figures_are_drawn_and_the_document_on_the_paper_leaves_it_to_its_page(as_meant):
-    panels = EXPERIMENTS["auto"].draw(as_meant)
+def test_figures_are_drawn_and_replication_md_leaves_auto_out(as_meant):
+    panels = EXPERIMENTS["auto"].panels(as_meant)
     assert {panel.name: len(panel.variants) for panel in panels} == {"sizes": 9, "lost": 3, "streams": 9}
     for panel in panels:
         assert all(variant.chart.to_dict()["title"] for variant in panel.variants.values())
     assert "auto.1" not in document(as_meant, figures="figures")
 
 
-def test_tables_say_what_results_say(as_meant):
+def test_tables_agree_with_the_results(as_meant):
     tables = auto_tables(as_meant)
     frame = as_meant["auto-compared"].frame
     chosen = (
@@ -129,23 +145,23 @@ def test_tables_say_what_results_say(as_meant):
     (line,) = (each for each in tables["sizes ResNet-20"].splitlines() if each.startswith("| `auto(skewed=True)` |"))
     assert line.split("|")[4].strip(" *") == f"{mean:.1f}"
     (line,) = (each for each in tables["headline"].splitlines() if each.startswith("| ResNet-50, `auto` |"))
-    cells = against_the_better(as_meant, IMAGENET_ARMS[0]).query("batch_size == 5 and severity > 0")
+    cells = gains_over_better(as_meant, IMAGENET_NETWORKS[0]).query("batch_size == 5 and severity > 0")
     assert line.split("|")[4].strip(" *") == f"{100 * cells['auto'].mean():.1f}"
     guarantee = tables["guarantee ResNet-20"].splitlines()
     assert [line.split("|")[1].strip() for line in guarantee[2:]] == [str(size) for size in (*SMALLER, LARGEST)]
-    worst = against_the_better(as_meant, CIFAR_ARM).query("batch_size == 5")["gain"].min()
+    worst = gains_over_better(as_meant, RESNET20_PLANS).query("batch_size == 5")["gain"].min()
     assert f"{100 * worst:+.1f}".replace("-", "\N{MINUS SIGN}") in guarantee[4].split("|")[-2]
     assert "| `auto` |" in tables["streams EfficientNet-Lite0"]
     assert "| ensemble, auto |" in tables["methods ResNet-20"]
     assert "ensemble" not in tables["methods ResNet-50"]
 
 
-def test_what_is_clear_is_counted_image_by_image(as_meant):
-    arm = IMAGENET_ARMS[0]
-    cells = against_the_better(as_meant, arm).query("batch_size == 5")
+def test_standard_errors_are_over_images(as_meant):
+    plans = IMAGENET_NETWORKS[0]
+    cells = gains_over_better(as_meant, plans).query("batch_size == 5")
     cell = cells.iloc[7]
-    found = clearly(as_meant, arm, cells).loc[cell.name]
-    hits = as_meant[arm.sizes].hits
+    found = gains_in_standard_errors(as_meant, plans, cells).loc[cell.name]
+    hits = as_meant[plans.sizes].hits
     there = hits[(hits["corruption"] == cell["corruption"]) & (hits["severity"] == cell["severity"])]
     there = there[there["batch_size"] == 5].set_index("strategy")["hits"]
     one, other = (
@@ -174,12 +190,12 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
         fill_page(page, nowhere)
 
 
-def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, nowhere, tmp_path):
-    names = [*auto_tables(as_meant), *(f"figure {panel} {arm.single}" for panel in PANELS for arm in ARMS)]
+def test_measured_figures_are_drawn_and_linked(as_meant, nowhere, tmp_path):
+    names = [*auto_tables(nowhere), *(f"figure {panel} {plans.label}" for panel in FIGURE_NAMES for plans in NETWORKS)]
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- auto {name} -->\n<!-- /auto {name} -->\n" for name in names))
     fill_page(page, as_meant, figures=tmp_path / "drawn")
-    files = {f"{panel}-{arm.single}.svg" for panel in PANELS for arm in ARMS}
+    files = {f"{panel}-{plans.label}.svg" for panel in FIGURE_NAMES for plans in NETWORKS}
     assert {file.name for file in (tmp_path / "drawn").iterdir()} == files
     assert all(f"](drawn/{file})" in page.read_text() for file in files)
     fill_page(page, nowhere, figures=tmp_path / "none")
@@ -187,47 +203,49 @@ def test_figures_are_drawn_beside_the_page_where_they_are_measured(as_meant, now
     assert not (tmp_path / "none").exists()
 
 
-def test_the_plans_cover_what_is_asked():
-    sizes = PLANS[CIFAR_ARM.sizes].full
+def test_the_plans_cover_what_the_claims_need():
+    sizes = PLANS[RESNET20_PLANS.sizes].full
     assert (sizes.batch_sizes, sizes.images, sizes.shifts) == ((1, 2, 5, 20, 100), 5000, ("all",))
-    assert PLANS[CIFAR_ARM.methods].full.images is None
+    assert PLANS[RESNET20_PLANS.methods].full.images is None
     assert {str(Setting.parse(each)) for each in (AUTO, SKEWED, "prior(N=4)", "prior(N=16)", "prior(N=64)")} <= set(
-        PLANS[CIFAR_ARM.compared].full.strategies
+        PLANS[RESNET20_PLANS.compared].full.strategies
     )
-    for arm in ARMS:
-        assert PLANS[arm.streams].full.orders[-2:] == ("by_class", "dirichlet:0.1")
-        assert any(strategy.startswith("ema") for strategy in PLANS[arm.streams].full.strategies)
-        assert PLANS[arm.mixtures].full.shifts == ("mixed-19",)
-    for name in IMAGENET_AUTO_PLANS:
-        assert PLANS[name].home == room.IMAGENET
-        assert PLANS[name].full.images is not None
-    for name in CIFAR_AUTO_PLANS:
-        assert PLANS[name].quick.data == "sample"
-        assert PLANS[name].quick.strategies == PLANS[name].full.strategies
+    for plans in NETWORKS:
+        assert PLANS[plans.streams].full.orders[-2:] == ("by_class", "dirichlet:0.1")
+        assert any(strategy.startswith("ema") for strategy in PLANS[plans.streams].full.strategies)
+        assert PLANS[plans.mixtures].full.shifts == ("mixed-19",)
+    for plan in IMAGENET_AUTO_PLANS:
+        assert plan.data_set == IMAGENET
+        assert plan.full.images is not None
+    for plan in CIFAR10_AUTO_PLANS:
+        assert plan.quick.data == "sample"
+        assert plan.quick.strategies == plan.full.strategies
 
 
 @pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
-def test_a_quick_plan_is_carried_out_and_continued(tmp_path):
-    told = []
-    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
-    assert told[-1][:2] == (6, 6)
-    told.clear()
-    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: told.append(now)) is None
-    assert told == [(0, 0, "")]
+def test_a_quick_plan_runs_and_is_not_computed_again(tmp_path, monkeypatch):
+    plan = PLANS["auto-mixtures"]
+    monkeypatch.setitem(PLANS, "auto-mixtures", replace(plan, quick=replace(plan.quick, seeds=(0,))))
+    calls = []
+    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: calls.append(now)) is None
+    assert calls[-1][:2] == (2, 2)
+    calls.clear()
+    assert run_plan("auto-mixtures", tmp_path, quick=True, images=20, progress=lambda *now: calls.append(now)) is None
+    assert calls == [(0, 0, "")]
     card = Runs(tmp_path)["auto-mixtures"].card
     assert "calibration" in card
     assert card["validation"]["name"] != card["data"]["name"]
 
 
-def test_on_imagenet_auto_is_calibrated_on_what_is_left_out(tmp_path, monkeypatch):
+def test_on_imagenet_auto_is_calibrated_on_images_that_are_not_evaluated(tmp_path, monkeypatch):
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(room, "load", lambda reference: tiny.classifier(0, 1000))
+    monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
     pictures = make_folder(tmp_path / "val", wnids(), height=32, width=32)
-    arm = IMAGENET_ARMS[1]
-    assert run_plan(arm.mixtures, tmp_path / "imagenet", root=pictures, images=8) is None
-    card = Runs(tmp_path / "imagenet")[arm.mixtures].card
+    plans = IMAGENET_NETWORKS[1]
+    assert run_plan(plans.mixtures, tmp_path / "imagenet", root=pictures, images=8) is None
+    card = Runs(tmp_path / "imagenet")[plans.mixtures].card
     assert card["data"]["images"] == 8
     assert card["validation"]["images"] == 1000 - 8
-    gap = run_plan(arm.mixtures, tmp_path / "other", root=pictures, images=1000)
+    gap = run_plan(plans.mixtures, tmp_path / "other", root=pictures, images=1000)
     assert gap is not None
-    assert "all 1,000 are measured" in gap
+    assert "all 1,000 are evaluated" in gap

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from predbn.metrics import Interval
 from predbn.paper import Claim, Measurement, NotMeasured, Verdict
-from predbn.paper.claims import examine
+from predbn.paper.claims import check_claim
 
 
 def measurement(low: float, high: float, side: str = "above", bound: float = 0.0, count: int = 19) -> Measurement:
@@ -54,14 +54,14 @@ def test_one_or_two_values_prove_nothing(count):
 )
 def test_a_claim_is_as_good_as_its_worst_measurement(intervals, verdict, nothing):
     claim = Claim("X.1", "figure 0", "s", "r", lambda runs: [measurement(*each) for each in intervals])
-    assert examine(claim, nothing).verdict is verdict
+    assert check_claim(claim, nothing).verdict is verdict
 
 
 def test_what_is_not_measured_says_why(nothing):
     def measure(runs):
         raise NotMeasured("nobody looked")
 
-    found = examine(Claim("X.1", "figure 0", "s", "r", measure), nothing)
+    found = check_claim(Claim("X.1", "figure 0", "s", "r", measure), nothing)
     assert (found.verdict, found.why, found.measurements) == (Verdict.UNMEASURED, "nobody looked", ())
 
 

@@ -36,7 +36,7 @@ def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
     assert "95 splits" in lines[0]
 
 
-def test_a_discussion_stands_below_its_claim(tmp_path):
+def test_a_discussion_is_below_its_claim(tmp_path):
     runs = Runs(World(0.0).write(tmp_path / "r", quick=True, skip=("batch-sizes", "normalisations")))
     (tmp_path / "r" / "discussion.md").write_text(
         "Notes.\n\n## C1.1\nThere is no effect here.\n\n## C7.1 x\nNor here.\n"
@@ -61,7 +61,7 @@ def test_a_folder_without_results_is_refused(nothing, tmp_path):
         lambda runs: save_figures(tmp_path, runs),
         lambda runs: write_document(tmp_path / "d", runs),
     ):
-        with pytest.raises(PaperError, match="holds no results: make some with predbn paper run"):
+        with pytest.raises(PaperError, match="has no results: make some with predbn paper run"):
             write(nothing)
 
 

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import altair as alt
 import pytest
 
-from predbn.paper import EXPERIMENTS, save_figures
+from predbn.paper import EXPERIMENTS, PLANS, NotMeasured, Runs, save_figures
+from predbn.paper.experiment import Figure
 from predbn.paper.figures import PAGE
+from predbn.report import Variant
 
 from ..report import browser
+from .world import World
 
 DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith(("I", "auto"))]
 
 
 @pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)
 def test_every_experiment_has_a_figure(experiment, as_the_paper):
-    panels = experiment.draw(as_the_paper)
-    assert panels
-    for panel in panels:
-        assert panel.variants
+    figures = experiment.figures(as_the_paper)
+    assert figures
+    for figure in figures:
+        panel = figure.draw()
+        assert list(panel.variants) == list(figure.charts) != []
         for variant in panel.variants.values():
-            spec = variant.chart.to_dict()
-            assert spec["title"]
+            assert variant.chart.to_dict()["title"]
             assert len({look.series for look in variant.looks}) == len(variant.looks) > 0
 
 
+def test_only_the_first_variant_that_has_results_is_drawn():
+    def missing() -> Variant:
+        raise NotMeasured("nothing")
+
+    drawn = []
+
+    def draw(name: str) -> Variant:
+        drawn.append(name)
+        return Variant(alt.LayerChart())
+
+    charts = {("a",): missing, ("b",): partial(draw, "b"), ("c",): partial(draw, "c")}
+    figure = Figure("name", "title", "caption", ("letter",), charts)
+    assert list(figure.draw(only_first=True).variants) == [("b",)]
+    assert drawn == ["b"]
+    assert list(figure.draw().variants) == [("b",), ("c",)]
+
+
+@pytest.mark.parametrize("id", ["D1", "D2", "D3", "D4"])
+def test_results_next_to_the_folder_are_drawn_too(id, tmp_path):
+    """The plans of one data set are found from the folder of another."""
+    skip = tuple(name for name in PLANS if name not in ("methods", "inside"))
+    World().write(tmp_path / "cifar10", quick=True, skip=skip)
+    names = [
+        [panel.name for panel in EXPERIMENTS[id].panels(Runs(tmp_path / folder), only_first=True)]
+        for folder in ("cifar10", "imagenet")
+    ]
+    assert names[0] == names[1] != []
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.id)
-def test_without_results_there_is_none(experiment, nothing):
+def test_without_results_there_is_no_figure(experiment, nothing):
     assert experiment.panels(nothing) == []
 
 
 def test_boxes_end_at_the_lowest_and_the_highest_corruption(as_the_paper):
-    (panel,) = EXPERIMENTS["C7"].draw(as_the_paper)
+    (panel,) = EXPERIMENTS["C7"].panels(as_the_paper)
     spec = panel.variants["accuracy",].chart.to_dict()
     rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
     box = next(row for row in rows if row["series"] == "train BN" and row["severity"] == 5)
@@ -54,12 +89,12 @@ def test_they_are_saved_with_a_page(as_the_paper, tmp_path):
     }
     page = (tmp_path / PAGE).read_text()
     assert "Prediction statistics in the last batch norm layer alone" in page
-    assert "has no run of the plan resnet50-methods" in page
+    assert "has no results of the plan resnet50-methods" in page
     assert (tmp_path / "C7-last-layer-ECE.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.skipif(browser.find_chromium() is None, reason="no Chromium on this machine")
-def test_the_page_draws_every_figure_without_a_complaint(as_the_paper, tmp_path):
+def test_the_page_draws_every_figure_without_errors(as_the_paper, tmp_path):
     page = save_figures(tmp_path, as_the_paper, ["C5", "C7", "D2", "D4"], suffixes=())[-1]
     asked = (
         "return { drawn: document.querySelectorAll('figure svg').length, wide: document.documentElement.scrollWidth };"

@@ -1,4 +1,4 @@
-"""The ImageNet experiments: their claims in made-up worlds, their plans on a handful of pictures."""
+"""The ImageNet experiments: their claims in made-up worlds, their plans on a few images."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typer.testing import CliRunner
 
 from predbn import cli
 from predbn.data import wnids
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, document, save_figures, verify
-from predbn.paper import imagenet as room
-from predbn.paper.corruption_error import mce_measured
-from predbn.paper.experiments.imagenet_methods import PREDICTION, TRAIN
-from predbn.paper.run import run_plan
+from predbn.paper import (
+    EXPERIMENTS,
+    PLANS,
+    PaperError,
+    Runs,
+    Verdict,
+    document,
+    run_imagenet,
+    run_plan,
+    save_figures,
+    verify,
+)
+from predbn.paper.experiments.methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
+from predbn.paper.measurements import mce
+from predbn.paper.plans import IMAGENET, imagenet
 
 from ..data.folders import make_folder
 from ..evaluation import tiny
@@ -41,41 +51,45 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture
 def small_network(monkeypatch, tmp_path_factory):
-    """A network of one convolution in place of ResNet-50, for pictures of 32 pixels."""
+    """A network of one convolution instead of ResNet-50, for images of 32 pixels."""
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "paper-imagenet-cache"))
-    monkeypatch.setattr(room, "load", lambda reference: tiny.classifier(0, 1000))
+    monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_claim_holds_where_the_world_is_as_the_paper_says(id, as_the_paper):
+def test_every_claim_holds_if_the_results_are_as_the_paper_says(id, as_the_paper):
     (findings,) = verify(as_the_paper, [id]).values()
     wanted = {f.claim.id: Verdict.UNMEASURED if f.claim.id in ELSEWHERE else Verdict.HOLDS for f in findings}
     assert {finding.claim.id: finding.verdict for finding in findings} == wanted
 
 
-def test_no_claim_of_an_effect_holds_where_there_is_none(without_effect):
+def test_no_claim_of_an_effect_holds_without_an_effect(without_effect):
     found = verify(without_effect, IDS)
     held = {f.claim.id for findings in found.values() for f in findings if f.verdict is Verdict.HOLDS}
     assert held <= TRUE_OF_NOTHING
 
 
-def test_the_mce_is_over_images_where_hits_are_kept_and_over_corruptions_where_not(as_the_paper, tmp_path):
-    found = mce_measured(as_the_paper, PREDICTION, "below", 63)
-    table = as_the_paper[room.METHODS].mce()
+def test_the_mce_is_over_images_if_hits_are_stored_and_otherwise_over_corruptions(as_the_paper, tmp_path):
+    found = mce(as_the_paper, IMAGENET_PREDICTION, "below", 63)
+    table = as_the_paper[imagenet.METHODS].mce()
     row = table[(table["strategy"] == "batch") & (table["method"] == "vanilla")].iloc[0]
     assert (found.count, found.over) == (IMAGES, "images")
     assert found.interval.estimate == pytest.approx(row["mce"]) == pytest.approx(MCE, abs=0.6)
     assert (found.interval.low, found.interval.high) == pytest.approx((row["low"], row["high"]))
     assert not found.value.startswith("+")
-    bare = Runs(ImageNetWorld(1.0).write(tmp_path / "imagenet", hits=False, skip=tuple(room.IMAGENET_PLANS)[1:]))
-    other = mce_measured(bare, PREDICTION, "below", 63)
+    bare = Runs(
+        ImageNetWorld(1.0).write(
+            tmp_path / "imagenet", hits=False, skip=tuple(plan.name for plan in imagenet.IMAGENET_PLANS[1:])
+        )
+    )
+    other = mce(bare, IMAGENET_PREDICTION, "below", 63)
     assert (other.count, other.over) == (15, "corruptions")
     assert other.interval.estimate == pytest.approx(found.interval.estimate)
-    assert mce_measured(bare, TRAIN, "below", 63).interval.estimate > other.interval.estimate
+    assert mce(bare, IMAGENET_TRAIN, "below", 63).interval.estimate > other.interval.estimate
     assert verify(bare, ["I1"])[EXPERIMENTS["I1"]][4].verdict is Verdict.UNMEASURED
 
 
-def test_what_is_not_at_hand_says_what_to_type(as_the_paper):
+def test_claims_without_data_name_the_command(as_the_paper):
     for findings in verify(as_the_paper, ["I5", "I6", "I7"]).values():
         assert findings[0].verdict is Verdict.UNMEASURED
         assert "predbn evaluate --data imagenet" in findings[0].why
@@ -92,43 +106,43 @@ def test_figures_are_drawn_and_the_document_has_both_parts(as_the_paper, tmp_pat
     assert f"{IMAGES:,} images" in text
 
 
-def test_the_plans_are_the_papers_but_for_what_they_say():
-    plans = {name: plan.full for name, plan in PLANS.items() if name in room.IMAGENET_PLANS}
-    assert all(PLANS[name].home == room.IMAGENET for name in plans)
-    methods = plans[room.METHODS]
+def test_the_plans_are_those_of_the_paper():
+    plans = {plan.name: plan.full for plan in imagenet.IMAGENET_PLANS}
+    assert all(PLANS[name].data_set == IMAGENET for name in plans)
+    methods = plans[imagenet.METHODS]
     assert (methods.batch_sizes, methods.ece_bins, methods.diagram_bins, methods.hits) == ((100,), 30, 100, True)
     assert all(plan.images is None for plan in plans.values())
-    assert plans[room.SIZES].severities == (5,)
-    assert all(plans[name].batch_sizes == (500,) for name in (room.STATISTICS, room.MIXTURES))
+    assert plans[imagenet.BATCH_SIZE].severities == (5,)
+    assert all(plans[name].batch_sizes == (500,) for name in (imagenet.STATISTICS, imagenet.MIXTURES))
 
 
-def test_a_plan_is_carried_out_with_what_is_named(small_network, pictures, tmp_path, monkeypatch):
-    small = {"images": 24, "weights": "w.safetensors"}
-    assert run_plan(room.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
+def test_a_plan_runs_with_the_named_images_and_weights(small_network, pictures, tmp_path, monkeypatch):
+    small = {"images": 8, "weights": "w.safetensors"}
+    assert run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
     runs = Runs(tmp_path / "imagenet")
     assert runs.is_quick
-    frame = runs[room.METHODS].frame
+    frame = runs[imagenet.METHODS].frame
     assert set(frame["model"]) == {"resnet50-v1/0"}
     assert len(frame[["corruption", "severity"]].drop_duplicates()) == 96
-    assert len(runs[room.METHODS].mce()) == 4
-    card = json.loads((tmp_path / "imagenet" / room.METHODS / "card.json").read_text())
+    assert len(runs[imagenet.METHODS].mce()) == 4
+    card = json.loads((tmp_path / "imagenet" / imagenet.METHODS / "card.json").read_text())
     assert str(pictures) not in json.dumps(card)
     assert card["plan"]["precision"] == "fp32"
-    with pytest.raises(PaperError, match="holds quick results"):
-        run_plan(room.METHODS, tmp_path / "imagenet", root=pictures, weights="w.safetensors")
+    with pytest.raises(PaperError, match="has quick results"):
+        run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, weights="w.safetensors")
     monkeypatch.setenv("PREDBN_IMAGENET", str(pictures))
     monkeypatch.setenv("PREDBN_RESNET50", "w.safetensors")
-    assert run_plan(room.SIZES, tmp_path / "imagenet", images=4) is None
-    assert set(Runs(tmp_path / "imagenet")[room.SIZES].frame["batch_size"]) == set(room.BATCH_SIZES)
+    assert run_plan(imagenet.BATCH_SIZE, tmp_path / "imagenet", images=4) is None
+    assert set(Runs(tmp_path / "imagenet")[imagenet.BATCH_SIZE].frame["batch_size"]) == set(imagenet.BATCH_SIZES)
 
 
-def test_what_is_lacking_is_said_and_left_out(tmp_path, monkeypatch, small_network):
+def test_missing_images_and_weights_are_named(tmp_path, monkeypatch, small_network):
     for name in ("PREDBN_IMAGENET", "PREDBN_RESNET50"):
         monkeypatch.delenv(name, raising=False)
-    assert "no pictures of ImageNet come with the package" in run_plan(room.METHODS, tmp_path, quick=True)
-    assert "say --weights FILE" in run_plan(room.METHODS, tmp_path, root=tmp_path)
-    assert "say --root DIR" in run_plan(room.METHODS, tmp_path, weights="w.safetensors")
-    assert "nowhere" in run_plan(room.METHODS, tmp_path, root=tmp_path / "nowhere", weights="w.safetensors")
+    assert "no ImageNet images come with the package" in run_plan(imagenet.METHODS, tmp_path, quick=True)
+    assert "use --weights FILE" in run_plan(imagenet.METHODS, tmp_path, root=tmp_path)
+    assert "use --root DIR" in run_plan(imagenet.METHODS, tmp_path, weights="w.safetensors")
+    assert "nowhere" in run_plan(imagenet.METHODS, tmp_path, root=tmp_path / "nowhere", weights="w.safetensors")
     shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", "I5", "--results", str(tmp_path), "--device", "cpu"])
     assert shown.exit_code == 0
     assert "resnet50-methods: not measured: the weights of ResNet-50 v1 are not named" in shown.output

@@ -26,7 +26,7 @@ def test_a_variant_is_the_same_network_with_another_eps(kind, monkeypatch):
     plain = load("plain")(x)
     monkeypatch.setattr(networks, "load", load)
     name = networks.with_eps(f"zoo:resnet20-cifar10/{kind}/2", 0.1)
-    (variant,) = networks.open_variants((Model(name), Model("zoo:resnet20-cifar10/batch/0"))).values()
+    (variant,) = networks.load_eps_variants((Model(name), Model("zoo:resnet20-cifar10/batch/0"))).values()
     assert name == f"zoo:resnet20-cifar10/{kind}[eps=0.1]/2"
     assert asked == ["plain", f"zoo:resnet20-cifar10/{kind}/2"]
     normalising = [m for m in variant.modules() if isinstance(m, nn.InstanceNorm2d | nn.GroupNorm)]
@@ -34,8 +34,8 @@ def test_a_variant_is_the_same_network_with_another_eps(kind, monkeypatch):
     assert not torch.allclose(variant(x), plain)
 
 
-def test_what_the_zoo_lacks_is_named(monkeypatch):
+def test_missing_weights_are_named(monkeypatch):
     monkeypatch.setattr("predbn.models.zoo.names", lambda: ["resnet20-cifar10/batch/0"])
-    assert networks.missing(Model("zoo:resnet20-cifar10/batch/*")) is None
-    assert networks.missing(Model("zoo:resnet20-cifar10/group/1")) == "resnet20-cifar10/group/1"
-    assert networks.missing(Model("zoo:resnet20-cifar10/group[eps=0.1]/1")) == "resnet20-cifar10/group/1"
+    assert networks.missing_weights(Model("zoo:resnet20-cifar10/batch/*")) is None
+    assert networks.missing_weights(Model("zoo:resnet20-cifar10/group/1")) == "resnet20-cifar10/group/1"
+    assert networks.missing_weights(Model("zoo:resnet20-cifar10/group[eps=0.1]/1")) == "resnet20-cifar10/group/1"

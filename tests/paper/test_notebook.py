@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, on the committed results where there are some."""
+"""The notebook runs from top to bottom, on the committed results if there are any."""
 
 from __future__ import annotations
 

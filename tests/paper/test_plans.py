@@ -1,15 +1,15 @@
-"""The plans have what the paper has, and every experiment's plan exists."""
+"""The plans have what the paper has, and the plan of every experiment exists."""
 
 from __future__ import annotations
 
 import pytest
 
 from predbn.paper import EXPERIMENTS, PLANS
-from predbn.paper.auto_plans import CIFAR_AUTO_PLANS
-from predbn.paper.plans import QUICK_IMAGES
+from predbn.paper.plans.base import QUICK_IMAGES
+from predbn.paper.plans.cifar10 import CIFAR10_PLANS
 
 
-def test_the_full_plans_are_the_papers():
+def test_the_full_plans_are_those_of_the_paper():
     sizes = PLANS["batch-sizes"].full.batch_sizes
     assert sizes == (1, 2, 4, 8, 16, 32, 64, 100, 200, 500, "all")
     eps = [float(text.split("=")[1].rstrip("]")) for text in PLANS["eps"].full.strategies]
@@ -20,10 +20,7 @@ def test_the_full_plans_are_the_papers():
     assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(both, 3)
 
 
-PAPERS = [plan for plan in PLANS.values() if plan.home == "cifar10" and plan.name not in CIFAR_AUTO_PLANS]
-
-
-@pytest.mark.parametrize("plan", PAPERS, ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", CIFAR10_PLANS, ids=lambda plan: plan.name)
 def test_full_is_all_of_cifar10_and_quick_is_a_part_of_the_sample(plan):
     assert (plan.full.data, plan.full.images) == ("cifar10", None)
     assert plan.quick.data == "sample"
@@ -32,7 +29,7 @@ def test_full_is_all_of_cifar10_and_quick_is_a_part_of_the_sample(plan):
     assert plan.quick.strategies == plan.full.strategies
 
 
-def test_every_plan_serves_an_experiment_and_every_experiment_has_its_plans():
+def test_every_plan_is_used_and_every_experiment_has_its_plans():
     wanted = {plan for experiment in EXPERIMENTS.values() for plan in experiment.plans}
     assert wanted == set(PLANS)
     ids = [claim.id for experiment in EXPERIMENTS.values() for claim in experiment.claims]

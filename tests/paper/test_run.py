@@ -1,4 +1,4 @@
-"""Plans carried out on a handful of images."""
+"""Plans run on a few images."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import json
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from predbn import cli
+from predbn.data import sample
 from predbn.evaluation import Plan
 from predbn.models import zoo
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, run_plans
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs
 from predbn.paper.plans import PaperPlan
-from predbn.paper.run import run_plan
+from predbn.paper.plans.cifar10 import CROPS, CROPS_CONTINUED
+from predbn.paper.run import crop_like_training, run_plan
+from predbn.training import CROP_PADDING, draw_crops
 
-pytestmark = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
+needs_zoo = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
 
 NETWORK = "zoo:resnet20-cifar10/batch/0"
 
@@ -24,14 +29,15 @@ NETWORK = "zoo:resnet20-cifar10/batch/0"
 def tiny(name: str, **changes: object) -> PaperPlan:
     small = {"data": "sample", "images": 16, "batch_sizes": (8,), "severities": (5,), "shifts": ("clean", "fog")}
     plan = Plan(models=(NETWORK,), **{**small, **changes})  # type: ignore[arg-type]
-    return PaperPlan(name, "a handful of images", plan, plan)
+    return PaperPlan(name, "a few images", plan, plan)
 
 
+@needs_zoo
 def test_a_run_can_be_continued_and_says_on_its_card_that_it_is_quick(tmp_path, monkeypatch):
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
-    told = []
-    assert run_plans(["strategies"], tmp_path, quick=True, progress=lambda name: lambda *now: told.append(now)) == {}
-    assert told[-1][:2] == (2, 2)
+    calls = []
+    assert run_plan("strategies", tmp_path, quick=True, progress=lambda *now: calls.append(now)) is None
+    assert calls[-1][:2] == (2, 2)
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train", "batch")))
     run_plan("strategies", tmp_path, quick=True)
     runs = Runs(tmp_path)
@@ -42,14 +48,16 @@ def test_a_run_can_be_continued_and_says_on_its_card_that_it_is_quick(tmp_path, 
     assert "no evidence" in card["paper"]["warning"]
 
 
+@needs_zoo
 def test_quick_and_full_results_do_not_mix(tmp_path, monkeypatch):
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
     run_plan("strategies", tmp_path, quick=True)
-    with pytest.raises(PaperError, match="holds quick results, and full ones are asked for"):
+    with pytest.raises(PaperError, match="has quick results, but this is a full run"):
         run_plan("strategies", tmp_path)
 
 
-def test_networks_that_are_not_here_are_left_out_and_named(tmp_path, monkeypatch):
+@needs_zoo
+def test_missing_networks_are_left_out_and_named(tmp_path, monkeypatch):
     plan = tiny("strategies", strategies=("train",))
     models = (*plan.quick.models, *Plan(models=("zoo:resnet20-cifar10/nothing/0",)).models)
     both = PaperPlan("strategies", "", plan.full, replace(plan.quick, models=models))
@@ -64,7 +72,7 @@ def test_networks_that_are_not_here_are_left_out_and_named(tmp_path, monkeypatch
 
 @pytest.fixture
 def bare_machine(tmp_path, monkeypatch):
-    """No data, no packages beyond those of the core, and weights that are named where there are none."""
+    """No data, no optional packages, and paths to weights that do not exist."""
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "empty"))
     monkeypatch.setenv("PREDBN_IMAGENET", str(tmp_path / "nowhere"))
@@ -73,8 +81,10 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
 
 
-def test_what_one_plan_lacks_does_not_stop_the_others(bare_machine, tmp_path):
-    left_out = run_plans(list(PLANS), tmp_path / "results")
+@needs_zoo
+def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_path):
+    reasons = {name: run_plan(name, tmp_path / "results") for name in PLANS}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     assert set(left_out) == set(PLANS) - {"strategies"}
     assert "run `pip install predbn[lite]`" in left_out["lite0-methods"]
     assert "nowhere.safetensors" in left_out["resnet50-methods"]
@@ -83,7 +93,8 @@ def test_what_one_plan_lacks_does_not_stop_the_others(bare_machine, tmp_path):
     assert Runs(tmp_path / "results").measured == ["strategies"]
 
 
-def test_the_command_says_what_each_plan_lacks_and_goes_on(bare_machine, tmp_path):
+@needs_zoo
+def test_the_command_says_what_is_missing_and_continues(bare_machine, tmp_path):
     after_the_last_that_lacks_something = replace(EXPERIMENTS["C8"], plans=("methods", "lite0-methods", "strategies"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(EXPERIMENTS, "C8", after_the_last_that_lacks_something)
@@ -97,7 +108,25 @@ def test_the_command_says_what_each_plan_lacks_and_goes_on(bare_machine, tmp_pat
 
 
 @pytest.mark.parametrize("option", ["--root", "--weights"])
-def test_what_is_typed_must_be_there(option, tmp_path):
+def test_paths_on_the_command_line_must_exist(option, tmp_path):
     shown = CliRunner().invoke(cli.app, ["paper", "run", "I1", option, str(tmp_path / "nowhere")])
     assert shown.exit_code == 2
     assert "does not exist" in " ".join(shown.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("plan", "mode"), [(CROPS, "constant"), (CROPS_CONTINUED, "edge")])
+def test_crops_are_those_of_training(plan, mode):
+    """Compared with slicing one image at a time."""
+    images = sample("test").take(20)
+    cropped = crop_like_training(images, plan)
+    crops = draw_crops(20, 20, seed=0, epoch=0)
+    border = (CROP_PADDING, CROP_PADDING)
+    for number, image in enumerate(images.images.numpy()):
+        top, left = crops.corner[0][number].tolist()
+        expected = np.pad(image, ((0, 0), border, border), mode=mode)[:, top : top + 32, left : left + 32]
+        if crops.mirrored[0][number]:
+            expected = expected[..., ::-1]
+        np.testing.assert_array_equal(cropped.images[number].numpy(), expected)
+    assert torch.equal(cropped.labels, images.labels)
+    assert torch.equal(cropped.index, images.index)
+    assert cropped.name == f"{images.name}-{plan}"

@@ -1,4 +1,4 @@
-"""Rows and pairs against a slow look at the frame."""
+"""Rows and pairs, compared with a slow loop over the frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROZEN = Series("frozen", "strategies", "frozen")
 
 
 def slowly(runs, plan, models, severity, **key):
-    """{corruption: mean}, by a loop."""
+    """{corruption: mean}, computed in a loop."""
     found: dict[str, list[float]] = {}
     for row in runs[plan].frame.to_dict("records"):
         if row["model"] in models and row["severity"] == severity and all(row[k] == v for k, v in key.items()):
@@ -37,7 +37,7 @@ def test_an_ensemble_is_paired_with_all_networks(as_the_paper):
     assert len(table) == 19
 
 
-def test_the_unit_is_what_was_asked_for(as_the_paper):
+def test_rows_are_corruptions_networks_or_seeds(as_the_paper):
     assert len(paired(as_the_paper, (TRAIN,), "accuracy", (0,), over="model")) == 10
     mixed = Series("mixed", "mixtures", "batch", mixture="mixed-19")
     assert len(paired(as_the_paper, (mixed,), "accuracy", over="seed")) == 10
@@ -46,11 +46,11 @@ def test_the_unit_is_what_was_asked_for(as_the_paper):
 @pytest.mark.parametrize(
     ("series", "message"),
     [
-        (Series("x", "methods", "ema"), "has no"),
+        (Series("x", "methods", "ema"), "do not have x"),
         (Series("x", "methods", "train", network="zoo:resnet20-cifar10/none"), "zoo has no resnet20-cifar10/none/0"),
-        (Series("x", "eps", "batch[eps=0.1]"), "lacks severities"),
+        (Series("x", "eps", "batch[eps=0.1]"), "do not have the severities"),
     ],
 )
-def test_what_is_not_there_is_said(series, message, as_the_paper):
+def test_missing_series_say_why(series, message, as_the_paper):
     with pytest.raises(NotMeasured, match=message):
         paired(as_the_paper, (series,), "accuracy")

@@ -1,5 +1,5 @@
-"""Made-up results in the form of real ones, for two worlds: one that is as the paper says, and one in which
-prediction-time BN does exactly what train BN does. Everything is a formula, so that what a claim must find is known.
+"""Made-up results in the format of real ones, for two worlds: one that is as the paper says, and one in which
+prediction-time BN does exactly what train BN does. All values are formulas, so it is known what a claim must find.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan, Setting
 from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
-from predbn.paper.auto_plans import CIFAR_AUTO_PLANS
-from predbn.paper.clicks import NETWORK as CLICKS
-from predbn.paper.crops import BLACK
-from predbn.paper.imagenet import IMAGENET
-from predbn.paper.inside import HISTOGRAMS, SPECTRA
 from predbn.paper.networks import WITH_BATCH_NORM
-from predbn.paper.plans import CRITEO, INSIDE, PaperPlan
+from predbn.paper.plans import CRITEO, IMAGENET, PaperPlan
+from predbn.paper.plans.auto import CIFAR10_AUTO_PLANS
+from predbn.paper.plans.cifar10 import ACTIVATIONS, CROPS
+from predbn.paper.plans.criteo import NETWORK as CRITEO_NETWORK
+from predbn.paper.run_activations import HISTOGRAMS, SPECTRA
 from predbn.shifts import names
 
 IMAGES = 10_000
@@ -36,7 +35,7 @@ FALL = {"batch": 0.09, "instance": 0.06, "layer": 0.085, "group": 0.08, "fixup":
 
 @dataclass(frozen=True)
 class World:
-    """How large the effect of prediction statistics is, from none to the paper's."""
+    """With `effect` 1 prediction-time BN does what the paper says, with 0 it does what train BN does."""
 
     effect: float = 1.0
 
@@ -81,21 +80,21 @@ class World:
             network = int(key["model"][-1]) if key["model"][-1].isdigit() else 5
             noise = 0.0004 * network + 0.0005 * random.normal()
             accuracy = self.accuracy(kind, *hidden) - (0.02 if mixed and key["strategy"] == "batch" else 0) + noise
-            accuracy += 0.009 * self.effect if name == BLACK and key["strategy"] == "batch" else 0
+            accuracy += 0.009 * self.effect if name == CROPS and key["strategy"] == "batch" else 0
             accuracy = min(max(accuracy, 0.1), 0.99)
             ece = self.ece(kind, key["method"], setting, accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.35 * (1 - accuracy) + ece**2 + 0.01}
-            if plan is PLANS[INSIDE].full or plan is PLANS[INSIDE].quick:
-                metrics = self.inside(setting, hard, key["severity"], 1 - accuracy)
+            if plan is PLANS[ACTIVATIONS].full or plan is PLANS[ACTIVATIONS].quick:
+                metrics = self.activations(setting, hard, key["severity"], 1 - accuracy)
             for metric, value in metrics.items():
                 yield {**key, "metric": metric, "value": value}
 
     def clicks(self, plan: Plan) -> Iterator[dict[str, Any]]:
-        """Ten networks on randomised rows: prediction statistics take half of the fall away, and help on later rows."""
+        """Ten networks on randomised rows: prediction statistics halve the loss, and help on later rows."""
         kinds = ("clean", *(() if plan.shifts == ("clean",) else ("columns", "tokens", "marginals")))
-        members = [f"{CLICKS}/{seed}" for seed in range(10)]
+        members = [f"{CRITEO_NETWORK}/{seed}" for seed in range(10)]
         for method in plan.methods:
-            for model in [f"{CLICKS}/*"] if method == "ensemble" else members:
+            for model in [f"{CRITEO_NETWORK}/*"] if method == "ensemble" else members:
                 for strategy, kind in product(plan.strategies, kinds):
                     for severity, seed in product((0,) if kind == "clean" else plan.severities, plan.seeds):
                         adapted = self.effect * strategy.startswith("batch")
@@ -107,8 +106,8 @@ class World:
                         for metric, value in {"auc": auc, "brier": 1 - auc, "ece": 0.1 * (1 - auc)}.items():
                             yield {**key, "metric": metric, "value": value}
 
-    def inside(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
-        """What is measured inside: it grows with the error, and prediction statistics take most of it away."""
+    def activations(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
+        """Measurements inside a network: they grow with the error, and prediction statistics remove most of it."""
         moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.9 * self.effect)
         return {
             "divergence": 0.1 + 4 * moved + error,
@@ -121,24 +120,24 @@ class World:
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
-            if plan.home != IMAGENET and plan.name not in (*skip, *CIFAR_AUTO_PLANS):
+            if plan.data_set != IMAGENET and plan not in CIFAR10_AUTO_PLANS and plan.name not in skip:
                 self._write(folder / plan.name, plan, quick)
         return folder
 
     def _write(self, folder: Path, plan: PaperPlan, quick: bool) -> None:
         folder.mkdir(parents=True)
-        rows = list(self.rows(plan.of(quick), plan.name))
+        rows = list(self.rows(plan.version(quick), plan.name))
         pq.write_table(pa.Table.from_pylist(rows, RESULTS), folder / "results.parquet")
         pq.write_table(RELIABILITY.empty_table(), folder / "reliability.parquet")
-        if plan.name == INSIDE:
-            _write_inside(folder)
-        what = "rows" if plan.home == CRITEO else "images"
+        if plan.name == ACTIVATIONS:
+            _write_activations(folder)
+        what = "rows" if plan.data_set == CRITEO else "images"
         card = {"paper": {"plan": plan.name, "quick": quick}, "data": {"name": "made up", what: IMAGES}}
         (folder / "card.json").write_text(json.dumps(card))
 
 
-def _write_inside(folder: Path) -> None:
-    """Distributions and spectra: normal ones, that of train BN moved."""
+def _write_activations(folder: Path) -> None:
+    """Histograms of normal distributions and exponential spectra, shifted for train BN."""
     histograms, spectra = [], []
     places = {"norm1": 4, "layer2.0.norm1": 4, "layer3.2.norm2": 4, "embeddings": 4, "logits": 10}
     for series, moved in (("training", 0.0), ("train", 1.5), ("batch", 0.1)):
@@ -157,7 +156,7 @@ def _write_inside(folder: Path) -> None:
 
 
 def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
-    """The keys that a run of the plan would have, with ten networks where the plan has a pattern."""
+    """The keys that a run of the plan would have, with ten networks for the pattern `*`."""
     corruptions = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
     for model in plan.models:
         network, _, seed = model.reference.rpartition("/")

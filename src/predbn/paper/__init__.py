@@ -1,25 +1,22 @@
-"""The paper: one module a figure or table, with its plan, its drawing and its claim as a check on results.
+"""The paper: its experiments, each with the plans it needs, its figures, and its claims as checks on results.
 
-`predbn.paper.experiments` has the modules; a few plans serve all of them, and `Runs` reads their results.
+`predbn.paper.experiments` has the experiments, `predbn.paper.plans` what is computed for them, the `run` modules how
+that is computed, and `Runs` reads the results.
 """
 
 from predbn.common import NotMeasured, PaperError
 
-from .auto_tables import auto_tables, fill_page
+from .auto_document import auto_tables, fill_page
 from .claims import Claim, Finding, Measurement, Verdict
-from .document import document, write_document
+from .document import document, headline_table, write_document
 from .experiment import Experiment
+from .experiments import EXPERIMENTS, choose, plans_of
 from .figures import save_figures
-from .headline import headline_table
 from .plans import PLANS
-from .registry import EXPERIMENTS, choose, plans_of
-from .run import run_plan, run_plans
+from .run import run_plan
 from .runs import Runs
 from .series import Series, paired
-from .verify import QUICK as QUICK_WARNING
-from .verify import as_data as findings_as_data
-from .verify import summary as verdict_summary
-from .verify import verify
+from .verify import QUICK_WARNING, findings_as_data, verdict_summary, verify
 
 __all__ = [
     "EXPERIMENTS",
@@ -43,7 +40,6 @@ __all__ = [
     "paired",
     "plans_of",
     "run_plan",
-    "run_plans",
     "save_figures",
     "verdict_summary",
     "verify",

@@ -1,8 +1,9 @@
-"""What the paper says, as something that can be asked of results.
+"""The paper's claims as checks on results.
 
-A claim comes down to measurements: a mean with its 95 % bootstrap interval, and a bound on one side of which it lies
-if the claim is true. An interval wholly on that side holds, one wholly on the other does not, and one across
-the bound is not clear; nor is one of fewer than three values. A claim holds if all of its measurements do.
+A claim is tested by measurements: each is a mean with its 95 % bootstrap interval, and a bound that the mean should be
+above or below. If the whole interval is on the right side of the bound, the measurement holds; if it is on the wrong
+side, it does not hold; otherwise, or with fewer than three values, it is not clear. A claim holds if all of its
+measurements do.
 """
 
 from __future__ import annotations
@@ -18,16 +19,14 @@ from predbn.metrics import Interval
 
 from .runs import Runs
 
-__all__ = ["Claim", "Finding", "Measurement", "Side", "Verdict", "examine"]
-
 Side = Literal["above", "below"]
 
-LEAST = 3
-"""Values that an interval needs to be believed: resampling one or two says nothing."""
+MIN_VALUES = 3
+"""With fewer values an interval is not trusted: resampling one or two values says nothing."""
 
 
 class Verdict(str, Enum):
-    """What came of a claim."""
+    """The outcome of a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -37,13 +36,13 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """A mean with its interval, and on which side of `bound` the paper has it.
+    """A mean with its interval, and the side of `bound` on which it should be.
 
-    what   what was measured, with its unit: `accuracy gained, points`
-    count  how many values the interval rests on
-    over   what they are, and what the interval therefore generalises over: `corruptions`
-    scale  what values are multiplied with to be shown, 100 for percentages
-    signed whether values are differences, and shown with their sign
+    what    what was measured, with its unit: `accuracy, points: ...`
+    count   the number of values behind the interval
+    over    what these values are, and therefore what the interval generalises over: `corruptions`
+    scale   factor for display: 100 for percentages
+    signed  whether the values are differences, which are shown with their sign
     """
 
     what: str
@@ -58,8 +57,8 @@ class Measurement:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the interval lies on the paper's side of the bound."""
-        if self.count < LEAST:
+        """Whether the interval is on the expected side of the bound."""
+        if self.count < MIN_VALUES:
             return Verdict.UNCLEAR
         if self.interval.low > self.bound:
             return Verdict.HOLDS if self.side == "above" else Verdict.FAILS
@@ -70,21 +69,21 @@ class Measurement:
     @property
     def value(self) -> str:
         """The mean as text."""
-        return self.number(self.interval.estimate)
+        return self.format(self.interval.estimate)
 
     @property
     def bounds(self) -> str:
         """The interval as text."""
         if not math.isfinite(self.interval.high - self.interval.low):
             return "no interval"
-        return f"{self.number(self.interval.low)} to {self.number(self.interval.high)}"
+        return f"{self.format(self.interval.low)} to {self.format(self.interval.high)}"
 
     @property
     def expected(self) -> str:
-        """What the claim expects."""
+        """What the claim expects, as text."""
         return f"{self.side} {self.bound * self.scale:.4g}".replace("-", "\N{MINUS SIGN}")
 
-    def number(self, value: float) -> str:
+    def format(self, value: float) -> str:
         """A value in the unit that `what` names."""
         text = f"{value * self.scale:{'+' if self.signed else ''}.{self.digits}f}"
         return text.replace("-", "\N{MINUS SIGN}")
@@ -94,21 +93,21 @@ class Measurement:
 class Claim:
     """One statement of the paper.
 
-    statement  the statement, in our words
-    reading    how we read it where the paper leaves it open: what is compared, and why the bounds are what they are
-    measure    gives the measurements from results, or raises NotMeasured
+    statement       the statement, in our words
+    interpretation  how it is tested if the paper leaves that open: what is compared, and why with these bounds
+    measure         takes the measurements from results, or raises NotMeasured
     """
 
     id: str
     figure: str
     statement: str
-    reading: str
+    interpretation: str
     measure: Callable[[Runs], Sequence[Measurement]]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of asking results about a claim."""
+    """A claim with its verdict, the measurements behind it, and the reason if it could not be measured."""
 
     claim: Claim
     verdict: Verdict
@@ -116,14 +115,14 @@ class Finding:
     why: str = ""
 
 
-def examine(claim: Claim, runs: Runs) -> Finding:
-    """Ask results about a claim."""
+def check_claim(claim: Claim, runs: Runs) -> Finding:
+    """Check a claim on results. The worst verdict of its measurements is that of the claim."""
     try:
-        found = tuple(claim.measure(runs))
+        measurements = tuple(claim.measure(runs))
     except NotMeasured as error:
         return Finding(claim, Verdict.UNMEASURED, why=str(error))
-    verdicts = {each.verdict for each in found}
+    verdicts = {measurement.verdict for measurement in measurements}
     for verdict in (Verdict.FAILS, Verdict.UNCLEAR):
         if verdict in verdicts:
-            return Finding(claim, verdict, found)
-    return Finding(claim, Verdict.HOLDS, found)
+            return Finding(claim, verdict, measurements)
+    return Finding(claim, Verdict.HOLDS, measurements)

@@ -1,7 +1,7 @@
-"""docs/replication.md, written from results: every claim, every figure, our values.
+"""docs/replication.md, generated from results: every claim with its measurements, and every figure.
 
-What a person has to say about a claim stands in `discussion.md` beside the results, a heading such as ``## C1.3`` for
-each, and is put below that claim.
+Comments on single claims are in `discussion.md` next to the results, under headings such as ``## C1.3``; they are put
+below that claim.
 """
 
 from __future__ import annotations
@@ -10,134 +10,152 @@ import os
 import re
 from pathlib import Path
 
-from predbn.report import Panel, file_names, save
-from predbn.report import write_file as store
+from predbn.report import Panel, file_names, meaning, save, write_file
 
 from .claims import Finding, Verdict
 from .experiment import Experiment
-from .headline import headline_table
+from .experiments import EXPERIMENTS
+from .experiments.methods import CIFAR10_SERIES
 from .plans import PLANS
-from .registry import EXPERIMENTS
+from .plans.cifar10 import METHODS
 from .runs import Runs
-from .verify import QUICK, summary, verify
-
-__all__ = ["DISCUSSION", "document", "write_document"]
+from .series import METRICS, SHIFTED, TOP
+from .verify import QUICK_WARNING, Findings, verdict_summary, verify
 
 DISCUSSION = "discussion.md"
 
 
 def document(runs: Runs, *, figures: str | None = None) -> str:
-    """The document as Markdown; `figures` is the folder of the drawn figures as the document is to link to it."""
-    return _text(runs, figures, {} if figures is None else _drawn(runs))
+    """The document as Markdown; `figures` is the folder of the figures, relative to the document."""
+    return _text(runs, figures, {} if figures is None else _draw_figures(runs))
 
 
 def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None = None) -> Path:
-    """Write the document whole, and first of every figure the variant that it shows, into the folder `figures`.
+    """Write the document, and, if `figures` is given, the first variant of every figure into that folder.
 
     Links to figures are relative to the document.
     """
     path = Path(path)
     if figures is None:
-        return store(path, document(runs).encode())
-    drawn = _drawn(runs)
-    text = _text(runs, Path(os.path.relpath(figures, path.parent)).as_posix(), drawn)
-    for experiment, panels in drawn.items():
-        for panel in panels:
-            save(next(iter(panel.variants.values())).chart, Path(figures) / _shown(experiment, panel))
-    return store(path, text.encode())
+        return write_file(path, document(runs).encode())
+    panels = _draw_figures(runs)
+    text = _text(runs, Path(os.path.relpath(figures, path.parent)).as_posix(), panels)
+    for experiment, drawn in panels.items():
+        for panel in drawn:
+            save(next(iter(panel.variants.values())).chart, Path(figures) / _file_name(experiment, panel))
+    return write_file(path, text.encode())
 
 
-def _drawn(runs: Runs) -> dict[Experiment, list[Panel]]:
-    return {experiment: experiment.panels(runs) for experiment in _shown_experiments()}
+def headline_table(runs: Runs) -> str:
+    """The main result as a Markdown table, also for the README: means over all shifted splits, and at severity 5.
+
+    For each method the better of the two strategies is bold.
+    """
+    labels = {metric: f"{meaning(metric).label}{', %' if meaning(metric).percent else ''}" for metric in METRICS}
+    splits = CIFAR10_SERIES[0].values(runs, "accuracy", SHIFTED)[["corruption", "severity"]].drop_duplicates()
+    heads = [f"{labels[metric]}, {where}" for where in (f"{len(splits)} splits", "severity 5") for metric in METRICS]
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
+    for pair in zip(CIFAR10_SERIES[::2], CIFAR10_SERIES[1::2], strict=True):
+        cells: tuple[list[str], list[str]] = [], []
+        for severities in (SHIFTED, TOP):
+            for metric in METRICS:
+                means = [float(series.values(runs, metric, severities)["value"].mean()) for series in pair]
+                signed = [meaning(metric).sign * value for value in means]
+                for number, value in enumerate(means):
+                    text = meaning(metric).number(value)
+                    is_better = signed[number] > signed[1 - number]
+                    cells[number].append(f"**{text}**" if is_better else text)
+        lines += [f"| {series.label} | {' | '.join(row)} |" for series, row in zip(pair, cells, strict=True)]
+    return "\n".join(lines)
 
 
-def _text(runs: Runs, figures: str | None, drawn: dict[Experiment, list[Panel]]) -> str:
-    runs.check()
-    found = verify(runs, [experiment.id for experiment in _shown_experiments()])
-    notes = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
-    parts = [_head(runs, found), _overview(found)]
-    for experiment, findings in found.items():
-        shown = [
-            f"![{panel.title}]({figures}/{_shown(experiment, panel)})\n\n*{panel.title}.* {panel.caption}"
-            for panel in drawn.get(experiment, [])
-        ]
-        parts.append(_section(runs, experiment, findings, notes, shown))
-    return "\n\n".join(part.strip() for part in parts) + "\n"
-
-
-def _shown_experiments() -> list[Experiment]:
-    """Those of the paper; what has a page of its own is left to it."""
+def _experiments() -> list[Experiment]:
+    """Those of the paper, without `auto`, which has its own page."""
     return [experiment for experiment in EXPERIMENTS.values() if experiment.page is None]
 
 
-def _head(runs: Runs, found: dict[Experiment, list[Finding]]) -> str:
+def _draw_figures(runs: Runs) -> dict[Experiment, list[Panel]]:
+    return {experiment: experiment.panels(runs, only_first=True) for experiment in _experiments()}
+
+
+def _text(runs: Runs, figures: str | None, panels: dict[Experiment, list[Panel]]) -> str:
+    runs.check()
+    findings = verify(runs, [experiment.id for experiment in _experiments()])
+    comments = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
+    parts = [_head(runs, findings), _overview(findings)]
+    for experiment, group in findings.items():
+        images = [
+            f"![{panel.title}]({figures}/{_file_name(experiment, panel)})\n\n*{panel.title}.* {panel.caption}"
+            for panel in panels.get(experiment, [])
+        ]
+        parts.append(_section(runs, experiment, group, comments, images))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _head(runs: Runs, findings: Findings) -> str:
     size = " --quick" if runs.is_quick else ""
+    results = runs.folder.as_posix()
+    folders = dict.fromkeys(runs.plan_folder(name).parent.as_posix() for name in runs.measured)
     lines = [
-        "# The paper, measured again",
-        f"{summary(found)} This page is written by `predbn paper document` from the results in "
-        f"{_places(runs)}, which `predbn paper run all{size} --results {runs.folder.as_posix()}` makes; "
-        f"`predbn paper verify --results {runs.folder.as_posix()}` prints the same verdicts, and those of "
-        "[auto](auto.md). The paper is Nado et al. "
-        "2020, [Evaluating Prediction-Time Batch Normalization for Robustness under Covariate "
-        "Shift](https://arxiv.org/abs/2006.10963). Figures are shown in one metric or choice; `predbn paper figures` "
-        "draws them in all.",
-        "A claim is read as measurements, each a mean with a 95 % bootstrap interval and a bound that it lies above or "
-        "below if the claim is true. It *holds* where the whole interval is on the right side of the bound, *does not "
-        "hold* where it is on the wrong side, and is *not clear* where the interval crosses it. Intervals are over "
-        "corruptions unless said; gains are signed so that positive is better, whichever way a metric points.",
+        "# Replication of the paper",
+        f"{verdict_summary(findings)} `predbn paper document` generates this page from the results in "
+        f"{' and '.join(f'`{folder}`' for folder in folders)}, which are made by `predbn paper run all{size} --results "
+        f"{results}`; `predbn paper verify --results {results}` prints the same verdicts, and those of "
+        "[auto](auto.md). The paper is Nado et al. 2020, [Evaluating Prediction-Time Batch Normalization for "
+        "Robustness under Covariate Shift](https://arxiv.org/abs/2006.10963). Each figure is shown in one variant, for "
+        "example for one metric; `predbn paper figures` draws all variants.",
+        "Each claim is tested by measurements: a mean with a 95 % bootstrap interval, and a bound that the mean should "
+        "be above or below. A measurement *holds* if the whole interval is on the right side of the bound, *does not "
+        "hold* if it is on the wrong side, and is *not clear* if the interval includes the bound. A claim holds if all "
+        "of its measurements do. Unless stated otherwise, intervals are over corruptions. Gains are signed so that "
+        "positive is better, whichever way a metric points.",
     ]
     if runs.is_quick:
-        lines.insert(1, f"**{QUICK}**")
-    if "methods" in runs.measured:
+        lines.insert(1, f"**{QUICK_WARNING}**")
+    if METHODS in runs.measured:
         table = headline_table(runs)
-        lines.append(f"Means over the networks, the better of train and prediction-time BN bold:\n\n{table}")
+        lines.append(f"Means over the networks, with the better of train and prediction-time BN in bold:\n\n{table}")
     return "\n\n".join(lines)
 
 
-def _places(runs: Runs) -> str:
-    """The folders that hold results: one a data set, where they are beside each other."""
-    there = dict.fromkeys(runs.place(name).parent.as_posix() for name in runs.measured)
-    return " and ".join(f"`{place}`" for place in there)
-
-
-def _overview(found: dict[Experiment, list[Finding]]) -> str:
-    lines = ["## Verdicts", "| claim | in the paper | what it says | verdict |", "|---|---|---|---|"]
-    for findings in found.values():
-        for finding in findings:
+def _overview(findings: Findings) -> str:
+    lines = ["| claim | in the paper | statement | verdict |", "|---|---|---|---|"]
+    for group in findings.values():
+        for finding in group:
             claim = finding.claim
             lines.append(f"| {claim.id} | {claim.figure} | {claim.statement} | {_verdict(finding)} |")
-    return f"{lines[0]}\n\n" + "\n".join(lines[1:])
+    return "## Verdicts\n\n" + "\n".join(lines)
 
 
 def _section(
-    runs: Runs, experiment: Experiment, findings: list[Finding], notes: dict[str, str], figures: list[str]
+    runs: Runs, experiment: Experiment, findings: list[Finding], comments: dict[str, str], images: list[str]
 ) -> str:
     lines = [f"## {experiment.id}: {experiment.title}", f"{experiment.figure[0].upper()}{experiment.figure[1:]}."]
     if experiment.plans:
-        listed = "; ".join(f"`{name}`, {PLANS[name].what}{_size(runs, name)}" for name in experiment.plans)
-        lines.append(f"From {listed}.")
-    lines += figures
+        plans = "; ".join(f"`{name}`, {PLANS[name].what}{_data_size(runs, name)}" for name in experiment.plans)
+        lines.append(f"Plans: {plans}.")
+    lines += images
     for finding in findings:
         lines.append(_finding(finding))
-        if finding.claim.id in notes:
-            lines.append(notes[finding.claim.id])
+        if finding.claim.id in comments:
+            lines.append(comments[finding.claim.id])
     return "\n\n".join(lines)
 
 
-def _shown(experiment: Experiment, panel: Panel) -> str:
+def _file_name(experiment: Experiment, panel: Panel) -> str:
     """The file of the variant that the document shows."""
     return f"{experiment.id}-{file_names(panel)[0]}.svg"
 
 
-def _size(runs: Runs, plan: str) -> str:
-    """On how much a plan was carried out, from its card."""
+def _data_size(runs: Runs, plan: str) -> str:
+    """The number of images or rows of a run, from its card."""
     data = runs.cards.get(plan, {}).get("data", {})
-    return next((f" ({data[what]:,} {what})" for what in ("images", "rows") if what in data), "")
+    return next((f" ({data[unit]:,} {unit})" for unit in ("images", "rows") if unit in data), "")
 
 
 def _finding(finding: Finding) -> str:
     claim = finding.claim
-    text = f"**{claim.id}** {claim.statement} {claim.reading}".strip() + f" → **{finding.verdict.value}**"
+    text = f"**{claim.id}** {claim.statement} {claim.interpretation}".strip() + f" → **{finding.verdict.value}**"
     text += f": {finding.why}." if finding.why else "."
     if not finding.measurements:
         return text
@@ -146,9 +164,8 @@ def _finding(finding: Finding) -> str:
         f"{each.verdict.value} |"
         for each in finding.measurements
     ]
-    return "\n".join(
-        [text, "", "| measured | mean | 95 % interval | over | paper | |", "|---|--:|--:|---|---|---|", *rows]
-    )
+    head = ["| measured | mean | 95 % interval | over | paper | |", "|---|--:|--:|---|---|---|"]
+    return "\n".join([text, "", *head, *rows])
 
 
 def _verdict(finding: Finding) -> str:
@@ -157,7 +174,7 @@ def _verdict(finding: Finding) -> str:
 
 
 def _discussion(path: Path) -> dict[str, str]:
-    """The texts of a discussion by claim."""
+    """The comments of a discussion file by claim."""
     if not path.is_file():
         return {}
     pieces = re.split(r"^## +(\S+)[^\n]*\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)

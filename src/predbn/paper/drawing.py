@@ -1,48 +1,45 @@
-"""How the experiments' figures are drawn: what they share."""
+"""The kinds of figure that several experiments have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 
-from predbn.report import GREY, HUES, Look, Panel, Variant, box_chart, meaning
-from predbn.report import readable_labels as readable
+from predbn.report import GREY, HUES, Look, Variant, box_chart, meaning, readable_labels
 
+from .experiment import Charts, Figure
 from .runs import Runs
-from .series import EVERY, METRICS, Over, Series, Severities
-
-__all__ = ["by_metric", "looks_of", "severity_boxes"]
+from .series import EVERY, Over, Series, Severities
 
 
-def by_metric(
+def metric_figure(
+    name: str, title: str, caption: str, draw: Callable[[str], Variant], metrics: Sequence[str]
+) -> Figure:
+    """A figure with one variant per metric; the metric that the paper shows comes first."""
+    charts: Charts = {(meaning(metric).label,): partial(draw, metric) for metric in metrics}
+    return Figure(name, title, caption, ("metric",), charts)
+
+
+def severity_figure(
+    runs: Runs,
     name: str,
     title: str,
     caption: str,
-    draw: Callable[[str], Variant],
-    metrics: Sequence[str] = METRICS,
-) -> Panel:
-    """A figure with one variant a metric, the one that the paper shows first being first."""
-    panel = Panel(name, title, caption, ("metric",))
-    panel.variants.update({(meaning(metric).label,): draw(metric) for metric in metrics})
-    return panel
+    series: Sequence[Series],
+    metrics: Sequence[str],
+    looks: Sequence[Look] | None = None,
+    *,
+    severities: Severities = EVERY,
+    over: Over | None = None,
+) -> Figure:
+    """Box plots by severity, one variant per metric (see `severity_boxes`)."""
 
+    def draw(metric: str) -> Variant:
+        return severity_boxes(runs, series, metric, looks, severities=severities, over=over)
 
-def looks_of(series: Sequence[Series], pairs: bool = False) -> list[Look]:
-    """Looks in the order of the series: train BN hollow, the others filled.
-
-    With `pairs` a hue is shared by the two strategies of one kind, which follow each other.
-    """
-    looks, hues = [], iter((*HUES, *HUES))
-    hue = ""
-    for place, each in enumerate(series):
-        hollow = each.strategy == "train"
-        if pairs:
-            hue = hue if place % 2 else next(hues)
-        else:
-            hue = GREY if hollow else next(hues)
-        looks.append(Look(each.label, hue, hollow))
-    return looks
+    return metric_figure(name, title, caption, draw, metrics)
 
 
 def severity_boxes(
@@ -54,16 +51,33 @@ def severity_boxes(
     severities: Severities = EVERY,
     over: Over | None = None,
 ) -> Variant:
-    """For each severity, a box a series: over the corruptions (draws, for a mixture of them) unless `over` is given."""
-    parts = [_spread(each, each.values(runs, metric, severities), over or each.over) for each in series]
-    drawn = list(looks or looks_of(series))
-    chart = box_chart(pd.concat(parts, ignore_index=True), metric, drawn, over=over or "corruption")
-    return Variant(chart, drawn)
+    """For each severity one box per series, by default over the corruptions (over the draws for a mixture)."""
+    parts = [_box_values(each, each.values(runs, metric, severities), over or each.over) for each in series]
+    legend = list(looks or looks_of(series))
+    chart = box_chart(pd.concat(parts, ignore_index=True), metric, legend, over=over or "corruption")
+    return Variant(chart, legend)
 
 
-def _spread(series: Series, rows: pd.DataFrame, over: Over) -> pd.DataFrame:
-    """The values that a series' boxes are made of, each with the name that pointing at it shows."""
+def _box_values(series: Series, rows: pd.DataFrame, over: Over) -> pd.DataFrame:
+    """The values of a series' boxes; `what` is the name that is shown when the pointer is over a value."""
     means = rows.groupby(["severity", over], as_index=False)["value"].mean()
-    what = means[over].map(lambda name: readable(f"draw {name}" if over == "seed" else str(name)))
+    what = means[over].map(lambda name: readable_labels(f"draw {name}" if over == "seed" else str(name)))
     values: pd.DataFrame = means.assign(series=series.label, what=what)
     return values
+
+
+def looks_of(series: Sequence[Series], pairs: bool = False) -> list[Look]:
+    """Looks in the order of the series: hollow for train BN, filled for the others.
+
+    With `pairs`, each two consecutive series share a hue, such as the two strategies of one method.
+    """
+    looks, hues = [], iter((*HUES, *HUES))
+    hue = ""
+    for number, each in enumerate(series):
+        is_train = each.strategy == "train"
+        if pairs:
+            hue = hue if number % 2 else next(hues)
+        else:
+            hue = GREY if is_train else next(hues)
+        looks.append(Look(each.label, hue, is_train))
+    return looks

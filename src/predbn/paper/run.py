@@ -1,50 +1,28 @@
-"""Carry out the plans that experiments need."""
+"""Run the plans that experiments need."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from predbn.common import NotMeasured, PaperError, finish, part_of
-from predbn.data import DataError
+import torch
+
+from predbn.common import NotMeasured, PaperError, write_text
+from predbn.data import DataError, Images
 from predbn.evaluation import Engine, Plan, Results, evaluate, open_images
 from predbn.models import ModelError
+from predbn.training import CROP_PADDING, crop_images, draw_crops, pad_images
 
-from .clicks import run_clicks
-from .crops import CROPPED, cropped
-from .imagenet import IMAGENET, run_imagenet
-from .inside import look_inside
-from .networks import missing, open_variants
-from .plans import CRITEO, INSIDE, PLANS
-
-__all__ = ["Progress", "run_plan", "run_plans"]
+from .networks import load_eps_variants, missing_weights
+from .plans import CRITEO, IMAGENET, PLANS
+from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED
+from .run_activations import run_activations
+from .run_criteo import run_criteo
+from .run_imagenet import run_imagenet
 
 Progress = Callable[[int, int, str], object]
-
-
-def run_plans(
-    names: Iterable[str],
-    folder: str | Path,
-    *,
-    quick: bool = False,
-    engine: Engine | None = None,
-    progress: Callable[[str], Progress] | None = None,
-) -> dict[str, str]:
-    """Carry out plans, each in a folder of its name, and give the reason for each that cannot be, by name.
-
-    A plan is measured with those of its networks that are here. What is there already is not computed again, so
-    that it may be killed at any moment, and called again when more networks have come. `progress` is called with a
-    plan's name and gives what is told how far it is.
-    """
-    left_out = {}
-    for name in names:
-        told = None if progress is None else progress(name)
-        reason = run_plan(name, folder, quick=quick, engine=engine, progress=told)
-        if reason is not None:
-            left_out[name] = reason
-    return left_out
 
 
 def run_plan(
@@ -59,74 +37,96 @@ def run_plan(
     weights: str | Path | None = None,
     images: int | None = None,
 ) -> str | None:
-    """Carry out one plan; None, or the reason why none of it or not all of it can be measured.
+    """Run one plan in a subfolder of `folder`, and return None, or the reason if it could not run or only in part.
 
-    Data, weights or packages that are not there or not what they should be are such a reason, and nothing is raised:
-    of many plans the others can still be carried out.
+    Results that exist already are not computed again, so a run can be killed at any time and continued, also when
+    further networks have been added. If data, weights or packages are missing or wrong, that is the returned reason
+    and not an exception, so that other plans can still run.
 
-    `precision` is that of predictions; networks are looked into, and crops compared, in single precision. `root` is
-    the folder with the rows and networks of K1 (see `clicks`) or with the pictures of ImageNet, `weights` a file with
-    ResNet-50 v1's (see `imagenet`). With `images` only so many of each split are used: a trial, whose results are
-    marked as quick.
+    precision  of the predictions; activations and crops are always evaluated in single precision
+    root       the folder with the data and networks of K1 (see `run_criteo`), or with the images of ImageNet
+    weights    a file with the weights of ResNet-50 v1 (see `run_imagenet`)
+    images     evaluate only this many images of each split: a trial, whose results are marked as quick
     """
-    plan = PLANS[name].of(quick)
-    if name not in (INSIDE, *CROPPED):
+    plan = PLANS[name].version(quick)
+    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
     out = Path(folder) / name
-    small = quick or images is not None
-    _refuse_other_size(out, small)
-    told = {"quick": quick, "engine": engine, "progress": progress}
-    gap = None
+    marked_quick = quick or images is not None
+    _refuse_other_size(out, marked_quick)
+    options = {"quick": quick, "engine": engine, "progress": progress}
+    reason = None
     try:
-        if PLANS[name].home == CRITEO:
-            run_clicks(name, plan, out, root=Path(root or CRITEO), **told)  # type: ignore[arg-type]
-        elif PLANS[name].home == IMAGENET:
-            places = {"root": root and Path(root), "weights": weights and Path(weights)}
-            run_imagenet(plan, out, **places, **told)  # type: ignore[arg-type]
+        if PLANS[name].data_set == CRITEO:
+            run_criteo(name, plan, out, root=Path(root or CRITEO), **options)  # type: ignore[arg-type]
+        elif PLANS[name].data_set == IMAGENET:
+            paths = {"root": root and Path(root), "weights": weights and Path(weights)}
+            run_imagenet(plan, out, **paths, **options)  # type: ignore[arg-type]
         else:
-            gap = _run_cifar10(name, plan, out, engine, progress)
-    except (NotMeasured, DataError, ModelError) as lack:
-        return str(lack).removesuffix(".")
-    _mark(out, name, small, precision)
-    return gap
-
-
-def _run_cifar10(name: str, plan: Plan, out: Path, engine: Engine | None, progress: Progress | None) -> str | None:
-    """Carry out a plan with those of its networks that the zoo has; None, or what it lacks of the others."""
-    lacking = {model: missing(model) for model in plan.models}
-    there = tuple(model for model, gap in lacking.items() if gap is None)
-    gaps = list(dict.fromkeys(gap for gap in lacking.values() if gap is not None))
-    reason = f"the zoo has no {', '.join(gaps)}" if gaps else None
-    if not there:
-        raise NotMeasured(reason)
-    plan = replace(plan, models=there)
-    opened = {"engine": engine, "models": open_variants(there), "progress": progress}
-    if name == INSIDE:
-        look_inside(plan, out, **opened)  # type: ignore[arg-type]
-    else:
-        data = cropped(open_images(plan.data, "test"), name) if name in CROPPED else None
-        evaluate(plan, out, data=data, **opened)  # type: ignore[arg-type]
+            reason = _run_cifar10(name, plan, out, engine, progress)
+    except (NotMeasured, DataError, ModelError) as error:
+        return str(error).removesuffix(".")
+    _mark_card(out, name, marked_quick, precision)
     return reason
 
 
-def _mark(out: Path, name: str, quick: bool, precision: str) -> None:
-    """Say on the run card what the run is for, and whether it is a quick one."""
+def _run_cifar10(name: str, plan: Plan, out: Path, engine: Engine | None, progress: Progress | None) -> str | None:
+    """Run a plan with those of its networks that the zoo has, and return which ones it does not have."""
+    missing = {model: missing_weights(model) for model in plan.models}
+    models = tuple(model for model, weights in missing.items() if weights is None)
+    names = list(dict.fromkeys(weights for weights in missing.values() if weights is not None))
+    reason = f"the zoo has no {', '.join(names)}" if names else None
+    if not models:
+        raise NotMeasured(reason)
+    plan = replace(plan, models=models)
+    options = {"engine": engine, "models": load_eps_variants(models), "progress": progress}
+    if name == ACTIVATIONS:
+        run_activations(plan, out, **options)  # type: ignore[arg-type]
+    else:
+        is_cropped = name in (CROPS, CROPS_CONTINUED)
+        data = crop_like_training(open_images(plan.data, "test"), name) if is_cropped else None
+        evaluate(plan, out, data=data, **options)  # type: ignore[arg-type]
+    return reason
+
+
+def crop_like_training(images: Images, plan: str) -> Images:
+    """Every image once, moved and mirrored as in an epoch of training, with the border of one of the two crop plans.
+
+    Training moves each image by up to four pixels and fills the border with black, so the batches whose statistics a
+    network has learnt to work with have black borders. Test images have none: for batch statistics, they are shifted.
+    Crops with a black border (the plan `crops`) remove that difference. Crops whose border continues the edge pixels
+    (`crops-continued`) are the control: cropped, but without black.
+    """
+    count = len(images)
+    crops = draw_crops(count, count, seed=0, epoch=0)
+    padded = pad_images(images.images)
+    if plan == CROPS_CONTINUED:
+        rows, columns = (
+            torch.arange(-CROP_PADDING, size + CROP_PADDING).clamp(0, size - 1) for size in images.images.shape[2:]
+        )
+        padded = images.images.permute(0, 2, 3, 1)[:, rows][:, :, columns]
+    cropped = crop_images(padded, torch.arange(count), crops.corner[0], crops.mirrored[0])
+    return Images(cropped, images.labels, images.index, images.classes, f"{images.name}-{plan}")
+
+
+def _mark_card(out: Path, name: str, quick: bool, precision: str) -> None:
+    """Add to the run card which plan it was, whether it was quick, and the command."""
     path = out / "card.json"
     card = json.loads(path.read_text(encoding="utf-8"))
     options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
-    said = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
+    paper = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
     if quick:
-        said["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
-    part_of(path).write_text(json.dumps({"paper": said, **card}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    finish(path)
+        paper["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
+    write_text(path, json.dumps({"paper": paper, **card}, indent=1, ensure_ascii=False) + "\n")
 
 
 def _refuse_other_size(out: Path, quick: bool) -> None:
+    """Quick and full results of a plan must not be mixed."""
     if not (out / "results.parquet").is_file():
         return
     was_quick = Results.load(out).card.get("paper", {}).get("quick", quick)
     if was_quick != quick:
-        found, wanted = ("quick", "full") if was_quick else ("full", "quick")
-        raise PaperError(f"{out} holds {found} results, and {wanted} ones are asked for: choose another --results.")
+        present, requested = ("quick", "full") if was_quick else ("full", "quick")
+        raise PaperError(f"{out} has {present} results, but this is a {requested} run: choose another --results.")

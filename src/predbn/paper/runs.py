@@ -1,4 +1,4 @@
-"""A folder of results: one run a plan, opened when it is asked for."""
+"""The results of the plans, loaded from their folders when they are first needed."""
 
 from __future__ import annotations
 
@@ -14,81 +14,89 @@ import pandas as pd
 from predbn.common import NotMeasured, PaperError
 from predbn.evaluation import Results
 
-from .networks import missing
+from .networks import missing_weights
 from .plans import PLANS
 
-__all__ = ["RESULTS", "Runs"]
-
 RESULTS = Path("results/cifar10")
-"""Where the measured results are kept, from the root of a checkout."""
-
-_NOWHERE = np.empty(0, np.intp)
+"""Where the committed results are, from the root of the repository."""
 
 
 class Runs:
-    """The runs of a folder, each in a folder of its plan's name."""
+    """The results in a folder, one subfolder per plan.
+
+    If the folder is named like a data set (`results/cifar10`), the plans of the other data sets are looked for in the
+    folders next to it (`results/criteo`, `results/imagenet`).
+    """
 
     def __init__(self, folder: str | Path = RESULTS) -> None:
         self.folder = Path(folder)
-        self._opened: dict[str, Results] = {}
+        self._results: dict[str, Results] = {}
         self._frames: dict[str, pd.DataFrame] = {}
-        self._places: dict[str, dict[Hashable, npt.NDArray[np.intp]]] = {}
+        self._row_numbers: dict[str, dict[Hashable, npt.NDArray[np.intp]]] = {}
 
     def __repr__(self) -> str:
-        """The folder, and what is in it."""
-        return f"Runs({str(self.folder)!r}: {', '.join(self.measured) or 'nothing yet'})"
+        """The folder, and which plans have results."""
+        return f"Runs({str(self.folder)!r}: {', '.join(self.measured) or 'no results'})"
 
     def __getitem__(self, plan: str) -> Results:
-        """The results of a plan; NotMeasured where there are none, with the reason."""
-        if plan not in self._opened:
+        """The results of a plan; raises NotMeasured with the reason if there are none."""
+        if plan not in self._results:
             if plan not in self.measured:
-                raise NotMeasured(self._why_not(plan))
-            self._opened[plan] = Results.load(self.place(plan))
-        return self._opened[plan]
+                raise NotMeasured(self._why_not_measured(plan))
+            self._results[plan] = Results.load(self.plan_folder(plan))
+        return self._results[plan]
 
     def frame(self, plan: str) -> pd.DataFrame:
-        """The tidy frame of a plan with the column `network`, the model without its seed, made to be chosen from."""
+        """The tidy results of a plan, with the column `network`: the model without its seed."""
         if plan not in self._frames:
             frame = self[plan].frame
             networks = {model: model.rpartition("/")[0] for model in frame["model"].unique()}
-            chosen_by = {name: frame[name].astype("category") for name in ("method", "strategy", "metric")}
+            # Rows are selected by these columns many times, and categories are compared faster than strings.
+            categories = {name: frame[name].astype("category") for name in ("method", "strategy", "metric")}
             network = frame["model"].map(networks).astype("category")
-            self._frames[plan] = frame.assign(**chosen_by, network=network)
+            self._frames[plan] = frame.assign(**categories, network=network)
         return self._frames[plan]
 
     def rows(self, plan: str, network: str, method: str, strategy: str) -> pd.DataFrame:
-        """The rows of that frame which belong together; the frame is taken apart once, for claims ask often."""
+        """The rows of `frame` with this network, method and strategy.
+
+        The frame is grouped once per plan, because the claims make hundreds of such selections.
+        """
         frame = self.frame(plan)
-        if plan not in self._places:
+        if plan not in self._row_numbers:
             groups = frame.groupby(["network", "method", "strategy"], observed=True)
-            self._places[plan] = {key: np.asarray(places) for key, places in groups.indices.items()}
-        part: pd.DataFrame = frame.take(self._places[plan].get((network, method, strategy), _NOWHERE))
-        return part
+            self._row_numbers[plan] = {key: np.asarray(numbers) for key, numbers in groups.indices.items()}
+        numbers = self._row_numbers[plan].get((network, method, strategy), np.empty(0, np.intp))
+        rows: pd.DataFrame = frame.take(numbers)
+        return rows
 
     @cached_property
     def measured(self) -> list[str]:
-        """The plans that have been carried out to their end."""
-        return [name for name in PLANS if (self.place(name) / "results.parquet").is_file()]
+        """The plans that have results."""
+        return [name for name in PLANS if (self.plan_folder(name) / "results.parquet").is_file()]
 
-    def place(self, plan: str) -> Path:
-        """The folder of a plan: in this one, or, where this is the home of other plans, in its own home beside it."""
-        home, homes = PLANS[plan].home, {each.home for each in PLANS.values()}
-        folder = self.folder.parent / home if self.folder.name in homes else self.folder
-        return folder / plan
+    def plan_folder(self, plan: str) -> Path:
+        """The folder with the results of a plan."""
+        data_sets = {each.data_set for each in PLANS.values()}
+        if self.folder.name in data_sets:
+            return self.folder.parent / PLANS[plan].data_set / plan
+        return self.folder / plan
+
+    place = plan_folder  # until its users are changed
 
     @property
     def folders(self) -> list[Path]:
-        """The folders that results are looked for in."""
-        return list(dict.fromkeys([self.folder, *(self.place(name).parent for name in PLANS)]))
+        """The folders in which results are looked for."""
+        return list(dict.fromkeys([self.folder, *(self.plan_folder(name).parent for name in PLANS)]))
 
     def check(self) -> None:
-        """Refuse a folder in which nothing is measured."""
+        """Raise PaperError if there are no results at all."""
         if not self.measured:
-            raise PaperError(f"{self.folder} holds no results: make some with predbn paper run, or name another.")
+            raise PaperError(f"{self.folder} has no results: make some with predbn paper run, or name another folder.")
 
     @cached_property
     def is_quick(self) -> bool:
-        """Whether any of the runs is a quick one, on a part of the data."""
+        """Whether any of the runs is a quick one, on part of the data."""
         return any(card.get("paper", {}).get("quick", False) for card in self.cards.values())
 
     @cached_property
@@ -96,17 +104,17 @@ class Runs:
         """The run cards by plan."""
         return {name: dict(self[name].card) for name in self.measured}
 
-    def _why_not(self, plan: str) -> str:
-        lacking = [name for name in map(missing, PLANS[plan].full.models) if name is not None]
-        if lacking:
-            return f"the zoo has no {_families(lacking)}"
-        return f"{self.place(plan).parent} has no run of the plan {plan}"
+    def _why_not_measured(self, plan: str) -> str:
+        missing = [name for name in map(missing_weights, PLANS[plan].full.models) if name is not None]
+        if missing:
+            return f"the zoo has no {_without_seeds(missing)}"
+        return f"{self.plan_folder(plan).parent} has no results of the plan {plan}"
 
 
-def _families(references: list[str]) -> str:
-    """The kinds of network, without their seeds: `resnet20-cifar10 with instance, layer`."""
+def _without_seeds(references: list[str]) -> str:
+    """The kinds of network, grouped by architecture: `resnet20-cifar10 with instance, layer`."""
     kinds: dict[str, dict[str, None]] = {}
     for reference in references:
         architecture, kind, _ = reference.split("/")
         kinds.setdefault(architecture, {})[kind] = None
-    return "; ".join(f"{architecture} with {', '.join(found)}" for architecture, found in kinds.items())
+    return "; ".join(f"{architecture} with {', '.join(names)}" for architecture, names in kinds.items())

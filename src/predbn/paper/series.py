@@ -1,4 +1,4 @@
-"""Which rows of which run make one series of a figure, and how two series are paired."""
+"""A series of a figure: which rows of which results belong to it, and how two series are paired."""
 
 from __future__ import annotations
 
@@ -11,27 +11,31 @@ import pandas as pd
 from predbn.common import NotMeasured
 from predbn.evaluation import Model, Setting
 
-from .networks import WITH_BATCH_NORM, missing
+from .networks import WITH_BATCH_NORM, missing_weights
+from .plans.cifar10 import METHODS
 from .runs import Runs
-
-__all__ = ["CLEAN", "EVERY", "METRICS", "SHIFTED", "TOP", "Over", "Series", "Severities", "paired"]
 
 METRICS = ("accuracy", "brier", "ece")
 
 Over = Literal["corruption", "model", "seed"]
-"""What the values of a box or an interval are spread over."""
+"""What the values of a box or an interval vary over."""
 
 Severities = Sequence[int] | None
 CLEAN: Severities = (0,)
 TOP: Severities = (5,)
 EVERY: Severities = (0, 1, 2, 3, 4, 5)
 SHIFTED: Severities = None
-"""Every severity but 0."""
+"""Every severity except 0."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One method and strategy of some networks, on single corruptions or on a mixture of them, in one order."""
+    """One method and strategy on one kind of network.
+
+    batch_size  all sizes of the plan by default; "all" is the largest one, a whole split
+    mixture     a mixture of corruptions such as `mixed-5`; by default the rows are not restricted
+    order       the order of the images; by default the rows are not restricted
+    """
 
     label: str
     plan: str
@@ -44,20 +48,20 @@ class Series:
 
     @property
     def over(self) -> Over:
-        """What its values are spread over: a mixture of corruptions is drawn several times."""
+        """What its values vary over: the seeds for a mixture, which is drawn several times, else the corruptions."""
         return "corruption" if self.mixture is None else "seed"
 
     def values(self, runs: Runs, metric: str, severities: Severities = EVERY) -> pd.DataFrame:
-        """The rows of one metric at some severities; NotMeasured where there is none, with the reason."""
+        """The rows of one metric at some severities; raises NotMeasured with the reason if there are none."""
         rows = self._rows(runs)
-        wanted = rows["severity"] > 0 if severities is None else rows["severity"].isin(list(severities))
-        part: pd.DataFrame = rows[(rows["metric"] == metric) & wanted]
-        if part.empty:
-            raise NotMeasured(f"the run of the plan {self.plan} lacks severities that this needs for {self.label}")
-        return part
+        selected = rows["severity"] > 0 if severities is None else rows["severity"].isin(list(severities))
+        values: pd.DataFrame = rows[(rows["metric"] == metric) & selected]
+        if values.empty:
+            raise NotMeasured(f"the results of the plan {self.plan} do not have the severities needed for {self.label}")
+        return values
 
-    def is_there(self, runs: Runs) -> bool:
-        """Whether it was measured at all."""
+    def is_measured(self, runs: Runs) -> bool:
+        """Whether there are any rows of this series."""
         try:
             return not self._rows(runs).empty
         except NotMeasured:
@@ -73,20 +77,28 @@ class Series:
         if self.order is not None:
             rows = rows[rows["order"] == self.order]
         if rows.empty:
-            lacking = missing(Model(f"{self.network}/0"))
-            where = f"the run of the plan {self.plan} has no {self.label}"
-            raise NotMeasured(where if lacking is None else f"the zoo has no {lacking}")
+            missing = missing_weights(Model(f"{self.network}/0"))
+            if missing is not None:
+                raise NotMeasured(f"the zoo has no {missing}")
+            raise NotMeasured(f"the results of the plan {self.plan} do not have {self.label}")
         return rows
+
+
+TRAIN = Series("train BN", METHODS, "train")
+PREDICTION = Series("prediction BN", METHODS, "batch")
+"""The two series that most CIFAR-10 experiments compare."""
+
+STRATEGY_LABELS = (("train", "train BN"), ("batch", "prediction BN"))
 
 
 def paired(
     runs: Runs, series: Sequence[Series], metric: str, severities: Severities = SHIFTED, *, over: Over = "corruption"
 ) -> pd.DataFrame:
-    """The values of several series side by side: one column a label, one row a corruption, network or seed.
+    """The values of several series side by side: one column per label, one row per corruption, network or seed.
 
-    A row is the mean over everything else. Severities of one corruption are not independent of each other, so that
-    an interval over 95 splits would be too narrow: they are averaged, and intervals are over the 19 corruptions.
-    Where the series have networks in common only these are taken, so that like is compared with like.
+    A value is the mean over everything else. The severities of one corruption are not independent, so an interval over
+    95 splits would be too narrow: severities are averaged, and intervals are over the 19 corruptions. If the series
+    have networks in common, only those are used, so that the same networks are compared.
     """
     parts = [each.values(runs, metric, severities) for each in series]
     common = set.intersection(*(set(part["model"].unique()) for part in parts))

@@ -1,4 +1,4 @@
-"""Ask results about every claim of the paper."""
+"""Check the claims of the experiments on results."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .claims import Finding, Verdict, examine
+from .claims import Finding, Verdict, check_claim
 from .experiment import Experiment
-from .registry import choose
+from .experiments import choose
 from .runs import RESULTS, Runs
 
-__all__ = ["QUICK", "as_data", "summary", "verify"]
-
-QUICK = (
+QUICK_WARNING = (
     "These are quick results, on a part of the data: they show that everything works, and say little about the paper."
 )
 
+_PHRASES = {
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.FAILS: ("does not hold", "do not hold"),
+    Verdict.UNCLEAR: ("is not clear", "are not clear"),
+    Verdict.UNMEASURED: ("is not measured", "are not measured"),
+}
+"""Singular and plural."""
 
-def verify(results: Runs | str | Path = RESULTS, ids: Sequence[str] = ()) -> dict[Experiment, list[Finding]]:
-    """What came of each claim of the experiments with these ids, all of them unless given."""
+Findings = dict[Experiment, list[Finding]]
+
+
+def verify(results: Runs | str | Path = RESULTS, ids: Sequence[str] = ()) -> Findings:
+    """Check every claim of the experiments with these ids, by default of all experiments."""
     runs = results if isinstance(results, Runs) else Runs(results)
-    return {experiment: [examine(claim, runs) for claim in experiment.claims] for experiment in choose(ids)}
+    return {experiment: [check_claim(claim, runs) for claim in experiment.claims] for experiment in choose(ids)}
 
 
-def summary(found: dict[Experiment, list[Finding]]) -> str:
-    """How many claims hold, in a sentence."""
-    counts = Counter(finding.verdict for findings in found.values() for finding in findings)
-    said = ", ".join(f"{counts[verdict]} {_phrase(verdict, counts[verdict])}" for verdict in Verdict if counts[verdict])
-    return f"Of {sum(counts.values())} claims, {said}."
+def verdict_summary(findings: Findings) -> str:
+    """One sentence with the number of claims that hold, do not hold, are not clear and are not measured."""
+    counts = Counter(finding.verdict for group in findings.values() for finding in group)
+    parts = [f"{counts[verdict]} {_PHRASES[verdict][counts[verdict] != 1]}" for verdict in Verdict if counts[verdict]]
+    return f"Of {sum(counts.values())} claims, {', '.join(parts)}."
 
 
-def _phrase(verdict: Verdict, count: int) -> str:
-    one = {
-        Verdict.HOLDS: ("holds", "hold"),
-        Verdict.FAILS: ("does not hold", "do not hold"),
-        Verdict.UNCLEAR: ("is not clear", "are not clear"),
-        Verdict.UNMEASURED: ("is not measured", "are not measured"),
-    }
-    return one[verdict][count != 1]
-
-
-def as_data(found: dict[Experiment, list[Finding]]) -> list[dict[str, Any]]:
-    """The findings as plain data, for programs."""
+def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
+    """The findings as plain data that can be written as JSON."""
     return [
         {
             "id": finding.claim.id,
@@ -53,18 +51,18 @@ def as_data(found: dict[Experiment, list[Finding]]) -> list[dict[str, Any]]:
             "why": finding.why,
             "measurements": [
                 {
-                    "what": each.what,
-                    "estimate": each.interval.estimate * each.scale,
-                    "low": each.interval.low * each.scale,
-                    "high": each.interval.high * each.scale,
-                    "level": each.interval.level,
-                    "expected": each.expected,
-                    "over": f"{each.count} {each.over}",
-                    "verdict": each.verdict.value,
+                    "what": measurement.what,
+                    "estimate": measurement.interval.estimate * measurement.scale,
+                    "low": measurement.interval.low * measurement.scale,
+                    "high": measurement.interval.high * measurement.scale,
+                    "level": measurement.interval.level,
+                    "expected": measurement.expected,
+                    "over": f"{measurement.count} {measurement.over}",
+                    "verdict": measurement.verdict.value,
                 }
-                for each in finding.measurements
+                for measurement in finding.measurements
             ],
         }
-        for findings in found.values()
-        for finding in findings
+        for group in findings.values()
+        for finding in group
     ]

@@ -1,35 +1,195 @@
-"""What D1 to D4 share: the series of what was measured inside, and the tables beside them."""
+"""D1, D3 and D4: what shifts do to the activations inside a network, and what prediction-time BN restores.
+
+D1  figures 2, A11 and A12: the distributions of the outputs of every batch norm layer
+D3  figure 11: the eigenvalues of the covariances of embeddings and logits
+D4  figure A15: the distributions of the dimensions of embeddings and logits
+
+The plan `inside` runs one network of every kind on all splits and stores histograms and spectra (`run_activations`).
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look
+from predbn.report import GREY, HUES, Look, Variant, curves, densities
 
-from ..inside import TRAINING
+from ..claims import Claim, Measurement
+from ..experiment import Charts, Experiment, Figure
+from ..measurements import gain, mean
 from ..networks import WITH_BATCH_NORM
-from ..plans import INSIDE
+from ..plans.cifar10 import ACTIVATIONS
+from ..run_activations import EIGENVALUES, STORED_CHANNELS, TRAINING
 from ..runs import Runs
-from ..series import Series
+from ..series import CLEAN, Series, paired
 
-__all__ = ["INSIDE_PREDICTION", "INSIDE_TRAIN", "LOOKS", "NAMES", "table_of"]
+ACTIVATIONS_TRAIN = Series("train BN", ACTIVATIONS, "train")
+ACTIVATIONS_PREDICTION = Series("prediction BN", ACTIVATIONS, "batch")
 
-INSIDE_TRAIN = Series("train BN", INSIDE, "train")
-INSIDE_PREDICTION = Series("prediction BN", INSIDE, "batch")
+SPECTRUM_METRICS = ("spectrum_gap", "logit_gap")
+LABELS = {TRAINING: "training images", "train": "shifted, train BN", "batch": "shifted, prediction BN"}
+LOOKS = (
+    Look(LABELS[TRAINING], GREY, True),
+    Look(LABELS["train"], HUES[1], False),
+    Look(LABELS["batch"], HUES[0], False),
+)
 
-NAMES = {TRAINING: "training images", "train": "shifted, train BN", "batch": "shifted, prediction BN"}
-LOOKS = (Look(NAMES[TRAINING], GREY, True), Look(NAMES["train"], HUES[1], False), Look(NAMES["batch"], HUES[0], False))
 
-
-def table_of(runs: Runs, name: str) -> pd.DataFrame:
-    """`histograms` or `spectra` of the network with batch norm, with the column `series` in words."""
-    path = runs.folder / INSIDE / f"{name}.parquet"
+def read_table(runs: Runs, name: str) -> pd.DataFrame:
+    """The table `histograms` or `spectra` of the network with batch norm, with readable names in `series`."""
+    path = runs.plan_folder(ACTIVATIONS) / f"{name}.parquet"
     if not path.is_file():
-        raise NotMeasured(f"{runs.folder} has no {name} of the plan {INSIDE}")
+        raise NotMeasured(f"{path.parent} has no {name}")
     rows = pd.read_parquet(path)
     rows = rows[rows["model"].str.startswith(f"{WITH_BATCH_NORM}/")]
     if rows.empty:
-        raise NotMeasured(f"the run of the plan {INSIDE} has no network with batch norm")
-    named: pd.DataFrame = rows.assign(series=rows["series"].map(NAMES))
-    return named
+        raise NotMeasured(f"the results of the plan {ACTIVATIONS} have no network with batch norm")
+    labelled: pd.DataFrame = rows.assign(series=rows["series"].map(LABELS))
+    return labelled
+
+
+def _distributions(histograms: pd.DataFrame, places: list[str], title: str, channels: int, columns: int = 4) -> Variant:
+    """The densities of the first channels of some layers."""
+    shown = histograms[histograms["place"].isin(places) & (histograms["channel"] < channels)]
+    panel = shown["place"] + " · " + shown["channel"].astype(str)
+    order = [f"{place} · {channel}" for place in places for channel in range(channels)]
+    return Variant(densities(shown.assign(panel=panel), LOOKS, title=title, panels=order, columns=columns), list(LOOKS))
+
+
+def _closer_distributions(runs: Runs) -> list[Measurement]:
+    return [gain(runs, ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, metric) for metric in ("distance", "outside")]
+
+
+def _layer_figures(runs: Runs) -> list[Figure]:
+    rows = read_table(runs, "histograms")
+    layers = [place for place in dict.fromkeys(rows["place"]) if place not in ("embeddings", "logits")]
+    selected = [layers[0], layers[len(layers) // 2], layers[-1]]
+    caption = (
+        "Spatial means of the outputs of a layer, before the non-linearity, channel by channel: over the training "
+        "images, and over the test images of all shifted splits with train BN and with prediction-time BN."
+    )
+    every_layer: Charts = {(layer,): partial(_distributions, rows, [layer], f"Layer {layer}", 8) for layer in layers}
+    return [
+        Figure(
+            "layers",
+            "Distributions in selected layers",
+            caption,
+            ("layers",),
+            {("selected",): partial(_distributions, rows, selected, "Selected layers", 4)},
+        ),
+        Figure("all-layers", "Distributions in every batch norm layer", caption, ("layer",), every_layer),
+    ]
+
+
+LAYER_DISTRIBUTIONS = Experiment(
+    id="D1",
+    figure="figures 2, A11 and A12",
+    title="activations of every batch norm layer",
+    plans=(ACTIVATIONS,),
+    claims=(
+        Claim(
+            "D1.1",
+            "figure 2",
+            "Prediction-time BN brings the activations of shifted images back to the support and shape of the training "
+            "distribution.",
+            "Shape: the distance from the training distribution, averaged over channels and layers, must be smaller "
+            "than with train BN. Support: the share of values outside the range of the training images must be smaller "
+            "too.",
+            _closer_distributions,
+        ),
+    ),
+    make_figures=_layer_figures,
+)
+
+
+def _closer_spectra(runs: Runs) -> list[Measurement]:
+    return [gain(runs, ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, metric) for metric in SPECTRUM_METRICS]
+
+
+def _spectra_not_identical(runs: Runs) -> list[Measurement]:
+    measurements = []
+    for metric in SPECTRUM_METRICS:
+        clean = float(ACTIVATIONS_TRAIN.values(runs, metric, CLEAN)["value"].mean())
+        shifted = paired(runs, (ACTIVATIONS_PREDICTION,), metric)[ACTIVATIONS_PREDICTION.label]
+        what = f"{metric.replace('_', ' ')}: prediction BN on shifted images minus train BN on clean images"
+        measurements.append(mean(what, shifted - clean, metric))
+    return measurements
+
+
+def _spectrum(spectra: pd.DataFrame, place: str) -> Variant:
+    shown = spectra[
+        (spectra["place"] == place) & (spectra["rank"] <= (EIGENVALUES[place] if place == "embeddings" else 10))
+    ]
+    chart = curves(shown, f"eigenvalues of {place}", LOOKS, by="rank", title="rank", log=False, log_value=True)
+    return Variant(chart, list(LOOKS))
+
+
+def _spectrum_figures(runs: Runs) -> list[Figure]:
+    rows = read_table(runs, "spectra")
+    caption = (
+        "Eigenvalues of the covariance in descending order, over the training images and over the test images of all "
+        "shifted splits. For the embeddings, the first 12, as in the paper."
+    )
+    charts: Charts = {(place,): partial(_spectrum, rows, place) for place in EIGENVALUES}
+    return [Figure("spectra", "Covariance spectra", caption, ("of",), charts)]
+
+
+COVARIANCE_SPECTRA = Experiment(
+    id="D3",
+    figure="figure 11",
+    title="covariance spectra of embeddings and logits",
+    plans=(ACTIVATIONS,),
+    claims=(
+        Claim(
+            "D3.1",
+            "figure 11",
+            "With prediction-time BN the covariance spectra of embeddings and logits are closer to those of the "
+            "training images than with train BN.",
+            "The gap is the mean absolute difference of the logarithms of the largest eigenvalues (12 for the "
+            "embeddings, 9 for the logits).",
+            _closer_spectra,
+        ),
+        Claim(
+            "D3.2",
+            "figure 11",
+            "The spectra are closer, but not identical.",
+            "The gap must be larger than that of clean test images with train BN.",
+            _spectra_not_identical,
+        ),
+    ),
+    make_figures=_spectrum_figures,
+)
+
+
+def _smaller_logits(runs: Runs) -> list[Measurement]:
+    return [gain(runs, ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION, "logit_size")]
+
+
+def _dimension_figures(runs: Runs) -> list[Figure]:
+    rows = read_table(runs, "histograms")
+    caption = "Over the training images, and over the test images of all shifted splits with both strategies."
+    charts: Charts = {
+        ("embeddings",): partial(_distributions, rows, ["embeddings"], "Embeddings", STORED_CHANNELS),
+        ("logits",): partial(_distributions, rows, ["logits"], "Logits", 10, columns=5),
+    }
+    return [Figure("dimensions", "Dimensions of embeddings and logits", caption, ("of",), charts)]
+
+
+DIMENSION_DISTRIBUTIONS = Experiment(
+    id="D4",
+    figure="figure A15",
+    title="distributions of embeddings and logits",
+    plans=(ACTIVATIONS,),
+    claims=(
+        Claim(
+            "D4.1",
+            "figure A15",
+            "With train BN the logits of shifted images are larger than with prediction-time BN.",
+            "Their root mean square, over all 95 splits.",
+            _smaller_logits,
+        ),
+    ),
+    make_figures=_dimension_figures,
+)

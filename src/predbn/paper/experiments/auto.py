@@ -1,7 +1,7 @@
-"""auto: as much of the batch as is not chance. It is not in the paper, whose limits it is an answer to.
+"""`auto`, which is not in the paper: statistics that follow the batch as far as chance does not explain it.
 
-The claims are what it was built to do. They are asked of results in the same way as the paper's, and a target that is
-missed is reported as such.
+The claims are the goals that it was developed for. They are checked like those of the paper, and a missed goal is
+reported as such. The method and the results are described in docs/auto.md.
 """
 
 from __future__ import annotations
@@ -13,230 +13,239 @@ from functools import partial
 from predbn.evaluation import Split
 from predbn.report import meaning
 
-from ..auto_plans import (
-    ARMS,
+from ..claims import Claim, Measurement
+from ..experiment import Experiment
+from ..measurements import accuracy_gain_by_image, gain, mean
+from ..plans.auto import (
     AUTO,
-    CIFAR_ARM,
-    IMAGENET_ARMS,
+    AUTO_STREAM,
+    IMAGENET_NETWORKS,
     IMAGENET_PRIORS,
     LARGEST,
+    NETWORKS,
     ORDERS,
-    PAST,
     PAST_SIZES,
+    RESNET20_PLANS,
     SKEWED,
-    STREAM,
-    Arm,
+    STREAM_BATCH,
+    NetworkPlans,
 )
-from ..claims import Claim, Measurement
-from ..corruption_error import gain_by_image
-from ..experiment import Experiment
-from ..measure import gain, mean
 from ..runs import Runs
 from ..series import EVERY, Series
-from .auto_figures import draw
+from .auto_figures import auto_figures
 from .auto_series import (
-    against_the_better,
-    at,
-    best_of,
-    by_split,
-    compared,
+    better_of,
+    gains_over_better,
     in_order,
-    lowest,
-    mixed,
-    on_top,
-    with_its_past,
+    mean_over_networks,
+    on_mixtures,
+    on_same_images,
+    smallest_gain,
+    with_batch_size,
+    with_method,
+    with_past,
 )
 
-__all__ = ["EXPERIMENT"]
-
-ON_AVERAGE, AT_WORST = 0.005, 0.01
-AHEAD = {LARGEST: 0.02, 20: 0.05}
-WITHIN = 0.01
+MAX_MEAN_LOSS, MAX_LOSS = 0.005, 0.01
+LEADS = {LARGEST: 0.02, 20: 0.05}
+"""By how much `auto` has to be ahead of prediction-time BN on CIFAR-10-C, by batch size."""
+MAX_STREAM_LOSS = 0.01
 
 Measure = Callable[[Runs], Sequence[Measurement]]
+Comparison = tuple[NetworkPlans, Series, Series, float]
+"""The network, the two series that are compared, and the bound of the gain."""
 
 
 def _never_worse(runs: Runs) -> list[Measurement]:
-    """With ten networks: where they lose most on average, and how much each loses at its worst."""
-    cells = against_the_better(runs, CIFAR_ARM)
+    """For ten networks: the loss where they lose most on average, and the largest loss of each network."""
+    cells = gains_over_better(runs, RESNET20_PLANS)
     keys = ["corruption", "severity", "batch_size"]
-    worst = lowest(by_split(cells))[keys]
-    there = cells[(cells[keys] == worst).all(axis=1)]
+    worst = smallest_gain(mean_over_networks(cells))[keys]
+    worst_cells = cells[(cells[keys] == worst).all(axis=1)]
     split = Split(str(worst["corruption"]), int(worst["severity"]))
-    where = f"{str(split).replace('_', ' ')}, batches of {worst['batch_size']}"
-    each = cells.groupby("model", observed=True)["gain"].min()
-    over = "accuracy: auto over the better of train and prediction BN"
+    name = f"{str(split).replace('_', ' ')}, batches of {worst['batch_size']}"
+    smallest = cells.groupby("model", observed=True)["gain"].min()
+    what = "accuracy: auto over the better of train and prediction BN"
     return [
         mean(
-            f"{over}, where it is lowest on average ({where})",
-            there["gain"],
+            f"{what}, where it is lowest on average ({name})",
+            worst_cells["gain"],
             "accuracy",
             over="model",
-            bound=-ON_AVERAGE,
+            bound=-MAX_MEAN_LOSS,
         ),
-        mean(f"{over}, where it is lowest for a network", each, "accuracy", over="model", bound=-AT_WORST),
+        mean(f"{what}, where it is lowest for a network", smallest, "accuracy", over="model", bound=-MAX_LOSS),
     ]
 
 
 def _never_worse_on_imagenet(runs: Runs) -> list[Measurement]:
-    """With one network: where it loses most, and what other images would say of that."""
-    found = []
-    for arm in IMAGENET_ARMS:
-        cells = against_the_better(runs, arm)
-        worst = lowest(cells)
+    """For single networks: the largest loss, with an interval over images."""
+    measurements = []
+    for plans in IMAGENET_NETWORKS:
+        worst = smallest_gain(gains_over_better(runs, plans))
         size, split = int(worst["batch_size"]), (str(worst["corruption"]), int(worst["severity"]))
-        pair = at(arm, AUTO, size), at(arm, best_of(worst), size)
-        found.append(_of(arm, gain_by_image(runs, *pair, split, "above", -AT_WORST)))
-    return found
+        pair = with_batch_size(plans, AUTO, size), with_batch_size(plans, better_of(worst), size)
+        measurements.append(_of(plans, accuracy_gain_by_image(runs, *pair, split, "above", -MAX_LOSS)))
+    return measurements
 
 
-def _of(arm: Arm, measured: Measurement) -> Measurement:
-    return replace(measured, what=f"{arm.single}: {measured.what}")
+def _of(plans: NetworkPlans, measurement: Measurement) -> Measurement:
+    return replace(measurement, what=f"{plans.label}: {measurement.what}")
 
 
 def _gains(
-    pairs: Iterable[tuple[Arm, Series, Series, float]], metrics: Sequence[str], runs: Runs, **options: object
+    comparisons: Iterable[Comparison], metrics: Sequence[str], runs: Runs, **options: object
 ) -> list[Measurement]:
     return [
-        _of(arm, gain(runs, first, second, metric, bound=bound, **options))  # type: ignore[arg-type]
-        for arm, first, second, bound in pairs
+        _of(plans, gain(runs, first, second, metric, bound=bound, **options))  # type: ignore[arg-type]
+        for plans, first, second, bound in comparisons
         for metric in metrics
     ]
 
 
-def _over_batch(arms: Sequence[Arm], sizes: Iterable[int], metrics: Sequence[str], ahead: dict[int, float]) -> Measure:
-    pairs = [(arm, at(arm, AUTO, size), at(arm, "batch", size), ahead.get(size, 0.0)) for arm in arms for size in sizes]
-    return partial(_gains, pairs, metrics)
+def _over_batch(
+    networks: Sequence[NetworkPlans], sizes: Iterable[int], metrics: Sequence[str], leads: dict[int, float]
+) -> Measure:
+    comparisons = [
+        (plans, with_batch_size(plans, AUTO, size), with_batch_size(plans, "batch", size), leads.get(size, 0.0))
+        for plans in networks
+        for size in sizes
+    ]
+    return partial(_gains, comparisons, metrics)
 
 
 def _over_prior(runs: Runs) -> list[Measurement]:
-    pairs = [
-        (arm, compared(arm, AUTO, size), compared(arm, prior, size), 0.0)
-        for arm in IMAGENET_ARMS
+    comparisons = [
+        (plans, on_same_images(plans, AUTO, size), on_same_images(plans, prior, size), 0.0)
+        for plans in IMAGENET_NETWORKS
         for size in (20, 5, 1)
         for prior in IMAGENET_PRIORS
     ]
-    return _gains(pairs, ("accuracy",), runs)
+    return _gains(comparisons, ("accuracy",), runs)
 
 
 def _in_streams(strategy: str) -> Measure:
-    pairs = [
-        (arm, in_order(arm, strategy, order), in_order(arm, "train", order), -WITHIN)
-        for arm in ARMS
+    comparisons = [
+        (plans, in_order(plans, strategy, order), in_order(plans, "train", order), -MAX_STREAM_LOSS)
+        for plans in NETWORKS
         for order in ORDERS
     ]
-    return partial(_gains, pairs, ("accuracy",), severities=EVERY)
+    return partial(_gains, comparisons, ("accuracy",), severities=EVERY)
 
 
-def _in_mixtures(runs: Runs) -> list[Measurement]:
-    pairs = [(arm, mixed(arm, AUTO), mixed(arm, "batch"), 0.0) for arm in ARMS]
-    return _gains(pairs, ("accuracy",), runs, over="seed")
+def _on_mixtures(runs: Runs) -> list[Measurement]:
+    comparisons = [(plans, on_mixtures(plans, AUTO), on_mixtures(plans, "batch"), 0.0) for plans in NETWORKS]
+    return _gains(comparisons, ("accuracy",), runs, over="seed")
 
 
 def _with_methods(runs: Runs) -> list[Measurement]:
-    ensemble = [(CIFAR_ARM, on_top(CIFAR_ARM, "ensemble"), on_top(CIFAR_ARM, "vanilla"), 0.0)]
-    scaled = [(arm, on_top(arm, "temperature"), on_top(arm, "vanilla"), 0.0) for arm in ARMS]
-    return [*_gains(ensemble, ("accuracy", "brier"), runs), *_gains(scaled, ("ece",), runs)]
+    def over_vanilla(plans: NetworkPlans, method: str) -> Comparison:
+        return plans, with_method(plans, method), with_method(plans, "vanilla"), 0.0
+
+    return [
+        *_gains([over_vanilla(RESNET20_PLANS, "ensemble")], ("accuracy", "brier"), runs),
+        *_gains([over_vanilla(plans, "temperature") for plans in NETWORKS], ("ece",), runs),
+    ]
 
 
-def _with_the_past(runs: Runs) -> list[Measurement]:
-    pairs = [
-        (CIFAR_ARM, with_its_past(CIFAR_ARM, PAST, size), with_its_past(CIFAR_ARM, other, size), 0.0)
+def _with_past(runs: Runs) -> list[Measurement]:
+    comparisons = [
+        (RESNET20_PLANS, with_past(RESNET20_PLANS, AUTO_STREAM, size), with_past(RESNET20_PLANS, other, size), 0.0)
         for size in PAST_SIZES
         for other in (AUTO, "ema")
     ]
-    return _gains(pairs, ("accuracy",), runs, severities=EVERY)
+    return _gains(comparisons, ("accuracy",), runs, severities=EVERY)
 
 
-def _claim(number: int, statement: str, reading: str, measure: Measure) -> Claim:
-    return Claim(f"auto.{number}", "not in the paper", statement, reading, measure)
+def _claim(number: int, statement: str, interpretation: str, measure: Measure) -> Claim:
+    return Claim(f"auto.{number}", "not in the paper", statement, interpretation, measure)
 
 
 EXPERIMENT = Experiment(
     id="auto",
     figure="not in the paper",
-    title="statistics that move by what is not chance",
+    title="statistics that follow the batch beyond chance",
     page="docs/auto.md",
-    plans=tuple(dict.fromkeys(plan for arm in ARMS for plan in arm.plans)),
+    plans=tuple(dict.fromkeys(name for plans in NETWORKS for name in plans.names)),
     claims=(
         _claim(
             1,
             "On CIFAR-10, auto is never worse than the better of train and prediction-time BN.",
-            "Over clean images and all 95 splits in batches of 1, 2, 5, 20, 100 and 500: where the ten networks lose "
-            f"most on average, half a point at most; where each of them loses most, on average {AT_WORST * 100:.0f} "
-            "point at most. The better of the two is known only afterwards, and the worst of 576 is sought, so that "
-            "chance alone makes for a loss.",
+            "Over clean images and all 95 splits in batches of 1, 2, 5, 20, 100 and 500: at most half a point where "
+            f"the ten networks lose most on average, and at most {MAX_LOSS * 100:.0f} point on average over the "
+            "networks where each loses most. The better of the two is known only afterwards, and this is the worst of "
+            "576 cases, so chance alone causes some loss.",
             _never_worse,
         ),
         _claim(
             2,
             "On ImageNet, auto is never worse than the better of train and prediction-time BN.",
-            f"As auto.1 with one network of a kind: at most {AT_WORST * 100:.0f} point where it loses most, with an "
-            "interval over images.",
+            f"Like auto.1 with one network of each kind: at most {MAX_LOSS * 100:.0f} point where it loses most, with "
+            "an interval over images.",
             _never_worse_on_imagenet,
         ),
         _claim(
             3,
             "On CIFAR-10-C, auto is ahead of prediction-time BN: by 2 points in batches of 500, by 5 in batches of 20.",
             "Mean accuracy over 95 splits.",
-            _over_batch((CIFAR_ARM,), (LARGEST, 20), ("accuracy",), AHEAD),
+            _over_batch((RESNET20_PLANS,), (LARGEST, 20), ("accuracy",), LEADS),
         ),
         _claim(
             4,
             "On ImageNet-C, auto is more accurate than prediction-time BN in batches of 500 and of 100.",
             "Mean accuracy over 95 splits.",
-            _over_batch(IMAGENET_ARMS, (LARGEST, STREAM), ("accuracy",), {}),
+            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH), ("accuracy",), {}),
         ),
         _claim(
             5,
             "On ImageNet-C, auto is more accurate than prior, a fixed mixture, in batches of 20, 5 and 1.",
-            "Mean accuracy over 95 splits, against prior with N = 16 and 64.",
+            "Mean accuracy over 95 splits, compared with prior with N = 16 and 64.",
             _over_prior,
         ),
         _claim(
             6,
             "On CIFAR-10-C, the Brier score and ECE of auto are better than those of prediction-time BN.",
             "Means over 95 splits, in batches of 500, 100, 20 and 5.",
-            _over_batch((CIFAR_ARM,), (LARGEST, STREAM, 20, 5), ("brier", "ece"), {}),
+            _over_batch((RESNET20_PLANS,), (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece"), {}),
         ),
         _claim(
             7,
             "On ImageNet-C, the Brier score and ECE of auto are better than those of prediction-time BN.",
-            "As auto.6.",
-            _over_batch(IMAGENET_ARMS, (LARGEST, STREAM, 20, 5), ("brier", "ece"), {}),
+            "Like auto.6.",
+            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece"), {}),
         ),
         _claim(
             8,
-            "In streams of few classes at a time, auto comes within a point of train BN.",
-            "Classes sorted, or in bursts drawn from Dirichlet(0.1), in batches of 100, clean images among them.",
+            "In streams with few classes at a time, auto comes within a point of train BN.",
+            "Classes sorted, or in bursts drawn from Dirichlet(0.1), in batches of 100, including clean images.",
             _in_streams(AUTO),
         ),
         _claim(
             9,
-            "In streams of few classes at a time, auto comes within a point of train BN where it is told of them.",
-            "As auto.8, with skewed=True.",
+            "In streams with few classes at a time, auto with skewed=True comes within a point of train BN.",
+            "Like auto.8, with skewed=True.",
             _in_streams(SKEWED),
         ),
         _claim(
             10,
-            "On batches of 100 that mix 19 kinds of shift, auto is more accurate than prediction-time BN.",
+            "On batches of 100 that mix 19 corruptions, auto is more accurate than prediction-time BN.",
             "Pairs are draws of the mixture, averaged over the severities.",
-            _in_mixtures,
+            _on_mixtures,
         ),
         _claim(
             11,
             "Ensembles and temperature scaling help on top of auto.",
-            f"In batches of 500, over 95 splits: an ensemble in accuracy and Brier score, a temperature in "
+            "In batches of 500, over 95 splits: an ensemble in accuracy and Brier score, a temperature in "
             f"{meaning('ece').label}.",
             _with_methods,
         ),
         _claim(
             12,
-            "Going by the past of its stream, auto is more accurate than by single images or five, and than a moving "
-            "average.",
-            "auto_stream, on clean images and 19 shifts at severity 3.",
-            _with_the_past,
+            "In batches of one and five, auto_stream, which also uses the earlier batches of its stream, is more "
+            "accurate than auto and than a moving average.",
+            "On clean images and 19 corruptions at severity 3.",
+            _with_past,
         ),
     ),
-    draw=draw,
+    make_figures=auto_figures,
 )

@@ -1,26 +1,22 @@
-"""The figures of `auto`: how accuracy grows with the batch, what is lost where, and what skewed streams do."""
+"""The figures of `auto`: accuracy by batch size, gains and losses by split, and streams with few classes at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
 
-from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look, Panel, Places, Variant, box_chart, curves, meaning
-from predbn.report import readable_labels as readable
+from predbn.report import GREY, HUES, Look, Places, Variant, box_chart, curves, meaning, readable_labels
 
-from ..auto_plans import ARMS, AUTO, SKEWED, UNCALIBRATED, Arm
+from ..experiment import Figure
+from ..plans.auto import AUTO, NETWORKS, SKEWED, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
-from ..series import EVERY, METRICS, SHIFTED, Series
-from .auto_series import against_the_better, by_split, named
+from ..series import EVERY, METRICS, SHIFTED, Series, Severities
+from .auto_series import gains_over_better, label_of, mean_over_networks
 
-__all__ = ["PANELS", "draw"]
+FIGURE_NAMES = ("sizes", "lost", "streams")
 
-PANELS = ("sizes", "lost", "streams")
-
-SHOWN = {
+COLOURS = {
     "train": GREY,
     "batch": HUES[0],
     "prior(N=16)": HUES[2],
@@ -32,87 +28,76 @@ SHOWN = {
 """The strategies that are drawn, and their colours."""
 
 
-def _look(strategy: str) -> Look:
-    return Look(named(strategy), SHOWN[strategy], strategy == "train")
+def _means(
+    runs: Runs, plan: str, network: str, metric: str, severities: Severities, by: list[str]
+) -> tuple[pd.DataFrame, list[Look]]:
+    """The means of every measured strategy of a plan, grouped by some columns, and the looks of the strategies."""
+    runs.frame(plan)  # raises NotMeasured if the plan has no results
+    parts, looks = [], []
+    for strategy, colour in COLOURS.items():
+        series = Series(label_of(strategy), plan, strategy, network=network)
+        if series.is_measured(runs):
+            means = series.values(runs, metric, severities).groupby(by, as_index=False, observed=True)["value"].mean()
+            parts.append(means.assign(series=series.label))
+            looks.append(Look(series.label, colour, strategy == "train"))
+    return pd.concat(parts, ignore_index=True), looks
 
 
-def _there(runs: Runs, plan: str) -> list[str]:
-    frame = runs.frame(plan)
-    return [each for each in SHOWN if Series("", plan, each, network=str(frame["network"].iloc[0])).is_there(runs)]
+def _by_batch_size(runs: Runs, plans: NetworkPlans, metric: str) -> Variant:
+    means, looks = _means(runs, plans.compared, plans.network, metric, SHIFTED, ["batch_size", "model"])
+    return Variant(curves(means, metric, looks, by="batch_size", title="images in a batch"), looks)
 
 
-def _by_size(runs: Runs, arm: Arm, metric: str) -> Variant:
-    strategies = _there(runs, arm.compared)
-    parts = []
-    for strategy in strategies:
-        rows = Series("", arm.compared, strategy, network=arm.network).values(runs, metric, SHIFTED)
-        means = rows.groupby(["batch_size", "model"], as_index=False, observed=True)["value"].mean()
-        parts.append(means.assign(series=_look(strategy).series))
-    looks = [_look(strategy) for strategy in strategies]
-    chart = curves(pd.concat(parts, ignore_index=True), metric, looks, by="batch_size", title="images in a batch")
-    return Variant(chart, looks)
-
-
-def _lost(runs: Runs, arm: Arm) -> Variant:
-    values = by_split(against_the_better(runs, arm)).rename(columns={"gain": "value"})
+def _gains_by_split(runs: Runs, plans: NetworkPlans) -> Variant:
+    values = mean_over_networks(gains_over_better(runs, plans)).rename(columns={"gain": "value"})
     look = Look("auto over the better of train and prediction BN", HUES[1], False)
     order = [str(size) for size in sorted(values["batch_size"].unique())]
-    named = [readable(f"{kind} {level}") for kind, level in zip(values["corruption"], values["severity"], strict=True)]
-    values = values.assign(series=look.series, what=named, batch_size=values["batch_size"].astype(str))
+    splits = zip(values["corruption"], values["severity"], strict=True)
+    what = [readable_labels(f"{corruption} {severity}") for corruption, severity in splits]
+    values = values.assign(series=look.series, what=what, batch_size=values["batch_size"].astype(str))
     places = Places("batch_size", "images in a batch", order, shared=False)
     return Variant(box_chart(values, "accuracy", [look], places=places), [look])
 
 
-def _by_order(runs: Runs, arm: Arm, metric: str) -> Variant:
-    strategies = _there(runs, arm.streams)
-    parts = []
-    for strategy in strategies:
-        rows = Series("", arm.streams, strategy, network=arm.network).values(runs, metric, EVERY)
-        means = rows.groupby(["order", "corruption"], as_index=False, observed=True)["value"].mean()
-        named = means["corruption"].map(lambda name: readable(str(name)))
-        parts.append(means.assign(series=_look(strategy).series, what=named))
-    looks = [_look(strategy) for strategy in strategies]
+def _by_order(runs: Runs, plans: NetworkPlans, metric: str) -> Variant:
+    means, looks = _means(runs, plans.streams, plans.network, metric, EVERY, ["order", "corruption"])
+    means = means.assign(what=means["corruption"].map(lambda name: readable_labels(str(name))))
     places = Places("order", "order of the stream", ["shuffled", "dirichlet:0.1", "by_class"])
-    return Variant(box_chart(pd.concat(parts, ignore_index=True), metric, looks, places=places), looks)
+    return Variant(box_chart(means, metric, looks, places=places), looks)
 
 
-def draw(runs: Runs) -> list[Panel]:
-    """Every figure with the networks that were measured, as a choice."""
-    sizes = Panel(
-        "sizes",
-        "Accuracy by the size of the batch",
-        "Means over the shifted splits; bands reach from the lowest to the highest network. Classes come as they are "
-        "drawn, independently of each other.",
-        ("network", "metric"),
-    )
-    lost = Panel(
-        "lost",
-        "What auto gains, and where it loses",
-        "Accuracy of auto less that of the better of train and prediction BN, which is known only afterwards; boxes "
-        "over clean images and all splits, each a mean over the networks.",
-        ("network",),
-    )
-    streams = Panel(
-        "streams",
-        "Streams of few classes at a time",
-        "Batches of 100 images in which classes are mixed, come in bursts, or are sorted; boxes over the corruptions "
-        "and the clean images.",
-        ("network", "metric"),
-    )
-    for arm in ARMS:
-        for metric in METRICS:
-            _add(sizes, (arm.single, meaning(metric).label), partial(_by_size, runs, arm, metric))
-            _add(streams, (arm.single, meaning(metric).label), partial(_by_order, runs, arm, metric))
-        _add(lost, (arm.single,), partial(_lost, runs, arm))
-    drawn = [panel for panel in (sizes, lost, streams) if panel.variants]
-    if not drawn:
-        raise NotMeasured("auto has no results")
-    return drawn
-
-
-def _add(panel: Panel, choice: tuple[str, ...], make: Callable[[], Variant]) -> None:
-    """A variant, where it was measured."""
-    try:
-        panel.variants[choice] = make()
-    except NotMeasured:
-        return
+def auto_figures(runs: Runs) -> list[Figure]:
+    """Every figure with one variant per network, and per metric if there is a choice."""
+    choices = [(plans, metric) for plans in NETWORKS for metric in METRICS]
+    return [
+        Figure(
+            "sizes",
+            "Accuracy by batch size",
+            "Means over the shifted splits; bands reach from the lowest to the highest network. Classes are drawn "
+            "independently of each other.",
+            ("network", "metric"),
+            {
+                (plans.label, meaning(metric).label): partial(_by_batch_size, runs, plans, metric)
+                for plans, metric in choices
+            },
+        ),
+        Figure(
+            "lost",
+            "What auto gains, and where it loses",
+            "Accuracy of auto minus that of the better of train and prediction BN, which is known only afterwards; "
+            "boxes over clean images and all splits, each a mean over the networks.",
+            ("network",),
+            {(plans.label,): partial(_gains_by_split, runs, plans) for plans in NETWORKS},
+        ),
+        Figure(
+            "streams",
+            "Streams with few classes at a time",
+            "Batches of 100 images in which classes are shuffled, come in bursts, or are sorted; boxes over the "
+            "corruptions and the clean images.",
+            ("network", "metric"),
+            {
+                (plans.label, meaning(metric).label): partial(_by_order, runs, plans, metric)
+                for plans, metric in choices
+            },
+        ),
+    ]

@@ -1,131 +1,124 @@
-"""Which rows `auto` is compared by, and where it loses most."""
+"""The series by which `auto` is compared, and its gain over the better of train and prediction-time BN."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import pandas as pd
 
 from predbn.common import NotMeasured
 
-from ..auto_plans import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, Arm
-from ..corruption_error import right_by_split
+from ..measurements import correct_by_split
+from ..plans.auto import AUTO, AUTO_STREAM, LARGEST, SKEWED, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
 from ..series import EVERY, Series
 
-__all__ = [
-    "against_the_better",
-    "at",
-    "best_of",
-    "by_split",
-    "clearly",
-    "compared",
-    "in_order",
-    "lowest",
-    "mixed",
-    "named",
-    "on_top",
-    "with_its_past",
-]
-
-_NAMES = {
+_LABELS = {
     "train": "train BN",
     "batch": "prediction BN",
     AUTO: "auto",
     SKEWED: "auto(skewed)",
     UNCALIBRATED: "auto, not calibrated",
     "ema": "ema",
-    PAST: "auto_stream",
+    AUTO_STREAM: "auto_stream",
 }
 
 
-def named(strategy: str) -> str:
-    """How a strategy is called in words."""
-    return _NAMES.get(strategy, strategy)
+def label_of(strategy: str) -> str:
+    """The name of a strategy in figures and documents."""
+    return _LABELS.get(strategy, strategy)
 
 
-def at(arm: Arm, strategy: str, size: int) -> Series:
-    """A strategy in batches of one size, of classes as they come, on as many images as there are for that."""
-    label = f"{named(strategy)}, batches of {size}"
+def with_batch_size(plans: NetworkPlans, strategy: str, size: int) -> Series:
+    """A strategy in shuffled batches of one size, from the plan with the most images for that size."""
+    label = f"{label_of(strategy)}, batches of {size}"
     if size != LARGEST:
-        return Series(label, arm.sizes, strategy, network=arm.network, batch_size=size)
-    return Series(label, arm.methods if strategy == AUTO else arm.baseline, strategy, network=arm.network)
+        return Series(label, plans.sizes, strategy, network=plans.network, batch_size=size)
+    return Series(label, plans.methods if strategy == AUTO else plans.baseline, strategy, network=plans.network)
 
 
-def compared(arm: Arm, strategy: str, size: int) -> Series:
-    """The same on the images that all strategies were measured on."""
-    label = f"{named(strategy)}, batches of {size}"
-    return Series(label, arm.compared, strategy, network=arm.network, batch_size=size)
+def on_same_images(plans: NetworkPlans, strategy: str, size: int) -> Series:
+    """A strategy in batches of one size, on the images on which all strategies were measured."""
+    label = f"{label_of(strategy)}, batches of {size}"
+    return Series(label, plans.compared, strategy, network=plans.network, batch_size=size)
 
 
-def in_order(arm: Arm, strategy: str, order: str) -> Series:
-    """A strategy in a stream of few classes at a time."""
-    return Series(f"{named(strategy)}, {order}", arm.streams, strategy, network=arm.network, order=order)
+def in_order(plans: NetworkPlans, strategy: str, order: str) -> Series:
+    """A strategy on a stream with few classes at a time."""
+    return Series(f"{label_of(strategy)}, {order}", plans.streams, strategy, network=plans.network, order=order)
 
 
-def with_its_past(arm: Arm, strategy: str, size: int) -> Series:
-    """A strategy in small batches of a stream, on the images that those which remember it were measured on."""
-    if arm.past is None:
-        raise NotMeasured(f"no plan measures what the past of a stream tells {arm.single}")
-    return Series(f"{named(strategy)}, batches of {size}", arm.past, strategy, network=arm.network, batch_size=size)
+def with_past(plans: NetworkPlans, strategy: str, size: int) -> Series:
+    """A strategy in small batches of a stream, on the images on which `auto_stream` was measured."""
+    if plans.past is None:
+        raise NotMeasured(f"no plan measures auto_stream with {plans.label}")
+    label = f"{label_of(strategy)}, batches of {size}"
+    return Series(label, plans.past, strategy, network=plans.network, batch_size=size)
 
 
-def mixed(arm: Arm, strategy: str) -> Series:
-    """A strategy on batches of 19 kinds of shift."""
-    return Series(named(strategy), arm.mixtures, strategy, network=arm.network, mixture="mixed-19")
+def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:
+    """A strategy on batches that mix 19 corruptions."""
+    return Series(label_of(strategy), plans.mixtures, strategy, network=plans.network, mixture="mixed-19")
 
 
-def on_top(arm: Arm, method: str, strategy: str = AUTO) -> Series:
-    """A method with auto."""
-    plan = arm.methods if strategy == AUTO else arm.baseline
-    return Series(f"{method}, {named(strategy)}", plan, strategy, method, arm.network)
+def with_method(plans: NetworkPlans, method: str, strategy: str = AUTO) -> Series:
+    """A method such as an ensemble, with a strategy."""
+    plan = plans.methods if strategy == AUTO else plans.baseline
+    return Series(f"{method}, {label_of(strategy)}", plan, strategy, method, plans.network)
 
 
-def best_of(row: pd.Series) -> str:
-    """The better of the two strategies that auto is to be no worse than, in one cell."""
-    return "batch" if row["batch"] > row["train"] else "train"
+@lru_cache(maxsize=8)
+def gains_over_better(runs: Runs, plans: NetworkPlans) -> pd.DataFrame:
+    """The accuracy of auto minus that of the better of train and batch, for each network, split and batch size.
 
-
-def against_the_better(runs: Runs, arm: Arm) -> pd.DataFrame:
-    """The accuracy of auto less that of the better of train and batch: a row a network, split and batch size.
-
-    Columns model, corruption, severity, batch_size, train, batch, auto, gain.
+    Columns model, corruption, severity, batch_size, train, batch, auto, gain. Cached, because claims, tables and
+    figures of the same results all need it.
     """
-    measured = sorted(int(size) for size in runs.frame(arm.sizes)["batch_size"].unique())
+    smaller = sorted(int(size) for size in runs.frame(plans.sizes)["batch_size"].unique())
     keys = ["model", "corruption", "severity"]
     parts = []
-    for size in (*measured, LARGEST):
-        rows = {
-            strategy: at(arm, strategy, size).values(runs, "accuracy", EVERY).set_index(keys)["value"]
+    for size in (*smaller, LARGEST):
+        accuracy = {
+            strategy: with_batch_size(plans, strategy, size).values(runs, "accuracy", EVERY).set_index(keys)["value"]
             for strategy in ("train", "batch", AUTO)
         }
-        parts.append(pd.DataFrame(rows).dropna().reset_index().assign(batch_size=size))
+        parts.append(pd.DataFrame(accuracy).dropna().reset_index().assign(batch_size=size))
     cells = pd.concat(parts, ignore_index=True)
-    gained: pd.DataFrame = cells.assign(gain=cells[AUTO] - cells[["train", "batch"]].max(axis=1))
-    return gained
+    with_gain: pd.DataFrame = cells.assign(gain=cells[AUTO] - cells[["train", "batch"]].max(axis=1))
+    return with_gain
 
 
-def by_split(cells: pd.DataFrame) -> pd.DataFrame:
-    """The same as means over the networks: a row a split and batch size, columns corruption to batch_size and gain."""
+def better_of(cell: pd.Series) -> str:
+    """The better of train and batch in one row of `gains_over_better`."""
+    return "batch" if cell["batch"] > cell["train"] else "train"
+
+
+def mean_over_networks(cells: pd.DataFrame) -> pd.DataFrame:
+    """The gains averaged over the networks: columns corruption, severity, batch_size and gain."""
     keys = ["corruption", "severity", "batch_size"]
     means: pd.DataFrame = cells.groupby(keys, observed=True)["gain"].mean().reset_index()
     return means
 
 
-def clearly(runs: Runs, arm: Arm, cells: pd.DataFrame) -> pd.Series:
-    """For each cell of a single network in batches of one size, what is gained in standard errors over its images."""
-    (size,) = cells["batch_size"].unique()
-    right = {name: right_by_split(runs, at(arm, name, int(size))) for name in ("train", "batch", AUTO)}
-
-    def errors(cell: pd.Series) -> float:
-        split = str(cell["corruption"]), int(cell["severity"])
-        gains = right[AUTO][split].astype(float) - right[best_of(cell)][split]
-        spread = float(gains.std())
-        return float(gains.mean()) / spread * len(gains) ** 0.5 if spread else 0.0
-
-    found: pd.Series = cells.apply(errors, axis=1)
-    return found
-
-
-def lowest(cells: pd.DataFrame) -> pd.Series:
-    """The row where least is gained."""
+def smallest_gain(cells: pd.DataFrame) -> pd.Series:
+    """The row with the smallest gain."""
     row: pd.Series = cells.sort_values("gain").iloc[0]
     return row
+
+
+def gains_in_standard_errors(runs: Runs, plans: NetworkPlans, cells: pd.DataFrame) -> pd.Series:
+    """For each row of a single network with one batch size: the gain divided by its standard error over the images."""
+    (size,) = cells["batch_size"].unique()
+    correct = {
+        strategy: correct_by_split(runs, with_batch_size(plans, strategy, int(size)))
+        for strategy in ("train", "batch", AUTO)
+    }
+
+    def in_standard_errors(cell: pd.Series) -> float:
+        split = str(cell["corruption"]), int(cell["severity"])
+        gains = correct[AUTO][split].astype(float) - correct[better_of(cell)][split]
+        deviation = float(gains.std())
+        return float(gains.mean()) / deviation * len(gains) ** 0.5 if deviation else 0.0
+
+    ratios: pd.Series = cells.apply(in_standard_errors, axis=1)
+    return ratios

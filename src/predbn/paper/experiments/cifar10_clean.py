@@ -1,75 +1,77 @@
-"""C2, figures 4a and A1 at severity 0: the clean test set, where the training statistics are the right ones."""
+"""C2, figures 4a and A1 at severity 0: the clean test set, for which the training statistics are the right ones.
+
+It also tests our explanation of the loss (C2.3), which is not in the paper: the plans `crops` and `crops-continued`
+evaluate the same networks on test images that are cropped as in training.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from predbn.report import Panel
-
 from ..claims import Claim, Measurement
-from ..crops import BLACK, CONTINUED
-from ..drawing import by_metric, looks_of, severity_boxes
-from ..experiment import Experiment
-from ..measure import gain, share
+from ..drawing import looks_of, severity_figure
+from ..experiment import Experiment, Figure
+from ..measurements import gain, share
+from ..plans.cifar10 import CROPS, CROPS_CONTINUED, METHODS
 from ..runs import Runs
-from ..series import CLEAN, Series, paired
-from .baseline import PREDICTION, TRAIN
-from .cifar10_methods import SERIES
+from ..series import CLEAN, PREDICTION, TRAIN, Series, paired
+from .methods import CIFAR10_SERIES
 
-__all__ = ["EXPERIMENT", "SLIGHTLY"]
-
-SLIGHTLY = 0.02
-SINGLE = tuple(each for each in SERIES if each.method != "ensemble")
-ON_CROPS = tuple(
-    Series(f"{label}, {what}", plan, strategy)
-    for plan, what in ((BLACK, "crops with a black border"), (CONTINUED, "crops with a continued border"))
-    for label, strategy in (("train BN", "train"), ("prediction BN", "batch"))
+SMALL_LOSS = 0.02
+BLACK_BORDER, CONTINUED_BORDER = (
+    (Series(f"train BN, {border}", plan, "train"), Series(f"prediction BN, {border}", plan, "batch"))
+    for plan, border in ((CROPS, "crops with a black border"), (CROPS_CONTINUED, "crops with a continued border"))
 )
-"""The same networks on test images cropped as in training."""
 
 
 def _worse(runs: Runs) -> list[Measurement]:
     return [
-        gain(runs, PREDICTION, TRAIN, metric, CLEAN, over="model", side="below", where=" on clean images")
+        gain(runs, PREDICTION, TRAIN, metric, CLEAN, over="model", side="below", suffix=" on clean images")
         for metric in ("accuracy", "brier")
     ]
 
 
 def _slightly(runs: Runs) -> list[Measurement]:
-    return [gain(runs, PREDICTION, TRAIN, "accuracy", CLEAN, over="model", bound=-SLIGHTLY, where=" on clean images")]
+    suffix = " on clean images"
+    return [gain(runs, PREDICTION, TRAIN, "accuracy", CLEAN, over="model", bound=-SMALL_LOSS, suffix=suffix)]
 
 
-def _border(runs: Runs) -> list[Measurement]:
+def _because_of_the_border(runs: Runs) -> list[Measurement]:
     def loss(train: Series, prediction: Series) -> pd.Series:
         table = paired(runs, (train, prediction), "accuracy", CLEAN, over="model")
         return table[train.label] - table[prediction.label]
 
     whole = loss(TRAIN, PREDICTION)
-    what = "accuracy: what prediction BN loses on crops with a {} border, of what it loses on whole images"
+    what = "accuracy: loss of prediction BN on crops with a {} border, as a share of its loss on whole images"
     return [
-        share(what.format("black"), loss(*ON_CROPS[:2]), whole, over="model", side="below", bound=0.25),
-        share(what.format("continued"), loss(*ON_CROPS[2:]), whole, over="model", side="above", bound=0.5),
+        share(what.format("black"), loss(*BLACK_BORDER), whole, over="model", side="below", bound=0.25),
+        share(what.format("continued"), loss(*CONTINUED_BORDER), whole, over="model", side="above", bound=0.5),
     ]
 
 
-def _draw(runs: Runs) -> list[Panel]:
-    caption = "Boxes over the networks, each trained from another seed."
-    border = "Training leaves a black border round the pictures that it moves; a continued one repeats the edge pixels."
-    chosen = (
-        ("clean", "The clean test set", caption, SINGLE),
-        ("crops", "The clean test set, cropped as in training", f"{caption} {border}", (TRAIN, PREDICTION, *ON_CROPS)),
+def _figures(runs: Runs) -> list[Figure]:
+    caption = "Boxes over the networks, each trained with another seed."
+    border = (
+        "Training leaves a black border around the images that it moves; a continued border repeats the edge pixels."
     )
+    single = tuple(series for series in CIFAR10_SERIES if series.method != "ensemble")
+    crops = (TRAIN, PREDICTION, *BLACK_BORDER, *CONTINUED_BORDER)
     return [
-        by_metric(
+        severity_figure(
+            runs,
             name,
             title,
-            told,
-            lambda metric, series=series: severity_boxes(  # type: ignore[misc]
-                runs, series, metric, looks_of(series, pairs=True), severities=CLEAN, over="model"
-            ),
+            text,
+            series,
             ("accuracy", "brier", "ece"),
+            looks_of(series, pairs=True),
+            severities=CLEAN,
+            over="model",
         )
-        for name, title, told, series in chosen
+        for name, title, text, series in (
+            ("clean", "The clean test set", caption, single),
+            ("crops", "The clean test set, cropped as in training", f"{caption} {border}", crops),
+        )
     ]
 
 
@@ -77,31 +79,31 @@ EXPERIMENT = Experiment(
     id="C2",
     figure="figures 4a and A1, severity 0",
     title="the clean test set",
-    plans=("methods", BLACK, CONTINUED),
+    plans=(METHODS, CROPS, CROPS_CONTINUED),
     claims=(
         Claim(
             "C2.1",
             "figure A1",
             "On clean data prediction-time BN is worse in accuracy and Brier score.",
-            "Pairs are networks, each with both strategies: there is only one clean test set.",
+            "Pairs are networks, each with both strategies, because there is only one clean test set.",
             _worse,
         ),
         Claim(
             "C2.2",
             "figure A1",
             "On clean data prediction-time BN is worse by a small amount only.",
-            "We take two percentage points of accuracy as small: about the spread between training recipes.",
+            "Two percentage points of accuracy count as small: about the spread between training recipes.",
             _slightly,
         ),
         Claim(
             "C2.3",
             "not in the paper",
-            "What prediction-time BN loses on clean images it loses to the black border that training crops have and "
-            "test images have not.",
+            "The loss of prediction-time BN on clean images comes from the black border that training crops have and "
+            "test images do not have.",
             "On test images cropped as in training, with that border, it must lose less than a quarter of what it "
-            "loses on whole ones; with a border that continues the picture, more than half. Pairs are networks.",
-            _border,
+            "loses on whole images; with a border that continues the image, more than half. Pairs are networks.",
+            _because_of_the_border,
         ),
     ),
-    draw=_draw,
+    make_figures=_figures,
 )

@@ -1,53 +1,53 @@
-"""C6, figures 9 and A5: ResNet-20 with other normalisations, and with none."""
+"""C6, figures 9 and A5: ResNet-20 with other normalisations and without any (Fixup).
+
+Every scheme is evaluated with the eps of training, 0.001, and with a larger one, 0.1; the paper shows the better.
+"""
 
 from __future__ import annotations
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look, Panel, meaning
+from predbn.report import GREY, HUES, Look, Variant, meaning
 
 from ..claims import Claim, Measurement
-from ..drawing import by_metric, severity_boxes
-from ..experiment import Experiment
-from ..measure import gain, mean
+from ..drawing import metric_figure, severity_boxes
+from ..experiment import Experiment, Figure
+from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
-from ..plans import LARGE_EPS
+from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
 from ..runs import Runs
-from ..series import Series, paired
-from .baseline import PREDICTION, TRAIN
-
-__all__ = ["EXPERIMENT", "FAMILIES"]
+from ..series import PREDICTION, SHIFTED, TRAIN, Series, paired
 
 
-def _family(network: str) -> tuple[Series, Series]:
+def _both_eps(network: str) -> tuple[Series, Series]:
     kind = network.rpartition("/")[2]
     return (
-        Series(f"{kind} norm", "normalisations", "train", network=network),
-        Series(f"{kind} norm, eps {LARGE_EPS:g}", "normalisations", "train", network=f"{network}[eps={LARGE_EPS}]"),
+        Series(f"{kind} norm", NORMALISATIONS, "train", network=network),
+        Series(f"{kind} norm, eps {LARGE_EPS:g}", NORMALISATIONS, "train", network=f"{network}[eps={LARGE_EPS}]"),
     )
 
 
-INSTANCE, LAYER, GROUP = (_family(network) for network in NORMALISED)
-NOTHING = Series("no norm (Fixup)", "normalisations", "train", network=FIXUP)
-TRAINS = TRAIN, Series(f"train BN, eps {LARGE_EPS:g}", "strategies", f"train[eps={LARGE_EPS}]")
-PREDICTIONS = PREDICTION, Series(f"prediction BN, eps {LARGE_EPS:g}", "strategies", f"batch[eps={LARGE_EPS}]")
-FAMILIES: tuple[tuple[Series, ...], ...] = (TRAINS, PREDICTIONS, INSTANCE, LAYER, GROUP, (NOTHING,))
+INSTANCE, LAYER, GROUP = (_both_eps(network) for network in NORMALISED)
+NO_NORM = Series("no norm (Fixup)", NORMALISATIONS, "train", network=FIXUP)
+TRAIN_BOTH_EPS = TRAIN, Series(f"train BN, eps {LARGE_EPS:g}", STRATEGIES, f"train[eps={LARGE_EPS}]")
+PREDICTION_BOTH_EPS = PREDICTION, Series(f"prediction BN, eps {LARGE_EPS:g}", STRATEGIES, f"batch[eps={LARGE_EPS}]")
+SCHEMES: tuple[tuple[Series, ...], ...] = (TRAIN_BOTH_EPS, PREDICTION_BOTH_EPS, INSTANCE, LAYER, GROUP, (NO_NORM,))
 COLOURS = (GREY, *HUES[:5])
 
 
-def best(runs: Runs, family: tuple[Series, ...], metric: str) -> Series:
-    """The one of a family with the better mean under shift: the paper shows each scheme with its better eps."""
+def better_eps(runs: Runs, scheme: tuple[Series, ...], metric: str) -> Series:
+    """The series of a scheme with the better mean under shift."""
     sign = meaning(metric).sign
-    return max(family, key=lambda series: sign * series.values(runs, metric, None)["value"].mean())
+    return max(scheme, key=lambda series: sign * series.values(runs, metric, SHIFTED)["value"].mean())
 
 
 def _most_accurate(runs: Runs) -> list[Measurement]:
-    first = best(runs, PREDICTIONS, "accuracy")
-    others = (TRAINS, *FAMILIES[2:])
-    return [gain(runs, first, best(runs, family, "accuracy"), "accuracy") for family in others]
+    prediction = better_eps(runs, PREDICTION_BOTH_EPS, "accuracy")
+    others = (TRAIN_BOTH_EPS, *SCHEMES[2:])
+    return [gain(runs, prediction, better_eps(runs, scheme, "accuracy"), "accuracy") for scheme in others]
 
 
-def _instance(runs: Runs) -> list[Measurement]:
-    instance, prediction = best(runs, INSTANCE, "ece"), best(runs, PREDICTIONS, "ece")
+def _instance_norm(runs: Runs) -> list[Measurement]:
+    instance, prediction = better_eps(runs, INSTANCE, "ece"), better_eps(runs, PREDICTION_BOTH_EPS, "ece")
     return [
         gain(runs, instance, prediction, "ece"),
         gain(runs, instance, prediction, "accuracy", side="below"),
@@ -55,44 +55,46 @@ def _instance(runs: Runs) -> list[Measurement]:
 
 
 def _fixup(runs: Runs) -> list[Measurement]:
-    series = TRAIN, PREDICTION, NOTHING
-    low, high = (paired(runs, series, "accuracy", (level,)) for level in (1, 5))
-    fall = (low - high).dropna()
-    halfway = (fall[TRAIN.label] + fall[PREDICTION.label]) / 2
-    what = "accuracy: fall of Fixup from severity 1 to 5, less the one halfway between train and prediction BN"
-    return [mean(what, fall[NOTHING.label] - halfway, "accuracy")]
+    mild, strong = (paired(runs, (TRAIN, PREDICTION, NO_NORM), "accuracy", (severity,)) for severity in (1, 5))
+    fall = (mild - strong).dropna()
+    midpoint = (fall[TRAIN.label] + fall[PREDICTION.label]) / 2
+    what = "accuracy: fall of Fixup from severity 1 to 5, minus the midpoint of the falls of train and prediction BN"
+    return [mean(what, fall[NO_NORM.label] - midpoint, "accuracy")]
 
 
-def _draw(runs: Runs) -> list[Panel]:
-    there = [(family, hue) for family, hue in zip(FAMILIES, COLOURS, strict=True) if family[0].is_there(runs)]
-    if not any(family[0].plan == "normalisations" for family, _ in there):
+def _figures(runs: Runs) -> list[Figure]:
+    measured = [
+        (scheme, colour) for scheme, colour in zip(SCHEMES, COLOURS, strict=True) if scheme[0].is_measured(runs)
+    ]
+    if not any(scheme[0].plan == NORMALISATIONS for scheme, _ in measured):
         raise NotMeasured("no network with another normalisation was measured")
+    colour_of = {series: colour for scheme, colour in measured for series in scheme}
+    every = list(colour_of)
+    larger = [scheme[1] for scheme, _ in measured if len(scheme) > 1]
 
-    def looks(series: list[Series], hollow: tuple[Series, ...]) -> list[Look]:
-        hue = {each: colour for family, colour in there for each in family}
-        return [Look(each.label, hue[each], each in hollow) for each in series]
+    def boxes(series: list[Series], metric: str, hollow: list[Series]) -> Variant:
+        looks = [Look(each.label, colour_of[each], each in hollow) for each in series]
+        return severity_boxes(runs, series, metric, looks)
 
-    larger = tuple(family[1] for family, _ in there if len(family) > 1)
+    def draw_better(metric: str) -> Variant:
+        return boxes([better_eps(runs, scheme, metric) for scheme, _ in measured], metric, [*TRAIN_BOTH_EPS])
 
-    def compact(metric: str) -> list[Series]:
-        return [best(runs, family, metric) for family, _ in there]
-
-    def every() -> list[Series]:
-        return [each for family, _ in there for each in family]
+    def draw_both(metric: str) -> Variant:
+        return boxes(every, metric, [*TRAIN_BOTH_EPS, *larger])
 
     return [
-        by_metric(
+        metric_figure(
             "normalisations",
             "Other normalisations, each with its better eps",
             "Boxes over the 19 corruptions; the eps of every scheme is the better of 0.001 and 0.1 for the metric.",
-            lambda metric: severity_boxes(runs, compact(metric), metric, looks(compact(metric), TRAINS)),
+            draw_better,
             ("ece", "accuracy"),
         ),
-        by_metric(
+        metric_figure(
             "normalisations-eps",
             "Other normalisations with both eps",
             "Boxes over the 19 corruptions. Hollow boxes are the larger eps, and train BN.",
-            lambda metric: severity_boxes(runs, every(), metric, looks(every(), (*TRAINS, *larger))),
+            draw_both,
             ("ece", "accuracy", "brier"),
         ),
     ]
@@ -102,22 +104,22 @@ EXPERIMENT = Experiment(
     id="C6",
     figure="figures 9 and A5",
     title="normalisation schemes",
-    plans=("methods", "strategies", "normalisations"),
+    plans=(METHODS, STRATEGIES, NORMALISATIONS),
     claims=(
         Claim(
             "C6.1",
             "figure 9",
             "Under shift, prediction-time BN has the best accuracy of all normalisation schemes.",
-            "Against train BN, instance, layer and group norm and Fixup, each with the better of its two eps, on all "
-            "95 splits.",
+            "Compared with train BN, instance, layer and group norm and Fixup, each with the better of its two eps, on "
+            "all 95 splits.",
             _most_accurate,
         ),
         Claim(
             "C6.2",
             "figure 9",
             "Instance norm has a lower ECE than prediction-time BN, at the cost of accuracy.",
-            "Each with the eps of its lower ECE, on all 95 splits.",
-            _instance,
+            "Each with the eps that has the lower ECE, on all 95 splits.",
+            _instance_norm,
         ),
         Claim(
             "C6.3",
@@ -127,5 +129,5 @@ EXPERIMENT = Experiment(
             _fixup,
         ),
     ),
-    draw=_draw,
+    make_figures=_figures,
 )

@@ -1,126 +1,129 @@
-"""D2, figures 3 and A2: how far the embeddings of a split are from the training images', against its scores."""
+"""D2, figures 3 and A2: how far the embeddings of a split are from those of the training images, against its scores.
+
+The divergences are in the results of the plan `inside`, the scores in those of the plans of C1, C6 and C8.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import SEVERITY_COLOURS as SEVERITIES
-from predbn.report import Panel, Variant, scatter
-from predbn.report import readable_labels as readable
+from predbn.report import SEVERITY_COLOURS, Variant, readable_labels, scatter
 
 from ..claims import Claim, Measurement
-from ..drawing import by_metric
-from ..experiment import Experiment
-from ..measure import gain, rank_correlation, share
+from ..drawing import metric_figure
+from ..experiment import Experiment, Figure
+from ..measurements import gain, rank_correlation, share
 from ..networks import FIXUP, NORMALISED, ONE_LAYER
-from ..plans import INSIDE
+from ..plans.cifar10 import ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER
 from ..runs import Runs
-from ..series import EVERY, SHIFTED, Series, Severities, paired
-from .activations import INSIDE_PREDICTION, INSIDE_TRAIN
-from .baseline import PREDICTION, TRAIN
+from ..series import EVERY, PREDICTION, SHIFTED, TRAIN, Series, Severities, paired
+from .activations import ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN
 
-__all__ = ["EXPERIMENT", "NEAR"]
+NEAR_ZERO = 0.25
+"""The largest share of train BN's divergence that counts as near zero."""
 
-NEAR = 0.25
-
-
-def _scheme(label: str, network: str, plan: str, strategy: str = "train") -> tuple[Series, Series]:
-    return Series(label, INSIDE, strategy, network=network), Series(label, plan, strategy, network=network)
+Scheme = tuple[Series, Series]
+"""A normalisation scheme: the series with its divergences, and the series with its scores."""
 
 
-OTHERS = [
-    *(_scheme(f"{network.rpartition('/')[2]} norm", network, "normalisations") for network in NORMALISED),
-    _scheme("no norm (Fixup)", FIXUP, "normalisations"),
+def _scheme(label: str, network: str, plan: str, strategy: str = "train") -> Scheme:
+    return Series(label, ACTIVATIONS, strategy, network=network), Series(label, plan, strategy, network=network)
+
+
+WITHOUT_BATCH_NORM = [
+    *(_scheme(f"{network.rpartition('/')[2]} norm", network, NORMALISATIONS) for network in NORMALISED),
+    _scheme("no norm (Fixup)", FIXUP, NORMALISATIONS),
 ]
 SCHEMES = [
-    (INSIDE_TRAIN, TRAIN),
-    (INSIDE_PREDICTION, PREDICTION),
-    *OTHERS,
-    _scheme("one layer, prediction BN", ONE_LAYER, "one-layer", "batch"),
+    (ACTIVATIONS_TRAIN, TRAIN),
+    (ACTIVATIONS_PREDICTION, PREDICTION),
+    *WITHOUT_BATCH_NORM,
+    _scheme("one layer, prediction BN", ONE_LAYER, ONE_BN_LAYER, "batch"),
 ]
 
 
-def points(runs: Runs, scheme: tuple[Series, Series], metric: str, severities: Severities = EVERY) -> pd.DataFrame:
-    """One row a split: its divergence, and the score of the same network in the column `value`."""
-    inside, scored = (
-        each.values(runs, name, severities) for each, name in zip(scheme, ("divergence", metric), strict=True)
-    )
+def points(runs: Runs, scheme: Scheme, metric: str, severities: Severities = EVERY) -> pd.DataFrame:
+    """One row per split: its divergence, and the score of the same network in the column `value`."""
+    divergences = scheme[0].values(runs, "divergence", severities)
+    scores = scheme[1].values(runs, metric, severities)
     keys = ["model", "corruption", "severity"]
-    both = scored[[*keys, "value"]].merge(inside[[*keys, "value"]], on=keys, suffixes=("", "_inside"))
+    both = scores[[*keys, "value"]].merge(divergences[[*keys, "value"]], on=keys, suffixes=("", "_divergence"))
     if both.empty:
         raise NotMeasured(f"{scheme[0].label} has no split with both a divergence and a score")
-    found: pd.DataFrame = both.rename(columns={"value_inside": "divergence"})
-    return found
+    renamed: pd.DataFrame = both.rename(columns={"value_divergence": "divergence"})
+    return renamed
 
 
-def _goes_with(runs: Runs) -> list[Measurement]:
-    splits = {metric: points(runs, SCHEMES[0], metric, SHIFTED) for metric in ("brier", "accuracy")}
+def _correlates_with_scores(runs: Runs) -> list[Measurement]:
+    brier, accuracy = (points(runs, SCHEMES[0], metric, SHIFTED) for metric in ("brier", "accuracy"))
     return [
-        rank_correlation("Brier score and divergence, train BN: rank correlation", splits["brier"], side="above"),
-        rank_correlation("accuracy and divergence, train BN: rank correlation", splits["accuracy"], side="below"),
+        rank_correlation("Brier score and divergence, train BN: rank correlation", brier, side="above"),
+        rank_correlation("accuracy and divergence, train BN: rank correlation", accuracy, side="below"),
     ]
 
 
-def _near(runs: Runs) -> list[Measurement]:
-    table = paired(runs, (INSIDE_TRAIN, INSIDE_PREDICTION), "divergence")
-    what = "divergence of embeddings: prediction BN, of that with train BN"
-    return [share(what, table[INSIDE_PREDICTION.label], table[INSIDE_TRAIN.label], side="below", bound=NEAR)]
+def _near_zero(runs: Runs) -> list[Measurement]:
+    train, prediction = ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION
+    table = paired(runs, (train, prediction), "divergence")
+    what = "divergence of embeddings: prediction BN, as a share of train BN"
+    return [share(what, table[prediction.label], table[train.label], side="below", bound=NEAR_ZERO)]
 
 
-def _nearest(runs: Runs) -> list[Measurement]:
-    return [gain(runs, INSIDE_PREDICTION, inside, "divergence") for inside, _ in OTHERS]
+def _smallest(runs: Runs) -> list[Measurement]:
+    return [gain(runs, ACTIVATIONS_PREDICTION, divergences, "divergence") for divergences, _ in WITHOUT_BATCH_NORM]
 
 
-def _draw(runs: Runs) -> list[Panel]:
-    there = [scheme for scheme in SCHEMES if all(each.is_there(runs) for each in scheme)]
-    if not there:
+def _figures(runs: Runs) -> list[Figure]:
+    measured = [scheme for scheme in SCHEMES if all(series.is_measured(runs) for series in scheme)]
+    if not measured:
         raise NotMeasured("no network has both divergences and scores")
 
     def draw(metric: str) -> Variant:
-        parts = [points(runs, scheme, metric).assign(panel=scheme[0].label) for scheme in there]
+        parts = [points(runs, scheme, metric).assign(panel=scheme[0].label) for scheme in measured]
         rows = pd.concat(parts, ignore_index=True)
-        rows = rows.assign(corruption=rows["corruption"].map(readable))
-        labels = [scheme[0].label for scheme in there]
+        rows = rows.assign(corruption=rows["corruption"].map(readable_labels))
+        labels = [scheme[0].label for scheme in measured]
         chart = scatter(rows, metric, across="divergence", title="divergence, nats", panels=labels, log=True)
-        return Variant(chart, list(SEVERITIES))
+        return Variant(chart, list(SEVERITY_COLOURS))
 
     caption = (
-        "Each dot is a split. Across: T⁻¹ Σ ln q̂/p̂ over the test points, p̂ and q̂ Gaussians with the means and "
-        "variances of the embeddings of training and test images (the axis is symmetric-logarithmic). The stronger "
-        "the shift, the stronger the colour."
+        "Each dot is a split. Horizontal axis: T⁻¹ Σ ln q̂/p̂ over the test points, with p̂ and q̂ Gaussians that have the "
+        "means and variances of the embeddings of training and test images (the axis is symmetric-logarithmic). The "
+        "stronger the shift, the stronger the colour."
     )
-    return [by_metric("divergence", "Divergence of embeddings and scores", caption, draw, ("brier", "accuracy"))]
+    title = "Divergence of embeddings and scores"
+    return [metric_figure("divergence", title, caption, draw, ("brier", "accuracy"))]
 
 
 EXPERIMENT = Experiment(
     id="D2",
     figure="figures 3 and A2",
     title="divergence of the embeddings against scores",
-    plans=(INSIDE, "methods", "normalisations", "one-layer"),
+    plans=(ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER),
     claims=(
         Claim(
             "D2.1",
             "figure 3",
             "The further the embeddings of a split are from those of the training images, the worse its scores.",
-            "Spearman's rank correlation over the 95 splits with train BN; corruptions are resampled whole.",
-            _goes_with,
+            "Spearman's rank correlation over the 95 splits with train BN; whole corruptions are resampled.",
+            _correlates_with_scores,
         ),
         Claim(
             "D2.2",
             "figure 3",
             "With prediction-time BN the divergence is near zero on all splits.",
-            "There is no scale by which a divergence is near zero but the one of train BN: it must be less than a "
-            "quarter of that, on average.",
-            _near,
+            "The only scale for a divergence near zero is that of train BN: it must be less than a quarter of it, on "
+            "average.",
+            _near_zero,
         ),
         Claim(
             "D2.3",
             "figure 3",
             "With prediction-time BN the divergence is smaller than with any other normalisation.",
-            "Against instance, layer and group norm and Fixup, over all 95 splits.",
-            _nearest,
+            "Compared with instance, layer and group norm and Fixup, over all 95 splits.",
+            _smallest,
         ),
     ),
-    draw=_draw,
+    make_figures=_figures,
 )

@@ -1,80 +1,73 @@
-"""What C4 and I3 share: statistics of one batch kept for all, and batches that mix kinds of shift."""
+"""C4 and I3: statistics of the first batch frozen for the rest of a split, and batches that mix corruptions.
+
+C4  figures 6 (top) and A8, CIFAR-10-C
+I3  figures 6 (bottom) and A9, ImageNet-C
+"""
 
 from __future__ import annotations
 
-from predbn.report import GREY, HUES, Look, Panel, meaning
+from predbn.report import GREY, HUES, Look
 
 from ..claims import Claim, Measurement
-from ..drawing import by_metric, severity_boxes
-from ..experiment import Experiment
-from ..measure import gain, share, signed
-from ..networks import WITH_BATCH_NORM
+from ..drawing import severity_figure
+from ..experiment import Experiment, Figure
+from ..measurements import gain, gain_share
+from ..plans import cifar10, imagenet
 from ..runs import Runs
-from ..series import METRICS, Series, paired
-
-__all__ = ["MARGINAL", "kept_and_mixed"]
+from ..series import METRICS, PREDICTION, STRATEGY_LABELS, TRAIN, Series
 
 MARGINAL = 0.1
-KINDS = (5, 19)
+"""The largest loss that counts as marginal, as a share of the gain of prediction-time BN."""
 
 
-def kept_and_mixed(
+def _frozen_and_mixed(
     id: str,
     figure: str,
-    title: str,
-    *,
-    heading: str,
-    caption: str,
+    on: str,
+    batches: str,
     train: Series,
     prediction: Series,
     frozen: Series,
     mixtures: str,
-    network: str = WITH_BATCH_NORM,
 ) -> Experiment:
-    """The experiment on one data set: three series of single shifts, and those of the plan `mixtures`."""
-    mixed_train, mixed = (
-        tuple(Series(f"{name}, {n} mixed", mixtures, strategy, network=network, mixture=f"mixed-{n}") for n in KINDS)
-        for strategy, name in (("train", "train BN"), ("batch", "prediction BN"))
+    """The experiment on one data set: three series of single corruptions, and those of the plan `mixtures`."""
+    mixed = tuple(
+        Series(f"{label}, {count} mixed", mixtures, strategy, network=train.network, mixture=f"mixed-{count}")
+        for count in (5, 19)
+        for strategy, label in STRATEGY_LABELS
     )
-    series = (train, prediction, frozen, mixed_train[0], mixed[0], mixed_train[1], mixed[1])
-    looks = tuple(
-        Look(each.label, colour, each.strategy == "train")
-        for each, colour in zip(series, (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3]), strict=True)
-    )
+    series = (train, prediction, frozen, *mixed)
+    colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
+    looks = [Look(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)]
 
     def lost_by_freezing(runs: Runs) -> list[Measurement]:
-        found = []
-        for metric in METRICS:
-            table = signed(paired(runs, (train, prediction, frozen), metric), metric)
-            lost, gained = table[prediction.label] - table[frozen.label], table[prediction.label] - table[train.label]
-            what = f"{meaning(metric).label}: what freezing loses, of what prediction BN gains over train BN"
-            found.append(share(what, lost, gained, side="below", bound=MARGINAL))
-        return found
+        what = "loss by freezing, as a share of the gain of prediction BN over train BN"
+        parts = (prediction, frozen), (prediction, train)
+        return [gain_share(runs, what, *parts, metric, side="below", bound=MARGINAL) for metric in METRICS]
 
     def gained_on_mixtures(runs: Runs) -> list[Measurement]:
-        pairs = list(zip(mixed, mixed_train, strict=True))
-        return [gain(runs, batch, plain, metric, over="seed") for batch, plain in pairs for metric in METRICS]
+        pairs = list(zip(mixed[1::2], mixed[::2], strict=True))
+        return [gain(runs, *pair, metric, over="seed") for pair in pairs for metric in METRICS]
 
-    def draw(runs: Runs) -> list[Panel]:
-        boxes = by_metric(
-            "statistics",
-            heading,
-            caption,
-            lambda metric: severity_boxes(runs, series, metric, looks),
-            ("ece", "accuracy", "brier"),
+    def figures(runs: Runs) -> list[Figure]:
+        title = f"Frozen statistics and mixed shifts{on}"
+        caption = (
+            f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. Mixed: every "
+            "image of a split has one of 5 or 19 corruptions at the same severity; these boxes are over draws of the "
+            "mixture."
         )
-        return [boxes]
+        return [severity_figure(runs, "statistics", title, caption, series, ("ece", "accuracy", "brier"), looks)]
 
     return Experiment(
         id=id,
         figure=figure,
-        title=title,
+        title=f"frozen statistics, and several shifts at once{',' if on else ''}{on}",
         plans=tuple(dict.fromkeys((train.plan, prediction.plan, frozen.plan, mixtures))),
         claims=(
             Claim(
                 f"{id}.1",
                 "figure 6",
-                "Statistics of the first batch of a split, kept for all the others, cost only marginally.",
+                "Keeping the statistics of the first batch of a split for all its other batches costs only marginally.",
                 "Freezing may lose no more than a tenth of what prediction-time BN gains over train BN, on all 95 "
                 "splits.",
                 lost_by_freezing,
@@ -82,10 +75,33 @@ def kept_and_mixed(
             Claim(
                 f"{id}.2",
                 "figure 6",
-                "With 5, and even with 19 kinds of shift at once, prediction-time BN beats train BN.",
-                "Each image has one of the kinds; pairs are draws of the mixture, averaged over the severities.",
+                "With 5, and even with 19 corruptions in a batch, prediction-time BN beats train BN.",
+                "Each image has one of the corruptions; pairs are draws of the mixture, averaged over the severities.",
                 gained_on_mixtures,
             ),
         ),
-        draw=draw,
+        make_figures=figures,
     )
+
+
+CIFAR10_FROZEN_AND_MIXED = _frozen_and_mixed(
+    "C4",
+    "figures 6 (top) and A8",
+    on="",
+    batches="",
+    train=TRAIN,
+    prediction=PREDICTION,
+    frozen=Series("frozen prediction BN", cifar10.STRATEGIES, "frozen"),
+    mixtures=cifar10.MIXTURES,
+)
+
+IMAGENET_FROZEN_AND_MIXED = _frozen_and_mixed(
+    "I3",
+    "figures 6 (bottom) and A9",
+    on=" on ImageNet-C",
+    batches="Batches of 500 images. ",
+    train=Series("train BN", imagenet.METHODS, "train", network=imagenet.RESNET50),
+    prediction=Series("prediction BN", imagenet.STATISTICS, "batch", network=imagenet.RESNET50),
+    frozen=Series("frozen prediction BN", imagenet.STATISTICS, "frozen", network=imagenet.RESNET50),
+    mixtures=imagenet.MIXTURES,
+)

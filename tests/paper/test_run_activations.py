@@ -1,4 +1,4 @@
-"""What is measured inside, on a handful of images, against the diagnostics taken by hand."""
+"""Activations measured on a few images, compared with calling the diagnostics directly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import resolve
 from predbn.models import load, zoo
 from predbn.paper import Runs
-from predbn.paper.inside import _batches, look_inside
+from predbn.paper.run_activations import _split_batches, run_activations
 
 pytestmark = pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
 
@@ -32,7 +32,7 @@ PLAN = Plan(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inside")
-    look_inside(PLAN, folder / "inside")
+    run_activations(PLAN, folder / "inside")
     return Runs(folder)
 
 
@@ -50,7 +50,7 @@ def test_the_divergence_is_that_of_the_diagnostics(runs):
         assert row.set_index("metric")["value"]["divergence"] == pytest.approx(wanted, rel=1e-3)
 
 
-def test_logits_have_the_size_that_they_have(runs):
+def test_the_logit_size_is_their_root_mean_square(runs):
     source = PictureSource(sample("test"), images=16)
     with torch.inference_mode():
         model = load(NETWORK)
@@ -61,7 +61,7 @@ def test_logits_have_the_size_that_they_have(runs):
 
 
 class Eager:
-    """Makes all blocks at once, as the thread of a GPU might."""
+    """Makes all blocks at once, as the background thread of a GPU might."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -72,14 +72,14 @@ class Eager:
 
 
 @pytest.mark.parametrize("ahead", [None, Eager()])
-def test_batches_are_those_of_the_splits_whatever_the_blocks(ahead, monkeypatch):
+def test_batches_do_not_depend_on_the_block_size(ahead, monkeypatch):
     plan = replace(PLAN, shifts=("clean", "gaussian_noise", "jpeg_compression"), batch_sizes=(6,), images=40)
     job = Job(plan)
     monkeypatch.setattr(job.worker, "block", lambda name, size: 3 * size)
     job.worker.__dict__["_prefetcher"] = ahead
     splits = resolve(plan.shifts, plan.severities, job.source.names)
     seen = []
-    for number, (split, batches) in enumerate(_batches(job, plan, NETWORK, splits, 6), start=1):
+    for number, (split, batches) in enumerate(_split_batches(job, plan, NETWORK, splits, 6), start=1):
         if ahead is not None:
             assert ahead.begun == min(number + 1, len(splits))
         seen.append(split)
@@ -99,7 +99,7 @@ def test_histograms_are_densities_and_spectra_descend(runs):
         assert part.sort_values("rank")["value"].is_monotonic_decreasing
 
 
-def test_what_is_there_is_not_computed_again(runs):
-    told = []
-    look_inside(PLAN, runs.folder / "inside", progress=lambda *now: told.append(now))
-    assert told == []
+def test_existing_results_are_not_computed_again(runs):
+    calls = []
+    run_activations(PLAN, runs.folder / "inside", progress=lambda *now: calls.append(now))
+    assert calls == []

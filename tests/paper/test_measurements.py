@@ -1,4 +1,4 @@
-"""Measurements against scipy and closed forms."""
+"""Measurements, compared with scipy and closed forms."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from scipy.stats import spearmanr
 
 from predbn.paper import Series, Verdict
-from predbn.paper.measure import _correlations, gain, rank_correlation, share
+from predbn.paper.measurements import _correlations, gain, rank_correlation, share
 
 TRAIN, BATCH = Series("train BN", "methods", "train"), Series("prediction BN", "methods", "batch")
 
 
-def test_a_gain_is_positive_where_it_is_better(as_the_paper):
+def test_a_gain_is_positive_if_it_is_better(as_the_paper):
     higher, lower = (gain(as_the_paper, BATCH, TRAIN, metric) for metric in ("accuracy", "ece"))
     assert higher.interval.low > 0
     assert lower.interval.low > 0
@@ -28,7 +28,7 @@ def test_a_share_is_a_ratio_of_means():
     assert found.verdict is Verdict.HOLDS
 
 
-def test_there_is_no_share_of_what_is_not_clear():
+def test_there_is_no_share_of_an_unclear_whole():
     found = share("x", pd.Series([1.0, 1.0, 1.0]), pd.Series([-5.0, 0.1, 5.0]), side="below", bound=0.2)
     assert found.verdict is Verdict.UNCLEAR
     assert found.bounds == "no interval"
@@ -44,8 +44,8 @@ def test_the_rank_correlation_is_scipys():
     assert found.interval.low < found.interval.estimate < found.interval.high
 
 
-def test_its_interval_is_that_of_corruptions_drawn_one_by_one():
-    """Unequal numbers of splits a corruption, and values that tie."""
+def test_its_interval_resamples_whole_corruptions():
+    """With unequal numbers of splits per corruption, and ties."""
     random = np.random.default_rng(1)
     kinds = np.array([f"c{n}" for n in range(6) for _ in range(1 + n % 4)])
     splits = pd.DataFrame({"corruption": kinds, "divergence": random.integers(0, 6, size=len(kinds)).astype(float)})

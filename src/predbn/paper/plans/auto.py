@@ -1,0 +1,230 @@
+"""The plans for `auto`, on CIFAR-10 with ten ResNet-20 and on ImageNet with two networks.
+
+The full grid, every network × split × batch size × strategy on all images, would cost many times as much and tell no
+more. So there are several plans: many images where a loss of half a point has to be seen, fewer where means over 95
+splits are compared.
+
+| plan | networks | images per split | purpose |
+|---|---|---|---|
+| `auto-methods` | ten | all | `auto` in batches of 500, also with temperature and ensembles; compared with `methods` |
+| `auto-sizes` | ten | 5,000 | `auto`, `train` and `batch` in smaller batches |
+| `auto-compared` | three | 1,000 | all variants of `auto`, and `prior` with several N, in batches of any size |
+| `auto-streams` | three | 2,000 | streams with few classes at a time; `ema` is one of the strategies |
+| `auto-mixtures` | three | all | 19 corruptions in one batch |
+| `auto-past` | three | 500 | `auto_stream`, which uses earlier batches, in batches of one and five |
+
+On ImageNet each network has four such plans, and `auto` is calibrated on the images that a plan does not evaluate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from predbn.evaluation import Model, Plan
+
+from ..networks import WITH_BATCH_NORM, seeds_of
+from .base import PaperPlan, cifar10_plan
+from .imagenet import LITE0, METHODS_PLAN, RESNET50, imagenet_plan
+
+AUTO, SKEWED, UNCALIBRATED, AUTO_STREAM = "auto", "auto(skewed=True)", "auto(calibrated=False)", "auto_stream"
+PRIORS = ("prior(N=4)", "prior(N=16)", "prior(N=64)")
+IMAGENET_PRIORS = PRIORS[1:]
+"""Without N = 4, which is far behind in batches as small as those of the ImageNet plans."""
+
+LARGEST = 500
+SMALLER = (1, 2, 5, 20, 100)
+STREAM_BATCH = 100
+"""Images per batch of the streams and mixtures."""
+ORDERS = ("by_class", "dirichlet:0.1")
+"""Streams with few classes at a time: one class after another, and classes in bursts."""
+PAST_STRATEGIES, PAST_SIZES = ("train", "prior(N=16)", "ema", AUTO, AUTO_STREAM), (1, 5)
+"""The strategies and batch sizes with which `auto_stream` is compared."""
+_IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
+
+
+@dataclass(frozen=True)
+class NetworkPlans:
+    """The names of the plans of one kind of network.
+
+    label     how documents call the network
+    baseline  the plan with `train` and `batch` in batches of 500
+    past      the plan with `auto_stream`, if there is one
+    """
+
+    label: str
+    network: str
+    baseline: str
+    methods: str
+    sizes: str
+    compared: str
+    streams: str
+    mixtures: str
+    past: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All plans, each once."""
+        names = (self.baseline, self.methods, self.sizes, self.compared, self.streams, self.mixtures, self.past)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+RESNET20_PLANS = NetworkPlans(
+    "ResNet-20",
+    WITH_BATCH_NORM,
+    baseline="methods",
+    methods="auto-methods",
+    sizes="auto-sizes",
+    compared="auto-compared",
+    streams="auto-streams",
+    mixtures="auto-mixtures",
+    past="auto-past",
+)
+
+
+def _imagenet_network(label: str, network: str, short: str) -> NetworkPlans:
+    methods, sizes, streams, mixtures = (f"auto-{short}-{kind}" for kind in ("methods", "sizes", "streams", "mixtures"))
+    return NetworkPlans(
+        label,
+        network,
+        baseline=methods,
+        methods=methods,
+        sizes=sizes,
+        compared=sizes,
+        streams=streams,
+        mixtures=mixtures,
+    )
+
+
+IMAGENET_NETWORKS = (
+    _imagenet_network("ResNet-50", RESNET50, "resnet50"),
+    _imagenet_network("EfficientNet-Lite0", LITE0, "lite0"),
+)
+NETWORKS = (RESNET20_PLANS, *IMAGENET_NETWORKS)
+
+
+def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
+    three_seeds = tuple(Model(reference) for reference in seeds_of(WITH_BATCH_NORM, 3))
+    quick_seeds = (Model(f"{WITH_BATCH_NORM}/[0-2]"),)
+    quick = {"models": three_seeds[:1], "batch_sizes": (20,), "severities": (5,), "images": 40}
+    methods = Plan(
+        models=(Model(f"{WITH_BATCH_NORM}/*"),),
+        data="cifar10",
+        methods=("vanilla", "temperature", "ensemble"),
+        strategies=(AUTO,),
+        batch_sizes=(LARGEST,),
+    )
+    three = replace(methods, models=three_seeds, methods=("vanilla",))
+    return (
+        cifar10_plan(plans.methods, "three methods with auto on every split", methods, models=quick_seeds),
+        cifar10_plan(
+            plans.sizes,
+            "auto, train and prediction-time BN with batches from one image to 100",
+            replace(
+                methods, methods=("vanilla",), strategies=("train", "batch", AUTO), batch_sizes=SMALLER, images=5000
+            ),
+            **{**quick, "models": quick_seeds},
+        ),
+        cifar10_plan(
+            plans.compared,
+            "every variant of auto, and prior with several N, with batches from one image to 500 (three networks)",
+            replace(
+                three,
+                strategies=("train", "batch", AUTO, SKEWED, UNCALIBRATED, *PRIORS),
+                batch_sizes=(1, 5, 20, 100, LARGEST),
+                images=1000,
+            ),
+            **quick,
+        ),
+        cifar10_plan(
+            plans.streams,
+            "batches of 100 with sorted classes, with classes in bursts, and shuffled",
+            replace(
+                three,
+                strategies=("train", "batch", AUTO, SKEWED, "prior(N=16)", "ema"),
+                severities=(1, 3, 5),
+                batch_sizes=(STREAM_BATCH,),
+                orders=("shuffled", *ORDERS),
+                images=2000,
+            ),
+            **quick,
+        ),
+        cifar10_plan(
+            plans.mixtures,
+            "batches of 100 that mix 19 corruptions, drawn five times",
+            replace(
+                three,
+                strategies=("train", "batch", AUTO, SKEWED),
+                shifts=("mixed-19",),
+                batch_sizes=(STREAM_BATCH,),
+                seeds=tuple(range(5)),
+            ),
+            models=three_seeds[:1],
+            seeds=(0, 1, 2),
+            images=40,
+        ),
+        cifar10_plan(
+            str(plans.past),
+            "single images and batches of five, with and without the earlier batches of their stream (three networks, "
+            "severity 3)",
+            replace(three, strategies=PAST_STRATEGIES, severities=(3,), batch_sizes=PAST_SIZES, images=500),
+            models=three_seeds[:1],
+            batch_sizes=(5,),
+            images=40,
+        ),
+    )
+
+
+def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
+    methods = replace(
+        METHODS_PLAN,
+        models=(Model(f"{plans.network}/0"),),
+        strategies=("train", "batch", AUTO),
+        batch_sizes=(LARGEST,),
+        images=2000,
+        diagram_bins=None,
+    )
+    vanilla = replace(methods, methods=("vanilla",))
+    return (
+        imagenet_plan(plans.methods, f"vanilla and temperature-scaled {plans.label} with auto on every split", methods),
+        imagenet_plan(
+            plans.sizes,
+            f"{plans.label} with auto and the strategies it is compared with, in batches from one image to 100",
+            replace(
+                vanilla,
+                strategies=("train", "batch", AUTO, UNCALIBRATED, *IMAGENET_PRIORS),
+                batch_sizes=SMALLER,
+                images=500,
+            ),
+        ),
+        imagenet_plan(
+            plans.streams,
+            f"{plans.label} in batches of 100 with sorted classes and with classes in bursts",
+            replace(
+                vanilla,
+                strategies=("train", "batch", AUTO, SKEWED, "ema"),
+                shifts=_IMAGENET_STREAM_SHIFTS,
+                severities=(3,),
+                batch_sizes=(STREAM_BATCH,),
+                orders=ORDERS,
+                images=4000,
+                hits=False,
+            ),
+        ),
+        imagenet_plan(
+            plans.mixtures,
+            f"{plans.label} in batches of 100 that mix 19 corruptions, drawn three times",
+            replace(
+                vanilla,
+                strategies=("train", "batch", AUTO, SKEWED),
+                shifts=("mixed-19",),
+                batch_sizes=(STREAM_BATCH,),
+                seeds=(0, 1, 2),
+                images=2000,
+                hits=False,
+            ),
+        ),
+    )
+
+
+CIFAR10_AUTO_PLANS = _cifar10_plans(RESNET20_PLANS)
+IMAGENET_AUTO_PLANS = tuple(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network))

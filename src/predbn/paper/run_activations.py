@@ -1,0 +1,244 @@
+"""Run the plan `inside`, which measures activations inside the networks on every split, for D1 to D4.
+
+Its folder has the same layout as any other run, and two more tables:
+
+    results.parquet      the keys of every run, with the measurements inside the network as metrics (see `_metrics`)
+    histograms.parquet   densities of channels over all shifted images, and over the training images
+    spectra.parquet      eigenvalues of the covariances of embeddings and logits, likewise
+    card.json            the run card
+
+Test images come in the same batches as in the evaluation. The reference is the training images with train BN. A network
+is finished when its rows are written; an unfinished one starts again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from predbn.common import atomic_write, each_on_one_core, hardware_of
+from predbn.data import Images
+from predbn.diagnostics import Gaussian, Profile, paper_divergence, profile, profiles, spectrum, unit, wasserstein
+from predbn.evaluation import (
+    RELIABILITY_SCHEMA,
+    RESULTS_SCHEMA,
+    Engine,
+    InProcess,
+    Job,
+    Plan,
+    Split,
+    Store,
+    card_json,
+    check_same_context,
+    join_contexts,
+    make_card,
+    open_images,
+    resolve_splits,
+    write_plan,
+)
+from predbn.models import Classifier
+from predbn.norm import named_layers
+
+TRAINING = "training"
+STORED_CHANNELS = 8
+"""Channels of a layer whose histograms are stored: no figure shows more."""
+BINS = 32
+EIGENVALUES = {"embeddings": 12, "logits": 9}
+"""How many of the largest eigenvalues are compared. In the paper no more than 12 of the embeddings are clearly above 0;
+of ten logits, softmax ignores one direction."""
+
+_KEYS = [pa.field("model", pa.string()), pa.field("series", pa.string()), pa.field("place", pa.string())]
+HISTOGRAMS = pa.schema(
+    [*_KEYS, pa.field("channel", pa.int64()), pa.field("x", pa.float64()), pa.field("density", pa.float64())]
+)
+SPECTRA = pa.schema([*_KEYS, pa.field("rank", pa.int64()), pa.field("value", pa.float64())])
+_SCHEMAS = {"results": RESULTS_SCHEMA, "histograms": HISTOGRAMS, "spectra": SPECTRA}
+
+Tables = dict[str, list[dict[str, Any]]]
+"""The rows of each table of `_SCHEMAS`."""
+
+
+def run_activations(
+    plan: Plan,
+    out: str | Path,
+    *,
+    engine: Engine | None = None,
+    models: dict[str, Classifier] | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+) -> None:
+    """Profile the networks of a plan with train and prediction-time BN on all of its splits."""
+    device = (engine or InProcess()).device
+    job = Job(plan, device, models=models or {})
+    store = Store(out)
+    context = json.loads(json.dumps(job.context()))
+    with store.writing():
+        earlier = store.card()
+        if earlier is not None:
+            check_same_context(str(out), earlier, context)
+            context = join_contexts(earlier, context)
+        tables = {name: _read(Path(out) / f"{name}.parquet") for name in _SCHEMAS}
+        finished = {row["model"] for row in tables["results"]}
+        names = [name for members in job.members.values() for name in members if name not in finished]
+        splits = resolve_splits(plan.shifts, plan.severities, job.source.names)
+        steps = _Steps(progress, len(names) * (len(splits) + 2))
+        for name in names:
+            (rows,) = each_on_one_core(lambda name: _profile_network(job, plan, name, splits, steps), [name])
+            for table, schema in _SCHEMAS.items():
+                tables[table] += rows[table]
+                _write(Path(out) / f"{table}.parquet", pa.Table.from_pylist(tables[table], schema))
+            _write(Path(out) / "reliability.parquet", RELIABILITY_SCHEMA.empty_table())
+            store.write_text("plan.toml", write_plan(plan))
+            store.write_text("card.json", card_json(make_card(plan, context, hardware_of(device), [])))
+
+
+@dataclass
+class _Steps:
+    """Counts steps and reports progress."""
+
+    progress: Callable[[int, int, str], object] | None
+    total: int
+    done: int = 0
+
+    def finish(self, what: str) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, what)
+
+
+def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], steps: _Steps) -> Tables:
+    model = job.worker.shelf.model(name)
+    strategies = [text for text in plan.strategies if text == "train" or next(named_layers(model), None) is not None]
+    has_batch_norm = len(strategies) > 1
+    size = plan.batch_sizes[0]
+    assert isinstance(size, int)
+    training = _Batches(_training_images(plan), size, job.device)
+    outputs = "all" if has_batch_norm else None
+    # The first pass over the training images finds the ranges of the histograms, the second fills them.
+    ranges = profile(model, training, outputs=outputs)
+    steps.finish(f"training images, {name}")
+    reference = profile(model, training, like=ranges, bins=BINS, outputs=outputs)
+    steps.finish(f"training images, {name}")
+    tables: Tables = {"results": [], "histograms": [], "spectra": []}
+    shifted: dict[str, Profile] = {}  # all shifted splits together, by strategy
+    for split, batches in _split_batches(job, plan, name, splits, size):
+        measured = profiles(model, batches, strategies, like=reference, outputs=outputs)
+        for strategy, split_profile in measured.items():
+            key = {"model": name, "method": "vanilla", "strategy": strategy, **split._asdict()}
+            key |= {"batch_size": size, "order": plan.orders[0], "seed": plan.seeds[0]}
+            metrics = _metrics(reference, split_profile)
+            tables["results"] += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
+            if split.severity:
+                before = shifted.get(strategy)
+                shifted[strategy] = split_profile if before is None else before.merge(split_profile)
+        steps.finish(f"{split}, {name}")
+    for series, one in {TRAINING: reference, **shifted}.items():
+        key = {"model": name, "series": series}
+        tables["histograms"] += [{**key, **row} for row in _histograms(one)]
+        tables["spectra"] += [{**key, **row} for row in _spectra(one)]
+    return tables
+
+
+def _split_batches(
+    job: Job, plan: Plan, name: str, splits: Sequence[Split], size: int
+) -> Iterator[tuple[Split, Iterator[Tensor]]]:
+    """Every split with its images in batches.
+
+    Images are corrupted in large blocks, which is safe because the corruption of an image depends only on its index.
+    The stream of the next split is started as soon as the first block of this one is there: on a GPU, its images are
+    then corrupted on the host while the network works.
+    """
+    block_size = job.worker.block(name, size)
+    start = [partial(job.worker.stream, split, plan.orders[0], plan.seeds[0], block_size) for split in splits]
+    following = start[0]() if start else iter(())
+    for number, split in enumerate(splits, start=1):
+        blocks = following
+        first = list(islice(blocks, 1))
+        following = start[number]() if number < len(start) else iter(())
+        yield split, (batch for block in chain(first, blocks) for batch in block.inputs.split(size))
+
+
+def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
+    """What is stored of one split with one strategy, compared with the training images.
+
+    divergence    T⁻¹ Σ ln q̂/p̂ of the embeddings, the paper's approximation of KL(p ‖ q) with independent dimensions
+    distance      W₁ to the training distribution, in its standard deviations, mean over channels, then layers
+    outside       share of the values outside the range of the training data, mean over channels, then layers
+    spectrum_gap  mean |ln λ − ln λ'| over the largest eigenvalues of embeddings and training embeddings
+    logit_gap     the same for the logits
+    logit_size    root mean square of the logits
+    """
+    before, after = ({place: each.distributions[place].gaussian for place in EIGENVALUES} for each in (reference, one))
+    logits = after["logits"]
+    values = {
+        "divergence": paper_divergence(before["embeddings"], after["embeddings"]),
+        "spectrum_gap": _spectrum_gap(before["embeddings"], after["embeddings"], EIGENVALUES["embeddings"]),
+        "logit_gap": _spectrum_gap(before["logits"], after["logits"], EIGENVALUES["logits"]),
+        "logit_size": float((logits.var + logits.mean.square()).mean().sqrt()),
+    }
+    pairs = [(reference.layers[name], layer) for name, layer in one.layers.items()]
+    if pairs:
+        distances = [wasserstein(old.histogram, new.histogram) / unit(old.gaussian) for old, new in pairs]
+        values["distance"] = float(torch.stack([distance.mean() for distance in distances]).mean())
+        values["outside"] = float(torch.stack([new.histogram.outside.mean() for _, new in pairs]).mean())
+    return values
+
+
+def _spectrum_gap(before: Gaussian, after: Gaussian, top: int) -> float:
+    old, new = (spectrum(gaussian, top=top) for gaussian in (before, after))
+    smallest = 1e-6 * float(old[0])  # eigenvalues near 0 would dominate a difference of logarithms
+    return float((new.clamp(min=smallest).log() - old.clamp(min=smallest).log()).abs().mean())
+
+
+def _histograms(one: Profile) -> Iterator[dict[str, Any]]:
+    """Densities bin by bin, without the empty bins."""
+    for place, distribution in one.distributions.items():
+        edges, density = distribution.histogram.bins.edges, distribution.histogram.density
+        channels = distribution.columns if place == "logits" else min(STORED_CHANNELS, distribution.columns)
+        for channel in range(channels):
+            for cell in density[channel].nonzero().flatten().tolist():
+                middle = 0.5 * float(edges[channel, cell] + edges[channel, cell + 1])
+                yield {"place": place, "channel": channel, "x": middle, "density": float(density[channel, cell])}
+
+
+def _spectra(one: Profile) -> Iterator[dict[str, Any]]:
+    for place in EIGENVALUES:
+        for rank, value in enumerate(spectrum(one.distributions[place].gaussian).tolist(), 1):
+            yield {"place": place, "rank": rank, "value": value}
+
+
+class _Batches:
+    """Images in batches, which can be iterated over more than once."""
+
+    def __init__(self, images: Images, size: int, device: str) -> None:
+        self._images, self._size, self._device = images, size, device
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._images.batches(self._size, device=self._device))
+
+
+def _training_images(plan: Plan) -> Images:
+    """The images that the networks were trained on; for the embedded sample, which has none, validation images."""
+    if plan.data == "sample":
+        images = open_images("sample", "validation")
+        return images if plan.images is None else images.take(min(len(images), 5 * plan.images))
+    return open_images(plan.data, "train")
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist() if path.exists() else []
+    return rows
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    with atomic_write(path) as part:
+        pq.write_table(table, part, compression="zstd")

