@@ -36,7 +36,7 @@ import torch
 
 from predbn import shifts
 from predbn.common.threads import each_on_one_core
-from predbn.data import Batch, Corrupted, Images, cifar10, sample, wnids
+from predbn.data import Corrupted, ImageBatch, Images, cifar10, sample, wnids
 from predbn.data import resolve_order as positions_of
 from predbn.evaluation import InProcess, Plan, Unit, evaluate
 from predbn.evaluation.job import Job
@@ -63,9 +63,11 @@ class Cached:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batches(self, name: str, severity: int, size: int, *, order: Any = None, device: Any = None) -> Iterator[Batch]:
+    def batches(
+        self, name: str, severity: int, size: int, *, order: Any = None, device: Any = None
+    ) -> Iterator[ImageBatch]:
         for step in positions_of(order, len(self)).split(size):
-            yield Batch(self.splits[name][step], self.labels[step], self.index[step])
+            yield ImageBatch(self.splits[name][step], self.labels[step], self.index[step])
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 
-from predbn.common import commit
+from predbn.common import git_commit
 
 
 def git(folder, *arguments):
@@ -14,13 +14,13 @@ def git(folder, *arguments):
 def test_the_commit_of_the_checkout_that_contains_the_file(tmp_path):
     tracked, installed = tmp_path / "tracked.py", tmp_path / "installed.py"
     tracked.write_text("")
-    assert commit(tracked) is None
+    assert git_commit(tracked) is None
     git(tmp_path, "init")
     git(tmp_path, "add", "tracked.py")
     git(tmp_path, "commit", "-m", "first")
     installed.write_text("")
-    assert commit(tracked) == git(tmp_path, "rev-parse", "HEAD")
-    assert commit(installed) is None
+    assert git_commit(tracked) == git(tmp_path, "rev-parse", "HEAD")
+    assert git_commit(installed) is None
     tracked.write_text("changed")
-    assert commit(tracked) == git(tmp_path, "rev-parse", "HEAD") + "-dirty"
-    assert commit(tmp_path / "absent" / "x.py") is None
+    assert git_commit(tracked) == git(tmp_path, "rev-parse", "HEAD") + "-dirty"
+    assert git_commit(tmp_path / "absent" / "x.py") is None

@@ -146,7 +146,7 @@ def test_nothing_is_left_when_it_fails(listing, cache, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     Image.new("RGB", (24, 20)).save(listing.path(5))
-    monkeypatch.setattr("predbn.common.files.finish", full)
+    monkeypatch.setattr("predbn.common.files.finish_partial", full)
     with pytest.raises(DataError, match=r"cannot store the 40 decoded pictures \(No space left on device\): set"):
         decode(listing, resize_crop(16))
     assert [path.name for path in (cache / "decoded").iterdir() if path.name != ".lock"] == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from predbn.common import versions
+from predbn.common import package_versions
 from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
@@ -200,10 +200,10 @@ def test_a_lost_node_and_a_lost_worker_do_not_change_the_results(cluster, tmp_pa
 
 
 def test_workers_with_other_versions_are_refused():
-    cuda_build = versions()["torch"].partition("+")[0] + "+cu126"
-    check_versions("10.0.0.7", {**versions(), "torch": cuda_build})
+    cuda_build = package_versions()["torch"].partition("+")[0] + "+cu126"
+    check_versions("10.0.0.7", {**package_versions(), "torch": cuda_build})
     with pytest.raises(EvaluationError, match=r"10\.0\.0\.7 has numpy 1\.0, but this machine has"):
-        check_versions("10.0.0.7", {**versions(), "numpy": "1.0"})
+        check_versions("10.0.0.7", {**package_versions(), "numpy": "1.0"})
 
 
 @pytest.mark.parametrize(

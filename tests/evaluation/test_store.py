@@ -75,7 +75,7 @@ def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, ki
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "unlink", counted(os.unlink))
-        patched.setattr(files, "finish", counted(files.finish))
+        patched.setattr(files, "finish_partial", counted(files.finish_partial))
         with contextlib.suppress(KeyboardInterrupt):
             store.merge()
     assert store.done() == whole.done()

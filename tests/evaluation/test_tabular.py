@@ -20,7 +20,6 @@ from predbn.evaluation.splits import positions
 from predbn.methods import Temperature
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.models import write_weights as write
-from predbn.models.criteo import plain_sizes
 from predbn.norm import adapted
 
 from . import tiny
@@ -219,7 +218,7 @@ def prepared(tmp_path_factory):
     table = rows.table(torch.arange(len(rows)))
     for seed in range(2):
         state = model(seed, table).network.state_dict()
-        write(place / f"{seed}.safetensors", state, {"sizes": plain_sizes(SIZES), "eps": 1e-3})
+        write(place / f"{seed}.safetensors", state, {"sizes": SIZES.to_dict(), "eps": 1e-3})
     return place
 
 

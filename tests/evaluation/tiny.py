@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from predbn.data import Batch, pick, steps_of
+from predbn.data import ImageBatch, batch_positions, rows_to_device
 from predbn.models import Classifier, Preprocessing
 from predbn.models import ModelInfo as Description
 
@@ -72,10 +72,10 @@ class Made:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batches(self, name, severity, size, *, order=None, device=None) -> Iterator[Batch]:
+    def batches(self, name, severity, size, *, order=None, device=None) -> Iterator[ImageBatch]:
         place = torch.device(device or "cpu")
         noise = torch.randint(
             256, (50, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(severity)
         )
-        for step in steps_of(order, len(self), size):
-            yield Batch(noise[step % 50].to(place), pick(self.labels, step, place), self.index[step])
+        for step in batch_positions(order, len(self), size):
+            yield ImageBatch(noise[step % 50].to(place), rows_to_device(self.labels, step, place), self.index[step])

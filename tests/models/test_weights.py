@@ -63,7 +63,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     def full(path):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("predbn.common.files.finish", full)
+    monkeypatch.setattr("predbn.common.files.finish_partial", full)
     with pytest.raises(OSError, match="no space"):
         write_weights(path, {"x": torch.zeros(2)})
     assert torch.equal(read_weights(path)[0]["x"], torch.ones(2))

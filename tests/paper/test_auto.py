@@ -116,11 +116,11 @@ def test_missing_results_are_reported_everywhere(nowhere, tmp_path):
     (findings,) = verify(nowhere, ["auto"]).values()
     assert {finding.verdict for finding in findings} == {Verdict.UNMEASURED}
     assert all(text.startswith(("Not measured: ", "| claim")) for text in auto_tables(nowhere).values())
-    assert EXPERIMENTS["auto"].panels(nowhere) == []
+    assert EXPERIMENTS["auto"].figures(nowhere) == []
     part = Runs(
         AutoWorld().write(tmp_path / "cifar10", skip=("auto-compared", *(plan.name for plan in IMAGENET_AUTO_PLANS)))
     )
-    panels = {panel.name: list(panel.variants) for panel in EXPERIMENTS["auto"].panels(part)}
+    panels = {panel.name: list(panel.variants) for panel in EXPERIMENTS["auto"].figures(part)}
     assert panels == {
         "lost": [("ResNet-20",)],
         "streams": [("ResNet-20", m) for m in ("accuracy", "Brier score", "ECE")],
@@ -128,7 +128,7 @@ def test_missing_results_are_reported_everywhere(nowhere, tmp_path):
 
 
 def test_figures_are_drawn_and_replication_md_leaves_auto_out(as_meant):
-    panels = EXPERIMENTS["auto"].panels(as_meant)
+    panels = EXPERIMENTS["auto"].figures(as_meant)
     assert {panel.name: len(panel.variants) for panel in panels} == {"sizes": 9, "lost": 3, "streams": 9}
     for panel in panels:
         assert all(variant.chart.to_dict()["title"] for variant in panel.variants.values())

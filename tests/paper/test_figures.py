@@ -10,7 +10,7 @@ import pytest
 from predbn.paper import EXPERIMENTS, PLANS, NotMeasured, Runs, save_figures
 from predbn.paper.experiment import Figure
 from predbn.paper.figures import PAGE
-from predbn.report import Variant
+from predbn.report import FigureVariant
 
 from ..report import browser
 from .world import World
@@ -20,25 +20,25 @@ DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.sta
 
 @pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)
 def test_every_experiment_has_a_figure(experiment, as_the_paper):
-    figures = experiment.figures(as_the_paper)
+    figures = experiment.figure_specs(as_the_paper)
     assert figures
     for figure in figures:
         panel = figure.draw()
         assert list(panel.variants) == list(figure.charts) != []
         for variant in panel.variants.values():
             assert variant.chart.to_dict()["title"]
-            assert len({look.series for look in variant.looks}) == len(variant.looks) > 0
+            assert len({look.series for look in variant.styles}) == len(variant.styles) > 0
 
 
 def test_only_the_first_variant_that_has_results_is_drawn():
-    def missing() -> Variant:
+    def missing() -> FigureVariant:
         raise NotMeasured("nothing")
 
     drawn = []
 
-    def draw(name: str) -> Variant:
+    def draw(name: str) -> FigureVariant:
         drawn.append(name)
-        return Variant(alt.LayerChart())
+        return FigureVariant(alt.LayerChart())
 
     charts = {("a",): missing, ("b",): partial(draw, "b"), ("c",): partial(draw, "c")}
     figure = Figure("name", "title", "caption", ("letter",), charts)
@@ -53,7 +53,7 @@ def test_results_next_to_the_folder_are_drawn_too(id, tmp_path):
     skip = tuple(name for name in PLANS if name not in ("methods", "inside"))
     World().write(tmp_path / "cifar10", quick=True, skip=skip)
     names = [
-        [panel.name for panel in EXPERIMENTS[id].panels(Runs(tmp_path / folder), only_first=True)]
+        [panel.name for panel in EXPERIMENTS[id].figures(Runs(tmp_path / folder), only_first=True)]
         for folder in ("cifar10", "imagenet")
     ]
     assert names[0] == names[1] != []
@@ -61,11 +61,11 @@ def test_results_next_to_the_folder_are_drawn_too(id, tmp_path):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.id)
 def test_without_results_there_is_no_figure(experiment, nothing):
-    assert experiment.panels(nothing) == []
+    assert experiment.figures(nothing) == []
 
 
 def test_boxes_end_at_the_lowest_and_the_highest_corruption(as_the_paper):
-    (panel,) = EXPERIMENTS["C7"].panels(as_the_paper)
+    (panel,) = EXPERIMENTS["C7"].figures(as_the_paper)
     spec = panel.variants["accuracy",].chart.to_dict()
     rows = spec["datasets"][spec["layer"][0]["data"]["name"]]
     box = next(row for row in rows if row["series"] == "train BN" and row["severity"] == 5)

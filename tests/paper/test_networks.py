@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from predbn.evaluation import Model
-from predbn.models import Classifier, Description, resnet20
+from predbn.models import Classifier, ModelInfo, resnet20
 from predbn.models.preprocessing import SIGNED
 from predbn.paper import networks
 
@@ -20,7 +20,7 @@ def test_a_variant_is_the_same_network_with_another_eps(kind, monkeypatch):
 
     def load(reference: str) -> Classifier:
         asked.append(reference)
-        return Classifier(network, Description(reference, 10, SIGNED))
+        return Classifier(network, ModelInfo(reference, 10, SIGNED))
 
     x = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     plain = load("plain")(x)

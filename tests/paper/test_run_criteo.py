@@ -28,7 +28,7 @@ from predbn.paper.experiments.criteo_randomised_features import scores_of, table
 from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETTLED
 from predbn.paper.run import run_plan
 from predbn.paper.run_criteo import RESAMPLES_FILE, resample, weighted_auc
-from predbn.training import CriteoRecipe, CriteoSets, produce_criteo
+from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
 SIZES = CriteoSizes(widths=(8,)).limited(buckets=50, dimensions=2)
 RECIPE = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, norm_momentum=0.2, sizes=SIZES)
@@ -58,8 +58,8 @@ def root(tmp_path_factory):
     for name, count, seed in (("rows", 4000, 0), ("later", 300, 1)):
         write_synthetic_text(place / f"{name}.txt", count, seed=seed)
         prepare(place / f"{name}.txt", place / name, processes=1)
-    sets = CriteoSets(*(criteo(part, place / "rows") for part in ("train", "validation", "test")))
-    produce_criteo(RECIPE, (0, 1, 2), sets, place)
+    sets = CriteoData(*(criteo(part, place / "rows") for part in ("train", "validation", "test")))
+    train_criteo(RECIPE, (0, 1, 2), sets, place)
     return place
 
 
@@ -88,7 +88,7 @@ def test_plans_with_data_run_and_the_others_say_what_is_missing(root, tmp_path):
     assert len(found["K1.5"].measurements) == 2
     assert "train BN, eps 0.1" in found["K1.7"].measurements[0].what
     assert table(runs, LARGER_EPS).splitlines()[0].count("eps 0.1") == 4
-    assert [panel.name for panel in EXPERIMENTS["K1"].panels(runs)] == [REAL]
+    assert [panel.name for panel in EXPERIMENTS["K1"].figures(runs)] == [REAL]
     beside = Runs(tmp_path / "results" / "cifar10")
     assert beside.measured == [REAL, LATER, LARGER_EPS]
     assert beside.folders[:2] == [tmp_path / "results" / "cifar10", results]

@@ -113,7 +113,7 @@ def kill_at(number, function):
 if where == "step":
     trainer.Cifar10Trainer.train_step = kill_at(6, trainer.Cifar10Trainer.train_step)
 else:
-    files.finish = kill_at(4, files.finish)  # the first file is the log, then there is one checkpoint per epoch
+    files.finish_partial = kill_at(4, files.finish_partial)  # the first file is the log, then there is one checkpoint per epoch
 data = trainer.Cifar10Data(train, validation, validation, DEVICE)
 train_side_by_side([Run(trainer.Cifar10Trainer(TINY, 0, data), path)])
 """

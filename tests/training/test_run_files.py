@@ -31,7 +31,7 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     def interrupt(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("predbn.common.files.finish", interrupt)
+    monkeypatch.setattr("predbn.common.files.finish_partial", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(path, {**STATE, "epoch": 2})
     assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1

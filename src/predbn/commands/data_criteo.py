@@ -51,7 +51,7 @@ def criteo_command(
 
     predbn data criteo --synthetic 4000000
     """
-    from predbn.data import criteo_folder, prepare, prepare_synthetic
+    from predbn.data import criteo_folder, prepare_criteo, prepare_synthetic
 
     console = make_console(quiet=quiet, soft_wrap=True)
     if (root is None) == (synthetic is None):
@@ -61,7 +61,9 @@ def criteo_command(
     folder = out or criteo_folder(synthetic=synthetic is not None)
     with progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
-            shards = prepare(root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress)
+            shards = prepare_criteo(
+                root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress
+            )
         else:
             shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=processes, progress=progress)
     _print_rejected(console, shards)
@@ -70,14 +72,14 @@ def criteo_command(
 
 def describe_folder(folder: Path, *, synthetic: bool) -> str:
     """One sentence on the rows in a folder."""
-    from predbn.data import TOTALS, split_at
+    from predbn.data import CRITEO_TOTALS, split_criteo_at
 
     name = "Criteo, synthetic rows" if synthetic else "Criteo"
     command = "--synthetic ROWS" if synthetic else "--root PATH/TO/train.txt"
-    if not (folder / TOTALS).is_file():
+    if not (folder / CRITEO_TOTALS).is_file():
         return f"{name}: not in {folder}; predbn data criteo {command} prepares it."
-    rows = json.loads((folder / TOTALS).read_text())["rows"]
-    train_end, validation_end = split_at(rows)
+    rows = json.loads((folder / CRITEO_TOTALS).read_text())["rows"]
+    train_end, validation_end = split_criteo_at(rows)
     size = sum(path.stat().st_size for path in folder.glob("*.npy")) / 1e6
     return (
         f"{name}: {rows:,} rows ({train_end:,} to train, {validation_end - train_end:,} to validate, "

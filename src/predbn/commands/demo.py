@@ -88,10 +88,10 @@ def run_demo(
 
 def _gains_table(results: Results) -> Table:
     """The gain in accuracy for every corruption and severity, sorted by the gain at the highest severity."""
-    from predbn.report import gains, meaning
+    from predbn.report import gain_over_baseline, metric_info
 
-    accuracy = meaning("accuracy")
-    splits = gains(results.frame, "accuracy")
+    accuracy = metric_info("accuracy")
+    splits = gain_over_baseline(results.frame, "accuracy")
     by_corruption = splits[splits["severity"] > 0].pivot(index="corruption", columns="severity", values="gain")
     by_corruption = by_corruption.sort_values(by_corruption.columns[-1], ascending=False)
     table = new_table()

@@ -51,7 +51,7 @@ def print_results(console: Console, results: Results, metrics: Sequence[str] = M
 
 def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
     """Means over the corruptions: one row per series, one column per severity, the best of each column in bold."""
-    from predbn.report import by_severity, check_frame
+    from predbn.report import by_severity, check_results
 
     severities = sorted(set(frame["severity"]))
     table = new_table()
@@ -59,7 +59,7 @@ def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
     for severity in severities:
         table.add_column("clean" if severity == 0 else str(severity), justify="right", no_wrap=True, min_width=5)
     for metric in metrics:
-        summary = by_severity(check_frame(frame[frame["metric"] == metric]))
+        summary = by_severity(check_results(frame[frame["metric"] == metric]))
         means = summary.pivot(index="series", columns="severity", values=metric).reindex(columns=severities)
         _add_metric_rows(table, metric, means, summary["series"])
     return table
@@ -67,9 +67,9 @@ def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 def _add_metric_rows(table: Table, metric: str, means: pd.DataFrame, order: Iterable[str]) -> None:
     """One section of the table: the metric, then one row per series."""
-    from predbn.report import meaning
+    from predbn.report import metric_info
 
-    info = meaning(metric)
+    info = metric_info(metric)
     direction = f" [dim]({info.direction})[/dim]" if info.direction else ""
     table.add_row(f"[bold]{info.label}{', %' if info.percent else ''}[/bold]{direction}")
     best = (info.sign * means).max()
@@ -85,12 +85,12 @@ def _add_metric_rows(table: Table, metric: str, means: pd.DataFrame, order: Iter
 
 def mce_table(mce: pd.DataFrame) -> Table:
     """One row per series: the mean corruption error, and its interval over images if there is one."""
-    from predbn.report import with_series
+    from predbn.report import add_series
 
     table = new_table()
     for heading in ("mCE, % (lower is better)", "", "95 % interval over images"):
         table.add_column(heading, justify="right" if not heading else "left", no_wrap=True)
-    for row in with_series(mce.assign(network=mce["model"])).to_dict("records"):
+    for row in add_series(mce.assign(network=mce["model"])).to_dict("records"):
         interval = f"{row['low']:.1f} to {row['high']:.1f}" if not math.isnan(row["low"]) else "not kept: use --hits"
         table.add_row(f"  {escape(str(row['series']))}", f"{row['mce']:.1f}", interval)
     return table
@@ -98,13 +98,13 @@ def mce_table(mce: pd.DataFrame) -> Table:
 
 def comparison_table(differences: pd.DataFrame, level: float) -> Table:
     """One row per metric and severity; a difference whose interval does not contain 0 is bold."""
-    from predbn.report import meaning, order_metrics
+    from predbn.report import metric_info, sort_metrics
 
     table = new_table()
     for heading in ("metric", "severity", "splits", "first", "second", "difference", f"{level:.0%} interval"):
         table.add_column(heading, justify="left" if heading == "metric" else "right", no_wrap=True)
-    for metric in order_metrics(differences["metric"]):
-        info = meaning(metric)
+    for metric in sort_metrics(differences["metric"]):
+        info = metric_info(metric)
         rows = differences[differences["metric"] == metric].to_dict("records")
         for row in rows:
             is_single = row["splits"] == 1

@@ -110,7 +110,7 @@ def run_command(
     console = make_console(quiet=quiet)
     names = plans_of(experiments)
     runs = Runs(results or (QUICK if quick else FULL))
-    folders = {name: runs.place(name).parent for name in names}
+    folders = {name: runs.plan_folder(name).parent for name in names}
     for number, name in enumerate(names, 1):
         was_measured = name in Runs(folders[name]).measured
         with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
@@ -204,13 +204,13 @@ def figures_command(
     predbn paper figures C1 --results predbn-paper-quick --suffix .png
     """
     from predbn.paper import Runs, save_figures
-    from predbn.report import suffix_of
+    from predbn.report import check_suffix
 
     experiments = _choose(ids)
     suffixes = [text if text.startswith(".") else f".{text}" for text in suffix or (".svg", ".pdf")]
     with usage_error("--suffix"):
         for text in suffixes:
-            suffix_of(Path(f"figure{text}"))
+            check_suffix(Path(f"figure{text}"))
     saved = save_figures(out, Runs(results), [experiment.id for experiment in experiments], suffixes=suffixes)
     typer.echo(f"Wrote {(len(saved) - 1) // len(suffixes)} figures as {' and '.join(suffixes)}, and {saved[-1]}")
 

@@ -133,12 +133,12 @@ def _encode(results: Results, suffix: str) -> bytes:
 
 def _markdown(results: Results) -> str:
     """One table by severity for each metric."""
-    from predbn.report import by_severity, check_frame, meaning, order_metrics
+    from predbn.report import by_severity, check_results, metric_info, sort_metrics
 
     tables = []
-    for metric in order_metrics(results.frame["metric"]):
-        info = meaning(metric)
-        summary = by_severity(check_frame(results.frame[results.frame["metric"] == metric]))
+    for metric in sort_metrics(results.frame["metric"]):
+        info = metric_info(metric)
+        summary = by_severity(check_results(results.frame[results.frame["metric"] == metric]))
         severities = sorted(set(summary["severity"]))
         lines = [
             f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(str, severities))} |",

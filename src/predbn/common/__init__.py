@@ -37,7 +37,6 @@ from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
 
 __all__ = [
-    "PART",
     "PARTIAL_SUFFIX",
     "AdaptationError",
     "DataError",
@@ -59,12 +58,10 @@ __all__ = [
     "atomic_write",
     "cache_folder",
     "class_by_name",
-    "commit",
     "derive_seed",
     "did_you_mean",
     "each_on_one_core",
     "find_by_name",
-    "finish",
     "finish_partial",
     "format_spec",
     "git_commit",
@@ -74,21 +71,9 @@ __all__ = [
     "map_threads",
     "package_versions",
     "parse_device",
-    "part_of",
     "partial_path",
     "progress_bar",
-    "subseed",
-    "versions",
     "write_array",
     "write_bytes",
     "write_text",
-    "written",
 ]
-
-PART = PARTIAL_SUFFIX  # until its users are changed
-commit = git_commit  # until its users are changed
-finish = finish_partial  # until its users are changed
-part_of = partial_path  # until its users are changed
-subseed = derive_seed  # until its users are changed
-versions = package_versions  # until its users are changed
-written = format_spec  # until its users are changed

@@ -34,9 +34,6 @@ def finish_partial(path: Path) -> None:
     partial.replace(path)
 
 
-finish = finish_partial  # until its users are changed
-
-
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Give the temporary path to write to; at the end of the block the file gets its name.
@@ -45,7 +42,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     try:
         yield partial_path(path)
-        finish(path)
+        finish_partial(path)
     except BaseException:
         partial_path(path).unlink(missing_ok=True)
         raise

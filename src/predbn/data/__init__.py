@@ -5,7 +5,7 @@ clean data on the fly; `write_cifar10c` and `write_imagenetc` write corrupted da
 pyarrow parses Criteo's text, filelock (through `predbn.common`) lets one process decode while others wait.
 """
 
-from predbn.common import DataError, Progress
+from predbn.common import DataError
 
 from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, resolve_order, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
@@ -44,25 +44,6 @@ from .references import IMAGENET_SETS, PictureFiles, is_shifted, open_images, op
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
 
-# The names before a renaming, until their users are changed.
-Batch = ImageBatch
-DecodingProgress = Progress
-FILES = CIFAR10_FILES
-NotReached = DownloadError
-RECORDED = CIFAR10_SHA256
-Shifted = ShiftedDataset
-TOTALS = CRITEO_TOTALS
-UNREADABLE = PICTURE_ERRORS
-cache_file = cifar10_cache_file
-fetch = fetch_cifar10
-frame_picture = resize_crop
-pick = rows_to_device
-prepare = prepare_criteo
-read_cache = read_cifar10_cache
-send_to_device = pixels_to_device
-split_at = split_criteo_at
-steps_of = batch_positions
-
 __all__ = [
     "CIFAR10_FILES",
     "CIFAR10_SHA256",
@@ -71,23 +52,17 @@ __all__ = [
     "CRITEO_NUMBERS",
     "CRITEO_TOTALS",
     "CRITEO_WIDTH",
-    "FILES",
     "IMAGENET_SETS",
     "MISSING_NUMBER",
     "PERCENTAGES",
     "PICTURE_ERRORS",
-    "RECORDED",
     "SAMPLE_FOLDER",
     "SEVERITIES",
-    "TOTALS",
-    "UNREADABLE",
-    "Batch",
     "Cifar10C",
     "ClassMask",
     "Corrupted",
     "CriteoPart",
     "DataError",
-    "DecodingProgress",
     "Device",
     "DownloadError",
     "ImageBatch",
@@ -96,7 +71,6 @@ __all__ = [
     "Images",
     "Interpolation",
     "Listing",
-    "NotReached",
     "Order",
     "PictureFiles",
     "Pixels",
@@ -104,10 +78,8 @@ __all__ = [
     "RowBatch",
     "Rows",
     "Shards",
-    "Shifted",
     "ShiftedDataset",
     "batch_positions",
-    "cache_file",
     "cifar10",
     "cifar10_cache_file",
     "class_folders",
@@ -115,9 +87,7 @@ __all__ = [
     "criteo",
     "criteo_folder",
     "decoded_files",
-    "fetch",
     "fetch_cifar10",
-    "frame_picture",
     "from_folder",
     "from_npy",
     "imagenet",
@@ -128,23 +98,17 @@ __all__ = [
     "open_images",
     "open_shifted",
     "open_unlabelled",
-    "pick",
     "pixels_to_device",
-    "prepare",
     "prepare_criteo",
     "prepare_synthetic",
-    "read_cache",
     "read_cifar10_cache",
     "read_picture",
     "resize_crop",
     "resolve_order",
     "rows_to_device",
     "sample",
-    "send_to_device",
     "sha256_of",
-    "split_at",
     "split_criteo_at",
-    "steps_of",
     "wnids",
     "write_cifar10c",
     "write_imagenetc",

@@ -25,12 +25,12 @@ import numpy.typing as npt
 import torch
 
 from predbn.common import (
-    PART,
+    PARTIAL_SUFFIX,
     DataError,
     Progress,
-    finish,
+    finish_partial,
     lock_folder,
-    part_of,
+    partial_path,
     write_array,
     write_bytes,
     write_text,
@@ -77,7 +77,7 @@ def write_cifar10c(
         progress(done, total)
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
         for name in missing:
-            np.lib.format.open_memmap(part_of(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
+            np.lib.format.open_memmap(partial_path(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
         jobs = [
             (str(out / f"{name}.npy"), name, severity, seed, constants) for name in missing for severity in SEVERITIES
         ]
@@ -85,7 +85,7 @@ def write_cifar10c(
         for name in _run_jobs(_write_severity, jobs, processes, clean):
             severities_left[name] -= 1
             if not severities_left[name]:
-                finish(out / f"{name}.npy")
+                finish_partial(out / f"{name}.npy")
             done += 1
             progress(done, total)
 
@@ -135,14 +135,14 @@ def _open_output(out: Path, card: Mapping[str, Any], names: Sequence[str], proce
         raise DataError(f"processes is {processes}, but there must be at least 1.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file, but the output needs a directory.")
-    own_files = {CARD, CARD + PART, ".lock"}
+    own_files = {CARD, CARD + PARTIAL_SUFFIX, ".lock"}
     if out.exists() and not (out / CARD).exists() and any(path.name not in own_files for path in out.iterdir()):
         raise DataError(f"{out} is not empty and was not made by this command: choose another directory.")
     out.mkdir(parents=True, exist_ok=True)
     with lock_folder(out, error=DataError):
         if (out / CARD).exists() and json.loads((out / CARD).read_text()) != card:
             raise DataError(f"{out} was begun with other images, seed or constants: choose another directory.")
-        for leftover in out.rglob("*" + PART):
+        for leftover in out.rglob("*" + PARTIAL_SUFFIX):
             leftover.unlink()
         write_text(out / CARD, json.dumps(card, indent=1) + "\n")
         yield
@@ -180,7 +180,7 @@ def _run_jobs(
 
 def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any) -> str:
     """Write one severity of a CIFAR-10-C array directly into the temporary file."""
-    array = np.load(part_of(Path(path)), mmap_mode="r+")
+    array = np.load(partial_path(Path(path)), mmap_mode="r+")
     offset = (severity - 1) * len(_clean)
     for start in range(0, len(_clean), _IMAGES_PER_CALL):
         images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])

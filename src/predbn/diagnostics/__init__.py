@@ -11,9 +11,6 @@ from .distance import distance_unit, paper_divergence, wasserstein
 from .gaussian import Gaussian, spectrum
 from .profile import Profile, profile, profiles
 
-unit = distance_unit  # until its users are changed
-threshold = shift_threshold  # until its users are changed
-
 __all__ = [
     "Diagnosis",
     "Gaussian",
@@ -28,7 +25,5 @@ __all__ = [
     "profiles",
     "shift_threshold",
     "spectrum",
-    "threshold",
-    "unit",
     "wasserstein",
 ]

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from predbn.common import DiagnosticError, map_threads
-from predbn.data import Batch, Device, Images, Order, cifar10, load_array, read_picture, sample, steps_of
-from predbn.data import frame_picture as frame
-from predbn.data import send_to_device as send
+from predbn.data import Device, ImageBatch, Images, Order, batch_positions, cifar10, load_array, read_picture, sample
+from predbn.data import pixels_to_device as send
+from predbn.data import resize_crop as frame
 from predbn.models import Preprocessing
 from predbn.shifts import corrupt, find_corruption
 
@@ -70,13 +70,13 @@ class ImageSubset:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[Batch]:
+    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
         """Batches of at most `size` examples, by default in the order of `positions`."""
         positions = self.positions if order is None else self.positions[torch.as_tensor(order)]
         for batch in self.data.batches(size, order=positions, device=device):
             yield batch if self.corruption is None else self._corrupt(batch, self.corruption)
 
-    def _corrupt(self, batch: Batch, corruption: str) -> Batch:
+    def _corrupt(self, batch: ImageBatch, corruption: str) -> ImageBatch:
         images = corrupt(batch.images, corruption, self.severity, seed=self.seed, index=batch.index)
         return batch._replace(images=images)
 
@@ -91,13 +91,13 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[Batch]:
+    def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
         """Batches of at most `size` images. All labels are 0, since there are none."""
         target = torch.device("cpu" if device is None else device)
-        for positions in steps_of(order, len(self), size):
+        for positions in batch_positions(order, len(self), size):
             pixels = np.stack(map_threads(self._read, positions.tolist()))
             labels = torch.zeros(len(positions), dtype=torch.int64, device=target)
-            yield Batch(send(pixels, target), labels, positions)
+            yield ImageBatch(send(pixels, target), labels, positions)
 
     def _read(self, position: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         """Resize the shorter side and cut out the centre, as the model's preprocessing says."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from predbn.common import EvaluationError, commit, versions
+from predbn.common import EvaluationError, git_commit, package_versions
 
 from .plan import Plan
 from .units import Fit
@@ -43,7 +43,7 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
             "metrics": "summed as whole numbers: exact, in any order",
         },
         **({"fits": [fit._asdict() for fit in fits]} if fits else {}),
-        "software": {"commit": commit(), "python": platform.python_version(), **versions()},
+        "software": {"commit": git_commit(), "python": platform.python_version(), **package_versions()},
         "hardware": dict(hardware),
     }
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from predbn.common import EvaluationError
-from predbn.data import DecodingProgress, Images, Rows
+from predbn.common import EvaluationError, Progress
+from predbn.data import Images, Rows
 from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
@@ -39,7 +39,7 @@ class Job:
     validation: Images | Rows | None = None
     models: Mapping[str, AnyModel] = field(default_factory=dict)
     memory_limit: int = MEMORY_LIMIT
-    report: DecodingProgress | None = None
+    report: Progress | None = None
 
     def __post_init__(self) -> None:
         check_precision(self.plan.precision, self.device)

@@ -213,8 +213,6 @@ class Plan:
         is_fitted = any(map(needs_fit, self.methods)) or any(s.eps == "tuned" for s in self.settings.values())
         return is_fitted or self.is_calibrated
 
-    is_fitted = needs_validation  # until its users are changed
-
     @property
     def largest_batch(self) -> int:
         """The largest batch size that the plan gives as a number."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from predbn.common import EvaluationError, hardware_of, versions
+from predbn.common import EvaluationError, hardware_of, package_versions
 
 from .engines import check_device
 from .ray_payload import Payload
@@ -38,7 +38,7 @@ class RayWorker:
         """Get ready for units."""
         check_device(self._device)
         self._worker = payload.open(self._device)
-        return WorkerInfo(hardware_of(self._device), versions())
+        return WorkerInfo(hardware_of(self._device), package_versions())
 
     def run(self, unit: Unit) -> UnitResult:
         """Compute a unit."""
@@ -48,7 +48,7 @@ class RayWorker:
 
 def check_versions(address: str, worker_versions: Mapping[str, str]) -> None:
     """Refuse a worker that may compute other values. Builds of one version for CPU and for CUDA count as the same."""
-    for package, version in versions().items():
+    for package, version in package_versions().items():
         worker_version = worker_versions.get(package, "none")
         if version.partition("+")[0] != worker_version.partition("+")[0]:
             raise EvaluationError(

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, Progress
 from predbn.data import (
     Cifar10C,
     CriteoPart,
-    DecodingProgress,
     ImageNetC,
     ImageNetSet,
     Images,
     Randomised,
     Rows,
-    Shifted,
+    ShiftedDataset,
     cifar10,
     criteo,
     from_folder,
@@ -67,8 +66,8 @@ def open_test_data(
     *,
     block: int,
     preprocessing: Callable[[], Preprocessing],
-    report: DecodingProgress | None = None,
-) -> Images | Shifted | Randomised:
+    report: Progress | None = None,
+) -> Images | ShiftedDataset | Randomised:
     """The data to evaluate on. `block` is the largest prediction batch; only pictures need a `preprocessing`."""
     if is_tabular(reference):
         return open_randomised(reference, block)
@@ -76,7 +75,7 @@ def open_test_data(
 
 
 def open_validation_data(
-    reference: str, *, preprocessing: Callable[[], Preprocessing], report: DecodingProgress | None = None
+    reference: str, *, preprocessing: Callable[[], Preprocessing], report: Progress | None = None
 ) -> Images | Rows:
     """The data to fit and calibrate on."""
     if is_tabular(reference):
@@ -89,8 +88,8 @@ def open_pictures(
     clean: str | None = None,
     *,
     preprocessing: Preprocessing | None = None,
-    report: DecodingProgress | None = None,
-) -> Images | Shifted:
+    report: Progress | None = None,
+) -> Images | ShiftedDataset:
     """Clean images, or a published set of corrupted ones.
 
     Pictures of a folder are resized and cropped as the models want them. `report` is called with how many of them are
@@ -113,7 +112,7 @@ def open_images(
     part: str,
     *,
     preprocessing: Preprocessing | None = None,
-    report: DecodingProgress | None = None,
+    report: Progress | None = None,
 ) -> Images:
     """Labelled clean images; `part` ("test" or "validation") matters for data sets that have parts."""
     name, _, path = reference.partition(":")

@@ -21,14 +21,14 @@ from predbn.data import (
     CLEAN,
     PERCENTAGES,
     SEVERITIES,
-    Batch,
     Corrupted,
+    ImageBatch,
     Images,
     Randomised,
     RowBatch,
     Rows,
-    Shifted,
-    pick,
+    ShiftedDataset,
+    rows_to_device,
     sha256_of,
     wnids,
 )
@@ -37,9 +37,9 @@ from predbn.shifts import find_corruption
 from .references import is_tabular
 from .splits import SETS, Split, is_mixture, mixed_kinds, positions
 
-AnyBatch = Batch | RowBatch
+AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
-AnyData = Images | Shifted | Rows | Randomised
+AnyData = Images | ShiftedDataset | Rows | Randomised
 """Clean pictures or rows, which are shifted on the fly, or a set of splits."""
 Inputs = Literal["pictures", "rows"]
 
@@ -67,7 +67,7 @@ class Source(ABC):
     """Whether the order of the predicted probabilities is measured too."""
 
     def __init__(
-        self, data: AnyData, splits: Shifted | Randomised, images: int | None, device: torch.device | str
+        self, data: AnyData, splits: ShiftedDataset | Randomised, images: int | None, device: torch.device | str
     ) -> None:
         self.data, self.device, self._count = data, torch.device(device), images
         self.name, self.classes, self.names, self.labels = data.name, splits.classes, splits.names, splits.labels
@@ -123,9 +123,9 @@ class PictureSource(Source):
     severities, severities_in_words = SEVERITIES, "a whole number from 1 to 5"
 
     def __init__(
-        self, data: Images | Shifted, *, images: int | None = None, device: torch.device | str = "cpu"
+        self, data: Images | ShiftedDataset, *, images: int | None = None, device: torch.device | str = "cpu"
     ) -> None:
-        self._splits: Shifted = Corrupted(data) if isinstance(data, Images) else data
+        self._splits: ShiftedDataset = Corrupted(data) if isinstance(data, Images) else data
         super().__init__(data, self._splits, images, device)
 
     @staticmethod
@@ -156,7 +156,7 @@ class PictureSource(Source):
         listing = "\n".join(f"{p.name} {p.stat().st_size if p.is_file() else ''}" for p in sorted(Path(root).glob("*")))
         return {"labels": sha256_of(self.labels), "listing": hashlib.sha256(listing.encode()).hexdigest()}
 
-    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[Batch]:
+    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[ImageBatch]:
         splits = self._splits if self._clean is None else Corrupted(self._clean, seed=seed)
         kinds = mixed_kinds(split, self.names, seed)
         if kinds is None:
@@ -164,8 +164,8 @@ class PictureSource(Source):
         return self._mixed(splits, kinds, split.severity, seed, visited, size)
 
     def _mixed(
-        self, splits: Shifted, kinds: Sequence[str], severity: int, seed: int, visited: Tensor, size: int
-    ) -> Iterator[Batch]:
+        self, splits: ShiftedDataset, kinds: Sequence[str], severity: int, seed: int, visited: Tensor, size: int
+    ) -> Iterator[ImageBatch]:
         """Each image under one of the kinds, all equally likely, with the draws of `predbn.shifts.mix`.
 
         `mix` itself corrupts clean images; here the images of a kind may also be read from published files.
@@ -182,7 +182,7 @@ class PictureSource(Source):
                 if images is None:
                     images = part.images.new_empty((len(step), *part.images.shape[1:]))
                 images[rows.to(self.device)] = part.images
-            yield Batch(cast(Tensor, images), pick(splits.labels, step, self.device), index)
+            yield ImageBatch(cast(Tensor, images), rows_to_device(splits.labels, step, self.device), index)
 
 
 class RowSource(Source):

@@ -71,11 +71,6 @@ class Worker:
         if validation is not None:
             cache.calibration_data = self._calibration_data
 
-    @property
-    def shelf(self) -> ModelCache:  # until its users are changed
-        """The old name of `cache`."""
-        return self.cache
-
     def do(self, unit: Unit, next_unit: Unit | None = None) -> UnitResult:
         """Compute a unit. On a GPU, making the images of `next_unit` starts before this one is finished."""
         with numerics(self.plan.precision):

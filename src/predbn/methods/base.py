@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from predbn.common import MethodError, class_by_name, find_by_name, written
+from predbn.common import MethodError, class_by_name, find_by_name, format_spec
 
 Logits: TypeAlias = Tensor | Sequence[Tensor]
 """[n, classes] of one model, or one such tensor for each member of an ensemble."""
@@ -46,7 +46,7 @@ class Method(ABC):
         return self.log_probabilities(logits).exp()
 
     def __str__(self) -> str:
-        return written(self.name, self)
+        return format_spec(self.name, self)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ __all__ = [
     "ClickModel",
     "CriteoNetwork",
     "CriteoSizes",
-    "Description",
     "ModelError",
     "ModelInfo",
     "Normalise",
@@ -46,5 +45,3 @@ __all__ = [
     "write_weights",
     "zoo",
 ]
-
-Description = ModelInfo  # until its users are changed

@@ -207,6 +207,3 @@ def load_criteo(path: str | Path, *, device: torch.device | str | None = None) -
     load_weights(network, state, str(path))
     model = ClickModel(network, ModelInfo(f"criteo:{path}", 2, RowPreprocessing(sizes.buckets), card)).eval()
     return model if device is None else model.to(device)
-
-
-plain_sizes = CriteoSizes.to_dict  # until its users are changed

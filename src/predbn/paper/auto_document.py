@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from predbn.common import NotMeasured, PaperError
-from predbn.report import Chart, meaning, save, write_file
+from predbn.report import Chart, metric_info, save, write_file
 
 from .experiments.auto import EXPERIMENT
 from .experiments.auto_figures import FIGURE_NAMES
@@ -68,9 +68,9 @@ def auto_tables(runs: Runs) -> dict[str, str]:
 def auto_charts(runs: Runs) -> dict[str, tuple[str, Chart]]:
     """Title and chart of each figure for each network, by file name; in accuracy if there is a choice of metrics."""
     charts: dict[str, tuple[str, Chart]] = {}
-    for figure in EXPERIMENT.figures(runs):
+    for figure in EXPERIMENT.figure_specs(runs):
         for (network, *metric), draw in figure.charts.items():
-            if metric in ([], [meaning("accuracy").label]):
+            if metric in ([], [metric_info("accuracy").label]):
                 try:
                     charts[f"{figure.name}-{network}.svg"] = f"{figure.title}, {network}", draw().chart
                 except NotMeasured:
@@ -169,7 +169,7 @@ def _sizes(runs: Runs, plans: NetworkPlans) -> str:
     """Accuracy, Brier score and ECE of every strategy by batch size, on the same images; the best is bold."""
     sizes = sorted(int(size) for size in runs.frame(plans.compared)["batch_size"].unique())
     columns = [(metric, size) for metric in METRICS for size in sizes]
-    heads = [f"{meaning(metric).label}: {size}" if size == sizes[0] else str(size) for metric, size in columns]
+    heads = [f"{metric_info(metric).label}: {size}" if size == sizes[0] else str(size) for metric, size in columns]
     means = {
         strategy: [
             float(on_same_images(plans, strategy, size).values(runs, metric, SHIFTED)["value"].mean())
@@ -182,9 +182,9 @@ def _sizes(runs: Runs, plans: NetworkPlans) -> str:
     for strategy, values in means.items():
         cells = []
         for number, (metric, _) in enumerate(columns):
-            sign = meaning(metric).sign
+            sign = metric_info(metric).sign
             best = max(sign * others[number] for others in means.values())
-            cells.append(_bold_if(sign * values[number] == best, meaning(metric).number(values[number])))
+            cells.append(_bold_if(sign * values[number] == best, metric_info(metric).number(values[number])))
         lines.append(_row([f"`{strategy}`", *cells]))
     return "\n".join(lines)
 
@@ -224,23 +224,23 @@ def _past(runs: Runs) -> str:
 def _methods(runs: Runs, plans: NetworkPlans) -> str:
     """The methods with three strategies in batches of 500, means over the shifted splits."""
     with_batch_size(plans, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)  # raises NotMeasured without auto
-    lines = _table_head(["", *(meaning(metric).label for metric in METRICS)])
+    lines = _table_head(["", *(metric_info(metric).label for metric in METRICS)])
     for method, strategy in product(("vanilla", "temperature", "ensemble"), ("train", "batch", AUTO)):
         series = with_method(plans, method, strategy)
         if series.is_measured(runs):
             means = [float(series.values(runs, metric, SHIFTED)["value"].mean()) for metric in METRICS]
-            cells = [meaning(metric).number(value) for metric, value in zip(METRICS, means, strict=True)]
+            cells = [metric_info(metric).number(value) for metric, value in zip(METRICS, means, strict=True)]
             lines.append(_row([series.label, *cells]))
     return "\n".join(lines)
 
 
 def _gain_and_split(row: pd.Series) -> str:
     split = f"{row['corruption']} {row['severity']}".replace("_", " ").replace("clean 0", "clean")
-    return f"{meaning('accuracy').change(row['gain'])} ({split})"
+    return f"{metric_info('accuracy').change(row['gain'])} ({split})"
 
 
 def _percent(value: float) -> str:
-    return meaning("accuracy").number(value)
+    return metric_info("accuracy").number(value)
 
 
 def _bold_if(is_best: bool, text: str) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from predbn.report import Panel, file_names, meaning, save, write_file
+from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
 from .claims import Finding, Verdict
 from .experiment import Experiment
@@ -38,11 +38,11 @@ def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None =
     path = Path(path)
     if figures is None:
         return write_file(path, document(runs).encode())
-    panels = _draw_figures(runs)
-    text = _text(runs, Path(os.path.relpath(figures, path.parent)).as_posix(), panels)
-    for experiment, drawn in panels.items():
-        for panel in drawn:
-            save(next(iter(panel.variants.values())).chart, Path(figures) / _file_name(experiment, panel))
+    drawn = _draw_figures(runs)
+    text = _text(runs, Path(os.path.relpath(figures, path.parent)).as_posix(), drawn)
+    for experiment, its_figures in drawn.items():
+        for figure in its_figures:
+            save(next(iter(figure.variants.values())).chart, Path(figures) / _file_name(experiment, figure))
     return write_file(path, text.encode())
 
 
@@ -51,7 +51,9 @@ def headline_table(runs: Runs) -> str:
 
     For each method the better of the two strategies is bold.
     """
-    labels = {metric: f"{meaning(metric).label}{', %' if meaning(metric).percent else ''}" for metric in METRICS}
+    labels = {
+        metric: f"{metric_info(metric).label}{', %' if metric_info(metric).percent else ''}" for metric in METRICS
+    }
     splits = CIFAR10_SERIES[0].values(runs, "accuracy", SHIFTED)[["corruption", "severity"]].drop_duplicates()
     heads = [f"{labels[metric]}, {where}" for where in (f"{len(splits)} splits", "severity 5") for metric in METRICS]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
@@ -60,9 +62,9 @@ def headline_table(runs: Runs) -> str:
         for severities in (SHIFTED, TOP):
             for metric in METRICS:
                 means = [float(series.values(runs, metric, severities)["value"].mean()) for series in pair]
-                signed = [meaning(metric).sign * value for value in means]
+                signed = [metric_info(metric).sign * value for value in means]
                 for number, value in enumerate(means):
-                    text = meaning(metric).number(value)
+                    text = metric_info(metric).number(value)
                     is_better = signed[number] > signed[1 - number]
                     cells[number].append(f"**{text}**" if is_better else text)
         lines += [f"| {series.label} | {' | '.join(row)} |" for series, row in zip(pair, cells, strict=True)]
@@ -74,19 +76,19 @@ def _experiments() -> list[Experiment]:
     return [experiment for experiment in EXPERIMENTS.values() if experiment.page is None]
 
 
-def _draw_figures(runs: Runs) -> dict[Experiment, list[Panel]]:
-    return {experiment: experiment.panels(runs, only_first=True) for experiment in _experiments()}
+def _draw_figures(runs: Runs) -> dict[Experiment, list[Figure]]:
+    return {experiment: experiment.figures(runs, only_first=True) for experiment in _experiments()}
 
 
-def _text(runs: Runs, figures: str | None, panels: dict[Experiment, list[Panel]]) -> str:
+def _text(runs: Runs, figures: str | None, drawn: dict[Experiment, list[Figure]]) -> str:
     runs.check()
     findings = verify(runs, [experiment.id for experiment in _experiments()])
     comments = {id: text for folder in runs.folders for id, text in _discussion(folder / DISCUSSION).items()}
     parts = [_head(runs, findings), _overview(findings)]
     for experiment, group in findings.items():
         images = [
-            f"![{panel.title}]({figures}/{_file_name(experiment, panel)})\n\n*{panel.title}.* {panel.caption}"
-            for panel in panels.get(experiment, [])
+            f"![{figure.title}]({figures}/{_file_name(experiment, figure)})\n\n*{figure.title}.* {figure.caption}"
+            for figure in drawn.get(experiment, [])
         ]
         parts.append(_section(runs, experiment, group, comments, images))
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -142,9 +144,9 @@ def _section(
     return "\n\n".join(lines)
 
 
-def _file_name(experiment: Experiment, panel: Panel) -> str:
+def _file_name(experiment: Experiment, figure: Figure) -> str:
     """The file of the variant that the document shows."""
-    return f"{experiment.id}-{file_names(panel)[0]}.svg"
+    return f"{experiment.id}-{variant_file_names(figure)[0]}.svg"
 
 
 def _data_size(runs: Runs, plan: str) -> str:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from predbn.common import NotMeasured
-from predbn.report import Panel, Variant
+from predbn.report import Figure, FigureVariant
 
 from .claims import Claim
 from .runs import Runs
 
-Charts = Mapping[tuple[str, ...], Callable[[], Variant]]
+Charts = Mapping[tuple[str, ...], Callable[[], FigureVariant]]
 """Functions that draw the variants of a figure, by the values of its choices."""
 
 
 @dataclass(frozen=True)
-class Figure:
+class FigureSpec:
     """A figure that is not drawn yet. It has a variant for each combination of choices, such as metrics.
 
     Drawing is slow compared with everything else, and the document shows only the first variant of each figure.
@@ -31,20 +31,20 @@ class Figure:
     choices: tuple[str, ...]
     charts: Charts
 
-    def draw(self, *, only_first: bool = False) -> Panel:
+    def draw(self, *, only_first: bool = False) -> Figure:
         """Draw the variants that have results; with `only_first`, only the first of them."""
-        panel = Panel(self.name, self.title, self.caption, self.choices)
+        figure = Figure(self.name, self.title, self.caption, self.choices)
         for choice, draw in self.charts.items():
             try:
-                panel.variants[choice] = draw()
+                figure.variants[choice] = draw()
             except NotMeasured:
                 continue
             if only_first:
                 break
-        return panel
+        return figure
 
 
-def _no_figures(runs: Runs) -> list[Figure]:
+def _no_figures(runs: Runs) -> list[FigureSpec]:
     return []
 
 
@@ -63,17 +63,17 @@ class Experiment:
     title: str
     plans: tuple[str, ...]
     claims: tuple[Claim, ...]
-    make_figures: Callable[[Runs], list[Figure]] = _no_figures
+    make_figures: Callable[[Runs], list[FigureSpec]] = _no_figures
     page: str | None = None
 
-    def figures(self, runs: Runs) -> list[Figure]:
+    def figure_specs(self, runs: Runs) -> list[FigureSpec]:
         """Its figures, not drawn yet; empty if results are missing."""
         try:
             return self.make_figures(runs)
         except NotMeasured:
             return []
 
-    def panels(self, runs: Runs, *, only_first: bool = False) -> list[Panel]:
+    def figures(self, runs: Runs, *, only_first: bool = False) -> list[Figure]:
         """The figures that can be drawn from these results; with `only_first`, one variant of each."""
-        panels = [figure.draw(only_first=only_first) for figure in self.figures(runs)]
-        return [panel for panel in panels if panel.variants]
+        figures = [spec.draw(only_first=only_first) for spec in self.figure_specs(runs)]
+        return [figure for figure in figures if figure.variants]

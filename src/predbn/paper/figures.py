@@ -7,7 +7,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from predbn.report import Panel, card_html, figure_html, render_page, save_panels, suffix_of, write_file
+from predbn.report import Figure, card_html, check_suffix, figure_html, render_page, save_variants, write_file
 
 from .claims import Finding
 from .experiment import Experiment
@@ -27,26 +27,28 @@ def save_figures(
     Returns the paths; the page is the last one.
     """
     for suffix in suffixes:
-        suffix_of(Path(f"figure{suffix}"))  # refuses an unknown format before anything is drawn
+        check_suffix(Path(f"figure{suffix}"))  # refuses an unknown format before anything is drawn
     runs.check()
-    panels = {experiment: experiment.panels(runs) for experiment in choose(ids)}
+    figures = {experiment: experiment.figures(runs) for experiment in choose(ids)}
     named = [
-        replace(panel, name=f"{experiment.id}-{panel.name}") for experiment, drawn in panels.items() for panel in drawn
+        replace(figure, name=f"{experiment.id}-{figure.name}")
+        for experiment, drawn in figures.items()
+        for figure in drawn
     ]
-    saved = [path for suffix in suffixes for path in save_panels(folder, named, suffix=suffix)]
-    return [*saved, write_file(Path(folder) / PAGE, _page(runs, panels))]
+    saved = [path for suffix in suffixes for path in save_variants(folder, named, suffix=suffix)]
+    return [*saved, write_file(Path(folder) / PAGE, _page(runs, figures))]
 
 
-def _page(runs: Runs, panels: dict[Experiment, list[Panel]]) -> bytes:
-    findings = verify(runs, [experiment.id for experiment in panels])
+def _page(runs: Runs, figures: dict[Experiment, list[Figure]]) -> bytes:
+    findings = verify(runs, [experiment.id for experiment in figures])
     sections: list[str] = []
-    numbered: list[Panel] = []
-    for experiment, drawn in panels.items():
-        figures = [figure_html(len(numbered) + number, panel) for number, panel in enumerate(drawn)]
+    numbered: list[Figure] = []
+    for experiment, drawn in figures.items():
+        charts = [figure_html(len(numbered) + number, figure) for number, figure in enumerate(drawn)]
         numbered += drawn
         claims = "".join(_claim(finding) for finding in findings[experiment])
         heading = f"<h2>{experiment.id}: {escape(experiment.title)}</h2><p class='note'>{escape(experiment.figure)}</p>"
-        sections.append(f"<section>{heading}<ul class='findings'>{claims}</ul>{''.join(figures)}</section>")
+        sections.append(f"<section>{heading}<ul class='findings'>{claims}</ul>{''.join(charts)}</section>")
     return render_page(
         "gallery.html",
         TITLE,

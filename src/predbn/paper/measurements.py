@@ -20,7 +20,7 @@ from predbn.metrics import (
     bootstrap_ratio,
     corruption_errors,
 )
-from predbn.report import meaning
+from predbn.report import metric_info
 
 from .claims import Measurement, Side
 from .runs import Runs
@@ -46,7 +46,7 @@ def gain(
     """How much better `first` is than `second`, pair by pair."""
     table = signed(paired(runs, (first, second), metric, severities, over=over), metric)
     interval = bootstrap_difference(table[first.label].to_numpy(), table[second.label].to_numpy())
-    what = f"{meaning(metric).label}{_unit(metric)}: {first.label} over {second.label}{suffix}"
+    what = f"{metric_info(metric).label}{_unit(metric)}: {first.label} over {second.label}{suffix}"
     return _measurement(what, interval, side, bound, len(table), over, metric)
 
 
@@ -55,7 +55,7 @@ def gain_growth(runs: Runs, first: Series, second: Series, metric: str) -> Measu
     tables = [signed(paired(runs, (first, second), metric, (severity,)), metric) for severity in (1, 5)]
     mild, strong = (table[first.label] - table[second.label] for table in tables)
     return mean(
-        f"{meaning(metric).label}: gain at severity 5 minus gain at severity 1", (strong - mild).dropna(), metric
+        f"{metric_info(metric).label}: gain at severity 5 minus gain at severity 1", (strong - mild).dropna(), metric
     )
 
 
@@ -110,24 +110,24 @@ def gain_share(
     series = tuple(dict.fromkeys((*part, *whole)))
     table = signed(paired(runs, series, metric, severities), metric)
     gains = [table[first.label] - table[second.label] for first, second in (part, whole)]
-    return share(f"{meaning(metric).label}: {what}", *gains, side=side, bound=bound)
+    return share(f"{metric_info(metric).label}: {what}", *gains, side=side, bound=bound)
 
 
 def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A table of `paired` with the sign changed if lower is better, so that higher is always better."""
-    better: pd.DataFrame = table * meaning(metric).sign
+    better: pd.DataFrame = table * metric_info(metric).sign
     return better
 
 
 def _measurement(
     what: str, interval: Interval, side: Side, bound: float, count: int, over: Over, metric: str
 ) -> Measurement:
-    scale, digits = (100, 1) if meaning(metric).percent else (1, 3)
+    scale, digits = (100, 1) if metric_info(metric).percent else (1, 3)
     return Measurement(what, interval, side, bound, count, _PLURALS[over], scale=scale, digits=digits)
 
 
 def _unit(metric: str) -> str:
-    return ", points" if meaning(metric).percent else ""
+    return ", points" if metric_info(metric).percent else ""
 
 
 def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, bound: float = 0.0) -> Measurement:

@@ -28,7 +28,16 @@ from torch import Tensor
 
 from predbn.common import atomic_write, each_on_one_core, hardware_of
 from predbn.data import Images
-from predbn.diagnostics import Gaussian, Profile, paper_divergence, profile, profiles, spectrum, unit, wasserstein
+from predbn.diagnostics import (
+    Gaussian,
+    Profile,
+    distance_unit,
+    paper_divergence,
+    profile,
+    profiles,
+    spectrum,
+    wasserstein,
+)
 from predbn.evaluation import (
     RELIABILITY_SCHEMA,
     RESULTS_SCHEMA,
@@ -116,7 +125,7 @@ class _Steps:
 
 
 def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], steps: _Steps) -> Tables:
-    model = job.worker.shelf.model(name)
+    model = job.worker.cache.model(name)
     strategies = [text for text in plan.strategies if text == "train" or next(named_layers(model), None) is not None]
     has_batch_norm = len(strategies) > 1
     size = plan.batch_sizes[0]
@@ -187,7 +196,7 @@ def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
     }
     pairs = [(reference.layers[name], layer) for name, layer in one.layers.items()]
     if pairs:
-        distances = [wasserstein(old.histogram, new.histogram) / unit(old.gaussian) for old, new in pairs]
+        distances = [wasserstein(old.histogram, new.histogram) / distance_unit(old.gaussian) for old, new in pairs]
         values["distance"] = float(torch.stack([distance.mean() for distance in distances]).mean())
         values["outside"] = float(torch.stack([new.histogram.outside.mean() for _, new in pairs]).mean())
     return values

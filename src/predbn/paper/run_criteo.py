@@ -31,7 +31,7 @@ from predbn.data import Randomised, Rows, criteo, prepare_synthetic
 from predbn.evaluation import Engine, Plan, Results, Setting, UnitProgress, evaluate
 from predbn.models import ClickModel, CriteoSizes, load_criteo
 from predbn.norm import adapted
-from predbn.training import CriteoRecipe, CriteoSets, produce_criteo
+from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
 from .plans.criteo import LATER, NETWORK, SYNTHETIC, UNSETTLED
 
@@ -77,8 +77,8 @@ def run_criteo(
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "synthetic" / "rows"
         prepare_synthetic(_QUICK_ROWS, rows)
-        sets = CriteoSets(criteo("train", rows), criteo("validation", rows), criteo("test", rows))
-        produce_criteo(_QUICK_RECIPE, _QUICK_SEEDS, sets, rows.parent)
+        sets = CriteoData(criteo("train", rows), criteo("validation", rows), criteo("test", rows))
+        train_criteo(_QUICK_RECIPE, _QUICK_SEEDS, sets, rows.parent)
         _evaluate(plan, out, _load_inputs(name, plan, Path(folder)), engine, progress)
 
 

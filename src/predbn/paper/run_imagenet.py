@@ -47,7 +47,7 @@ def run_imagenet(
         out,
         engine=engine,
         data=images,
-        validation=_validation_images(plan, images) if plan.is_fitted else None,
+        validation=_validation_images(plan, images) if plan.needs_validation else None,
         models={plan.models[0].name: model},
         progress=progress,
     )

@@ -82,8 +82,6 @@ class Runs:
             return self.folder.parent / PLANS[plan].data_set / plan
         return self.folder / plan
 
-    place = plan_folder  # until its users are changed
-
     @property
     def folders(self) -> list[Path]:
         """The folders in which results are looked for."""

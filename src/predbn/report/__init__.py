@@ -22,23 +22,17 @@ from .templates import card_html, figure_html, render_page
 __all__ = [
     "GREY",
     "HUES",
-    "SEVERITY_COLOURS",
     "SEVERITY_STYLES",
     "Chart",
     "Figure",
     "FigureVariant",
-    "Look",
-    "Panel",
-    "Places",
     "ReportError",
     "SeriesStyle",
-    "Variant",
     "XAxis",
     "add_series",
     "box_chart",
     "by_severity",
     "card_html",
-    "check_frame",
     "check_results",
     "check_suffix",
     "confidence_bins",
@@ -47,40 +41,17 @@ __all__ = [
     "display_name",
     "figure_html",
     "figures",
-    "file_names",
     "gain_over_baseline",
-    "gains",
     "headline",
     "heatmap",
-    "meaning",
     "metric_info",
-    "order_metrics",
-    "readable_labels",
     "render_page",
     "save",
-    "save_panels",
     "save_variants",
     "scatter",
     "sort_metrics",
-    "suffix_of",
     "variant_file_names",
-    "with_series",
     "write",
     "write_diagnosis",
     "write_file",
 ]
-
-Look = SeriesStyle  # until its users are changed
-Panel = Figure  # until its users are changed
-Places = XAxis  # until its users are changed
-SEVERITY_COLOURS = SEVERITY_STYLES  # until its users are changed
-Variant = FigureVariant  # until its users are changed
-check_frame = check_results  # until its users are changed
-file_names = variant_file_names  # until its users are changed
-gains = gain_over_baseline  # until its users are changed
-meaning = metric_info  # until its users are changed
-order_metrics = sort_metrics  # until its users are changed
-readable_labels = display_name  # until its users are changed
-save_panels = save_variants  # until its users are changed
-suffix_of = check_suffix  # until its users are changed
-with_series = add_series  # until its users are changed

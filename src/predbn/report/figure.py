@@ -22,10 +22,6 @@ class FigureVariant:
     chart: Chart
     styles: list[SeriesStyle] = field(default_factory=list)
 
-    @property
-    def looks(self) -> list[SeriesStyle]:  # the old name of styles, until its users are changed
-        return self.styles
-
 
 @dataclass(frozen=True)
 class Figure:

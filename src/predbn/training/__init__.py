@@ -26,7 +26,6 @@ __all__ = [
     "Cifar10Recipe",
     "CriteoData",
     "CriteoRecipe",
-    "CriteoSets",
     "ImageNetRecipe",
     "ProcessGroup",
     "TrainingError",
@@ -38,7 +37,6 @@ __all__ = [
     "open_imagenet",
     "open_study",
     "pad_images",
-    "produce_criteo",
     "run_search",
     "train_cifar10",
     "train_criteo",
@@ -46,6 +44,3 @@ __all__ = [
     "trial_table",
     "tuned_recipe",
 ]
-
-CriteoSets = CriteoData  # until its users are changed
-produce_criteo = train_criteo  # until its users are changed

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import predbn
-from predbn.common import TrainingError, commit
+from predbn.common import TrainingError, git_commit
 
 from .process_group import ProcessGroup
 from .recipe import BaseRecipe
@@ -108,7 +108,7 @@ class Trainer(ABC):
             "architecture": self.architecture,
             "seed": self.seed,
             "recipe": {"optimiser": self.optimiser_name, **self.recipe.to_dict()},
-            "software": {"predbn": predbn.__version__, "commit": commit(), "torch": torch.__version__},
+            "software": {"predbn": predbn.__version__, "commit": git_commit(), "torch": torch.__version__},
             "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type,
         }
 

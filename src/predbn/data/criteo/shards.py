@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import PART, DataError, atomic_write, write_text
+from predbn.common import PARTIAL_SUFFIX, DataError, atomic_write, write_text
 
 from .columns import WIDTH
 
@@ -55,7 +55,7 @@ class Shards:
         elif folder.exists() and any(folder.iterdir()):
             raise DataError(f"{folder} is not empty and does not hold prepared rows: choose another --out.")
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*" + PART):
+        for leftover in folder.glob("*" + PARTIAL_SUFFIX):
             leftover.unlink()
         _write_json(source_path, source)
         self.done: list[Shard] = []

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from predbn.common import AdaptationError, find_by_name, written
+from predbn.common import AdaptationError, find_by_name, format_spec
 
 from ..kernels import is_tracing
 from ..observation import LayerState, Observation
@@ -64,7 +64,7 @@ class Strategy(ABC):
         return load_statistics(state)
 
     def __str__(self) -> str:
-        return written(self.name, self)
+        return format_spec(self.name, self)
 
 
 def strategies() -> list[str]:

@@ -14,10 +14,10 @@ from functools import partial
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look, Variant, curves, densities
+from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, curves, densities
 
 from ..claims import Claim, Measurement
-from ..experiment import Charts, Experiment, Figure
+from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import gain, mean
 from ..networks import WITH_BATCH_NORM
 from ..plans.cifar10 import ACTIVATIONS
@@ -31,9 +31,9 @@ ACTIVATIONS_PREDICTION = Series("prediction BN", ACTIVATIONS, "batch")
 SPECTRUM_METRICS = ("spectrum_gap", "logit_gap")
 LABELS = {TRAINING: "training images", "train": "shifted, train BN", "batch": "shifted, prediction BN"}
 LOOKS = (
-    Look(LABELS[TRAINING], GREY, True),
-    Look(LABELS["train"], HUES[1], False),
-    Look(LABELS["batch"], HUES[0], False),
+    SeriesStyle(LABELS[TRAINING], GREY, True),
+    SeriesStyle(LABELS["train"], HUES[1], False),
+    SeriesStyle(LABELS["batch"], HUES[0], False),
 )
 
 
@@ -50,19 +50,23 @@ def read_table(runs: Runs, name: str) -> pd.DataFrame:
     return labelled
 
 
-def _distributions(histograms: pd.DataFrame, places: list[str], title: str, channels: int, columns: int = 4) -> Variant:
+def _distributions(
+    histograms: pd.DataFrame, places: list[str], title: str, channels: int, columns: int = 4
+) -> FigureVariant:
     """The densities of the first channels of some layers."""
     shown = histograms[histograms["place"].isin(places) & (histograms["channel"] < channels)]
     panel = shown["place"] + " · " + shown["channel"].astype(str)
     order = [f"{place} · {channel}" for place in places for channel in range(channels)]
-    return Variant(densities(shown.assign(panel=panel), LOOKS, title=title, panels=order, columns=columns), list(LOOKS))
+    return FigureVariant(
+        densities(shown.assign(panel=panel), LOOKS, title=title, panels=order, columns=columns), list(LOOKS)
+    )
 
 
 def _closer_distributions(runs: Runs) -> list[Measurement]:
     return [gain(runs, ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, metric) for metric in ("distance", "outside")]
 
 
-def _layer_figures(runs: Runs) -> list[Figure]:
+def _layer_figures(runs: Runs) -> list[FigureSpec]:
     rows = read_table(runs, "histograms")
     layers = [place for place in dict.fromkeys(rows["place"]) if place not in ("embeddings", "logits")]
     selected = [layers[0], layers[len(layers) // 2], layers[-1]]
@@ -72,14 +76,14 @@ def _layer_figures(runs: Runs) -> list[Figure]:
     )
     every_layer: Charts = {(layer,): partial(_distributions, rows, [layer], f"Layer {layer}", 8) for layer in layers}
     return [
-        Figure(
+        FigureSpec(
             "layers",
             "Distributions in selected layers",
             caption,
             ("layers",),
             {("selected",): partial(_distributions, rows, selected, "Selected layers", 4)},
         ),
-        Figure("all-layers", "Distributions in every batch norm layer", caption, ("layer",), every_layer),
+        FigureSpec("all-layers", "Distributions in every batch norm layer", caption, ("layer",), every_layer),
     ]
 
 
@@ -118,22 +122,22 @@ def _spectra_not_identical(runs: Runs) -> list[Measurement]:
     return measurements
 
 
-def _spectrum(spectra: pd.DataFrame, place: str) -> Variant:
+def _spectrum(spectra: pd.DataFrame, place: str) -> FigureVariant:
     shown = spectra[
         (spectra["place"] == place) & (spectra["rank"] <= (EIGENVALUES[place] if place == "embeddings" else 10))
     ]
     chart = curves(shown, f"eigenvalues of {place}", LOOKS, by="rank", title="rank", log=False, log_value=True)
-    return Variant(chart, list(LOOKS))
+    return FigureVariant(chart, list(LOOKS))
 
 
-def _spectrum_figures(runs: Runs) -> list[Figure]:
+def _spectrum_figures(runs: Runs) -> list[FigureSpec]:
     rows = read_table(runs, "spectra")
     caption = (
         "Eigenvalues of the covariance in descending order, over the training images and over the test images of all "
         "shifted splits. For the embeddings, the first 12, as in the paper."
     )
     charts: Charts = {(place,): partial(_spectrum, rows, place) for place in EIGENVALUES}
-    return [Figure("spectra", "Covariance spectra", caption, ("of",), charts)]
+    return [FigureSpec("spectra", "Covariance spectra", caption, ("of",), charts)]
 
 
 COVARIANCE_SPECTRA = Experiment(
@@ -167,14 +171,14 @@ def _smaller_logits(runs: Runs) -> list[Measurement]:
     return [gain(runs, ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION, "logit_size")]
 
 
-def _dimension_figures(runs: Runs) -> list[Figure]:
+def _dimension_figures(runs: Runs) -> list[FigureSpec]:
     rows = read_table(runs, "histograms")
     caption = "Over the training images, and over the test images of all shifted splits with both strategies."
     charts: Charts = {
         ("embeddings",): partial(_distributions, rows, ["embeddings"], "Embeddings", STORED_CHANNELS),
         ("logits",): partial(_distributions, rows, ["logits"], "Logits", 10, columns=5),
     }
-    return [Figure("dimensions", "Dimensions of embeddings and logits", caption, ("of",), charts)]
+    return [FigureSpec("dimensions", "Dimensions of embeddings and logits", caption, ("of",), charts)]
 
 
 DIMENSION_DISTRIBUTIONS = Experiment(

@@ -10,11 +10,11 @@ from functools import partial
 
 import pandas as pd
 
-from predbn.report import GREY, HUES, Look, Places, Variant, box_chart, meaning, readable_labels
+from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, XAxis, box_chart, display_name, metric_info
 
 from ..claims import Claim, Measurement
 from ..drawing import metric_figure
-from ..experiment import Charts, Experiment, Figure
+from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import gain, gain_share
 from ..plans import cifar10, imagenet
 from ..runs import Runs
@@ -22,7 +22,7 @@ from ..series import METRICS, TOP, TRAIN, Series
 
 LITTLE = 0.1
 """The largest further gain that counts as little, as a share of the gain so far."""
-LOOKS = (Look("train BN", GREY, True), Look("prediction BN", HUES[0], False))
+LOOKS = (SeriesStyle("train BN", GREY, True), SeriesStyle("prediction BN", HUES[0], False))
 FIGURE_METRICS = ("brier", "accuracy", "ece")
 
 CIFAR10_SIZES = Series("", cifar10.BATCH_SIZE, "batch")
@@ -50,7 +50,9 @@ def _further_gain(runs: Runs, largest: Series, size: Series, train: Series) -> l
     ]
 
 
-def _boxes(runs: Runs, sizes: Series, train: Series, metric: str, severity: int, largest: str | None = None) -> Variant:
+def _boxes(
+    runs: Runs, sizes: Series, train: Series, metric: str, severity: int, largest: str | None = None
+) -> FigureVariant:
     """One box per batch size over the corruptions at one severity, and one for train BN, which has no batch size.
 
     `largest` replaces the number of the largest batch size: "all" for a whole split.
@@ -59,7 +61,7 @@ def _boxes(runs: Runs, sizes: Series, train: Series, metric: str, severity: int,
     for series, look in ((train, LOOKS[0]), (sizes, LOOKS[1])):
         rows = series.values(runs, metric, (severity,))
         means = rows.groupby(["batch_size", "corruption"], as_index=False)["value"].mean()
-        what = means["corruption"].map(lambda name: readable_labels(str(name)))
+        what = means["corruption"].map(lambda name: display_name(str(name)))
         parts.append(means.assign(series=look.series, what=what))
     batch_sizes = sorted(parts[1]["batch_size"].unique())
     labels = {size: str(size) for size in batch_sizes}
@@ -67,21 +69,21 @@ def _boxes(runs: Runs, sizes: Series, train: Series, metric: str, severity: int,
         labels[batch_sizes[-1]] = largest
     parts[0]["batch_size"] = LOOKS[0].series
     parts[1]["batch_size"] = parts[1]["batch_size"].map(labels)
-    places = Places("batch_size", "images in a prediction batch", [LOOKS[0].series, *labels.values()], shared=False)
-    return Variant(box_chart(pd.concat(parts, ignore_index=True), metric, LOOKS, places=places), list(LOOKS))
+    x_axis = XAxis("batch_size", "images in a prediction batch", [LOOKS[0].series, *labels.values()], shared=False)
+    return FigureVariant(box_chart(pd.concat(parts, ignore_index=True), metric, LOOKS, x_axis=x_axis), list(LOOKS))
 
 
-def _cifar10_figures(runs: Runs) -> list[Figure]:
+def _cifar10_figures(runs: Runs) -> list[FigureSpec]:
     severities = sorted(set(runs[cifar10.BATCH_SIZE].frame["severity"]) - {0}, reverse=True)
     charts: Charts = {
-        (meaning(metric).label, f"severity {severity}"): partial(
+        (metric_info(metric).label, f"severity {severity}"): partial(
             _boxes, runs, CIFAR10_SIZES, TRAIN, metric, severity, "all"
         )
         for metric in FIGURE_METRICS
         for severity in severities
     }
     caption = "Boxes over the 19 corruptions at one severity, for every size of the prediction batch."
-    return [Figure("batch-sizes", "Prediction batch sizes", caption, ("metric", "severity"), charts)]
+    return [FigureSpec("batch-sizes", "Prediction batch sizes", caption, ("metric", "severity"), charts)]
 
 
 CIFAR10_BATCH_SIZE = Experiment(
@@ -109,8 +111,8 @@ CIFAR10_BATCH_SIZE = Experiment(
 )
 
 
-def _imagenet_figures(runs: Runs) -> list[Figure]:
-    def draw(metric: str) -> Variant:
+def _imagenet_figures(runs: Runs) -> list[FigureSpec]:
+    def draw(metric: str) -> FigureVariant:
         return _boxes(runs, IMAGENET_SIZES, IMAGENET_TRAIN, metric, 5)
 
     caption = "Boxes over the 19 corruptions at severity 5, for every size of the prediction batch."

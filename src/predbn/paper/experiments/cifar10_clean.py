@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..claims import Claim, Measurement
 from ..drawing import looks_of, severity_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain, share
 from ..plans.cifar10 import CROPS, CROPS_CONTINUED, METHODS
 from ..runs import Runs
@@ -49,7 +49,7 @@ def _because_of_the_border(runs: Runs) -> list[Measurement]:
     ]
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: Runs) -> list[FigureSpec]:
     caption = "Boxes over the networks, each trained with another seed."
     border = (
         "Training leaves a black border around the images that it moves; a continued border repeats the edge pixels."

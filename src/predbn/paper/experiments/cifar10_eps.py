@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pandas as pd
 
-from predbn.report import HUES, Look, Variant, curves
+from predbn.report import HUES, FigureVariant, SeriesStyle, curves
 
 from ..claims import Claim, Measurement, Side
 from ..drawing import metric_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain
 from ..plans.cifar10 import EPS, LARGE_EPS
 from ..runs import Runs
@@ -20,7 +20,7 @@ from ..series import CLEAN, Series
 COLLAPSE = 0.02
 """The loss of accuracy that counts as a collapse."""
 TRAINING_EPS = 1e-3
-LOOKS = (Look("single models", HUES[0], False), Look("ensemble", HUES[1], False))
+LOOKS = (SeriesStyle("single models", HUES[0], False), SeriesStyle("ensemble", HUES[1], False))
 
 
 def with_eps(eps: float, method: str = "vanilla") -> Series:
@@ -47,8 +47,8 @@ def _ensemble(runs: Runs) -> list[Measurement]:
     ]
 
 
-def _figures(runs: Runs) -> list[Figure]:
-    def draw(metric: str) -> Variant:
+def _figures(runs: Runs) -> list[FigureSpec]:
+    def draw(metric: str) -> FigureVariant:
         parts = []
         for look, method, over in zip(LOOKS, ("vanilla", "ensemble"), ("model", "seed"), strict=True):
             for eps in EPS:
@@ -56,7 +56,7 @@ def _figures(runs: Runs) -> list[Figure]:
                 parts.append(pd.DataFrame({"series": look.series, "eps": eps, "value": means.to_numpy()}))
         values = pd.concat(parts, ignore_index=True)
         chart = curves(values, metric, LOOKS, by="eps", title="eps at prediction", mark=TRAINING_EPS)
-        return Variant(chart, list(LOOKS))
+        return FigureVariant(chart, list(LOOKS))
 
     caption = (
         "Prediction-time BN on the clean test set. Lines are means; bands reach from the lowest to the highest network "

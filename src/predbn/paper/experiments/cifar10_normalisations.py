@@ -6,11 +6,11 @@ Every scheme is evaluated with the eps of training, 0.001, and with a larger one
 from __future__ import annotations
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look, Variant, meaning
+from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, metric_info
 
 from ..claims import Claim, Measurement
 from ..drawing import metric_figure, severity_boxes
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
 from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
@@ -36,7 +36,7 @@ COLOURS = (GREY, *HUES[:5])
 
 def better_eps(runs: Runs, scheme: tuple[Series, ...], metric: str) -> Series:
     """The series of a scheme with the better mean under shift."""
-    sign = meaning(metric).sign
+    sign = metric_info(metric).sign
     return max(scheme, key=lambda series: sign * series.values(runs, metric, SHIFTED)["value"].mean())
 
 
@@ -62,7 +62,7 @@ def _fixup(runs: Runs) -> list[Measurement]:
     return [mean(what, fall[NO_NORM.label] - midpoint, "accuracy")]
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: Runs) -> list[FigureSpec]:
     measured = [
         (scheme, colour) for scheme, colour in zip(SCHEMES, COLOURS, strict=True) if scheme[0].is_measured(runs)
     ]
@@ -72,14 +72,14 @@ def _figures(runs: Runs) -> list[Figure]:
     every = list(colour_of)
     larger = [scheme[1] for scheme, _ in measured if len(scheme) > 1]
 
-    def boxes(series: list[Series], metric: str, hollow: list[Series]) -> Variant:
-        looks = [Look(each.label, colour_of[each], each in hollow) for each in series]
+    def boxes(series: list[Series], metric: str, hollow: list[Series]) -> FigureVariant:
+        looks = [SeriesStyle(each.label, colour_of[each], each in hollow) for each in series]
         return severity_boxes(runs, series, metric, looks)
 
-    def draw_better(metric: str) -> Variant:
+    def draw_better(metric: str) -> FigureVariant:
         return boxes([better_eps(runs, scheme, metric) for scheme, _ in measured], metric, [*TRAIN_BOTH_EPS])
 
-    def draw_both(metric: str) -> Variant:
+    def draw_both(metric: str) -> FigureVariant:
         return boxes(every, metric, [*TRAIN_BOTH_EPS, *larger])
 
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..claims import Claim, Measurement
 from ..drawing import looks_of, severity_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain, gain_share
 from ..networks import ONE_LAYER
 from ..plans.cifar10 import METHODS, ONE_BN_LAYER, STRATEGIES
@@ -27,7 +27,7 @@ def _last_layer_is_worse(runs: Runs) -> list[Measurement]:
     return [gain(runs, LAST, TRAIN, metric, side="below") for metric in METRICS]
 
 
-def _last_layer_figures(runs: Runs) -> list[Figure]:
+def _last_layer_figures(runs: Runs) -> list[FigureSpec]:
     caption = "Boxes over the 19 corruptions. In the third series all layers but the last keep their train statistics."
     title = "Prediction statistics in the last layer only"
     return [severity_figure(runs, "last-layer", title, caption, (TRAIN, PREDICTION, LAST), FIGURE_METRICS)]
@@ -61,7 +61,7 @@ def _does_not_recover_all(runs: Runs) -> list[Measurement]:
     return [gain(runs, PREDICTION, ONE, metric) for metric in METRICS]
 
 
-def _one_layer_figures(runs: Runs) -> list[Figure]:
+def _one_layer_figures(runs: Runs) -> list[FigureSpec]:
     series = (TRAIN, PREDICTION, ONE_TRAIN, ONE)
     title = "One batch norm layer before the last linear layer"
     caption = "Boxes over the 19 corruptions, for networks with batch norm everywhere and with a single such layer."

@@ -17,11 +17,11 @@ from predbn.common import NotMeasured
 from predbn.data import PERCENTAGES
 from predbn.evaluation import Setting
 from predbn.metrics import Interval, bootstrap_mean
-from predbn.report import Places, Variant, box_chart, meaning
+from predbn.report import FigureVariant, XAxis, box_chart, metric_info
 
 from ..claims import Claim, Measurement
 from ..drawing import looks_of
-from ..experiment import Charts, Experiment, Figure
+from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import LEVEL
 from ..plans.cifar10 import LARGE_EPS
 from ..plans.criteo import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
@@ -75,8 +75,8 @@ def _scores(runs: Runs, plan: str, metric: str, resamples: pd.DataFrame | None) 
     frame = runs.frame(plan)
     rows = frame[(frame["method"] == "vanilla") & (frame["metric"] == metric) & (frame["network"] == NETWORK)]
     if rows.empty:
-        raise NotMeasured(f"the results of the plan {plan} have no {meaning(metric).label} of {NETWORK}")
-    columns, sign = ["strategy", "corruption", "severity"], meaning(metric).sign
+        raise NotMeasured(f"the results of the plan {plan} have no {metric_info(metric).label} of {NETWORK}")
+    columns, sign = ["strategy", "corruption", "severity"], metric_info(metric).sign
     by_network = sign * rows.astype({"strategy": str}).pivot_table(
         index="model", columns=columns, values="value", aggfunc="mean"
     )
@@ -102,7 +102,7 @@ def _degrades(plan: str, runs: Runs) -> list[Measurement]:
     scores = scores_of(runs, plan)
     return [
         _measurement(
-            f"{meaning(metric).label} lost at 95 % with {label}, {kind}",
+            f"{metric_info(metric).label} lost at 95 % with {label}, {kind}",
             scores[metric],
             partial(loss, strategy=strategy, kind=kind, percentages=PERCENTAGES[-1:]),
         )
@@ -121,7 +121,7 @@ def _loses_less(plan: str, runs: Runs, train: str = "train", label: str = "train
     scores = scores_of(runs, plan)
     return [
         _measurement(
-            f"{meaning(metric).label} lost with {label} minus that lost with prediction BN, {kind}",
+            f"{metric_info(metric).label} lost with {label} minus that lost with prediction BN, {kind}",
             scores[metric],
             partial(difference, kind=kind),
         )
@@ -136,7 +136,7 @@ def _better_later(runs: Runs) -> list[Measurement]:
         return better
 
     return [
-        _measurement(f"{meaning(metric).label}: prediction BN over train BN", scores, difference)
+        _measurement(f"{metric_info(metric).label}: prediction BN over train BN", scores, difference)
         for metric, scores in scores_of(runs, LATER).items()
     ]
 
@@ -152,7 +152,7 @@ def table(runs: Runs, plan: str = REAL) -> str:
     strategies = sorted(
         {strategy for strategy, _, _ in means["auc"].index}, key=lambda name: ("eps" in name, name[0] == "b")
     )
-    heads = [f"{meaning(metric).label}, {_label(strategy)}" for metric in METRICS for strategy in strategies]
+    heads = [f"{metric_info(metric).label}, {_label(strategy)}" for metric in METRICS for strategy in strategies]
     lines = [f"| randomised | % | {' | '.join(heads)} |", f"|---|--:|{'--:|' * len(heads)}"]
     kinds = ("clean", *KINDS, "marginals")
     splits = {(kind, severity) for _, kind, severity in means["auc"].index}
@@ -160,7 +160,7 @@ def table(runs: Runs, plan: str = REAL) -> str:
         cells = []
         for metric in METRICS:
             values = [float(means[metric][strategy, kind, severity]) for strategy in strategies]
-            texts = [f"{meaning(metric).sign * value:.4f}" for value in values]
+            texts = [f"{metric_info(metric).sign * value:.4f}" for value in values]
             cells += [
                 f"**{text}**" if value == max(values) else text for text, value in zip(texts, values, strict=True)
             ]
@@ -174,12 +174,12 @@ def _label(strategy: str) -> str:
     return label if setting.eps is None else f"{label}, eps {setting.eps}"
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: Runs) -> list[FigureSpec]:
     plans = ((REAL, "real rows"), (SYNTHETIC, "synthetic rows"))
     return [_figure(runs, plan, rows) for plan, rows in plans if plan in runs.measured]
 
 
-def _figure(runs: Runs, plan: str, rows: str) -> Figure:
+def _figure(runs: Runs, plan: str, rows: str) -> FigureSpec:
     caption = (
         f"Test rows: {runs[plan].card['data']['rows']:,}, {rows}. Boxes over the networks, each trained with another "
         "seed; there is one ensemble. Hollow boxes are train BN, filled boxes prediction-time BN. Columns: whole "
@@ -190,15 +190,15 @@ def _figure(runs: Runs, plan: str, rows: str) -> Figure:
     methods = methods_of(plan, NETWORK, ("vanilla", "temperature", "ensemble"))
     series = [each for each in methods if each.is_measured(runs)]
     charts: Charts = {
-        (meaning(metric).label, kind): partial(_boxes, runs, series, metric, kind)
+        (metric_info(metric).label, kind): partial(_boxes, runs, series, metric, kind)
         for metric in ("brier", "auc", "ece")
         for kind in (*KINDS, "marginals")
     }
     title = f"Criteo with randomised features, {rows}"
-    return Figure(plan, title, caption, ("metric", "randomised"), charts)
+    return FigureSpec(plan, title, caption, ("metric", "randomised"), charts)
 
 
-def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> Variant:
+def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> FigureVariant:
     looks = looks_of(series, pairs=True)
     parts = []
     for each in series:
@@ -206,9 +206,9 @@ def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> Variant:
         rows = rows[rows["corruption"].isin(["clean", kind])]
         means = rows.groupby(["severity", "model"], as_index=False, observed=True)["value"].mean()
         parts.append(means.assign(series=each.label, what=means["model"]))
-    places = Places("severity", "probability that a feature is randomised, %")
-    chart = box_chart(pd.concat(parts, ignore_index=True), metric, looks, places=places, over="model")
-    return Variant(chart, looks)
+    x_axis = XAxis("severity", "probability that a feature is randomised, %")
+    chart = box_chart(pd.concat(parts, ignore_index=True), metric, looks, x_axis=x_axis, over="model")
+    return FigureVariant(chart, looks)
 
 
 _DEGRADES = "AUC and Brier score degrade as more features are randomised, with train BN and with prediction-time BN"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import SEVERITY_COLOURS, Variant, readable_labels, scatter
+from predbn.report import SEVERITY_STYLES, FigureVariant, display_name, scatter
 
 from ..claims import Claim, Measurement
 from ..drawing import metric_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain, rank_correlation, share
 from ..networks import FIXUP, NORMALISED, ONE_LAYER
 from ..plans.cifar10 import ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER
@@ -74,18 +74,18 @@ def _smallest(runs: Runs) -> list[Measurement]:
     return [gain(runs, ACTIVATIONS_PREDICTION, divergences, "divergence") for divergences, _ in WITHOUT_BATCH_NORM]
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: Runs) -> list[FigureSpec]:
     measured = [scheme for scheme in SCHEMES if all(series.is_measured(runs) for series in scheme)]
     if not measured:
         raise NotMeasured("no network has both divergences and scores")
 
-    def draw(metric: str) -> Variant:
+    def draw(metric: str) -> FigureVariant:
         parts = [points(runs, scheme, metric).assign(panel=scheme[0].label) for scheme in measured]
         rows = pd.concat(parts, ignore_index=True)
-        rows = rows.assign(corruption=rows["corruption"].map(readable_labels))
+        rows = rows.assign(corruption=rows["corruption"].map(display_name))
         labels = [scheme[0].label for scheme in measured]
         chart = scatter(rows, metric, across="divergence", title="divergence, nats", panels=labels, log=True)
-        return Variant(chart, list(SEVERITY_COLOURS))
+        return FigureVariant(chart, list(SEVERITY_STYLES))
 
     caption = (
         "Each dot is a split. Horizontal axis: T⁻¹ Σ ln q̂/p̂ over the test points, with p̂ and q̂ Gaussians that have the "

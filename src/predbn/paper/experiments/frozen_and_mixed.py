@@ -6,11 +6,11 @@ I3  figures 6 (bottom) and A9, ImageNet-C
 
 from __future__ import annotations
 
-from predbn.report import GREY, HUES, Look
+from predbn.report import GREY, HUES, SeriesStyle
 
 from ..claims import Claim, Measurement
 from ..drawing import severity_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import gain, gain_share
 from ..plans import cifar10, imagenet
 from ..runs import Runs
@@ -38,7 +38,7 @@ def _frozen_and_mixed(
     )
     series = (train, prediction, frozen, *mixed)
     colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
-    looks = [Look(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)]
+    looks = [SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)]
 
     def lost_by_freezing(runs: Runs) -> list[Measurement]:
         what = "loss by freezing, as a share of the gain of prediction BN over train BN"
@@ -49,7 +49,7 @@ def _frozen_and_mixed(
         pairs = list(zip(mixed[1::2], mixed[::2], strict=True))
         return [gain(runs, *pair, metric, over="seed") for pair in pairs for metric in METRICS]
 
-    def figures(runs: Runs) -> list[Figure]:
+    def figures(runs: Runs) -> list[FigureSpec]:
         title = f"Frozen statistics and mixed shifts{on}"
         caption = (
             f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. Mixed: every "

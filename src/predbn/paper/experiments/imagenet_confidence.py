@@ -10,10 +10,10 @@ from functools import partial
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, Look, Variant, confidence_bins
+from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, confidence_bins
 
 from ..claims import Claim, Measurement
-from ..experiment import Charts, Experiment, Figure
+from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import mean
 from ..plans.imagenet import METHODS, RESNET50
 from ..runs import Runs
@@ -22,7 +22,10 @@ from .methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
 
 UNDER_CONFIDENT = 0.02
 """Accuracy minus confidence from which on predictions count as under-confident."""
-TRAIN_LOOK, PREDICTION_LOOK = LOOKS = (Look("train BN", GREY, True), Look("prediction BN", HUES[0], False))
+TRAIN_LOOK, PREDICTION_LOOK = LOOKS = (
+    SeriesStyle("train BN", GREY, True),
+    SeriesStyle("prediction BN", HUES[0], False),
+)
 LABELS = {"train": TRAIN_LOOK.series, "batch": PREDICTION_LOOK.series}
 
 
@@ -67,19 +70,19 @@ def _not_under_confident(runs: Runs) -> list[Measurement]:
     return [mean(what, accuracy - confidence, "accuracy", side="below", bound=UNDER_CONFIDENT)]
 
 
-def _chart(runs: Runs, shifted: bool) -> Variant:
+def _chart(runs: Runs, shifted: bool) -> FigureVariant:
     bins = _bins(runs, shifted=shifted)
     pooled = bins.groupby(["series", "bin", "lower", "upper"], as_index=False)[["count", "right"]].sum()
-    return Variant(confidence_bins(pooled, LOOKS), list(LOOKS))
+    return FigureVariant(confidence_bins(pooled, LOOKS), list(LOOKS))
 
 
-def _figures(runs: Runs) -> list[Figure]:
+def _figures(runs: Runs) -> list[FigureSpec]:
     caption = (
         "Top: the share of predictions in each of 100 bins of confidence. Bottom: the share of them that is right; on "
         "the diagonal it equals the confidence. All 95 splits together, or the clean images."
     )
     charts: Charts = {("shifted",): partial(_chart, runs, True), ("clean",): partial(_chart, runs, False)}
-    return [Figure("confidence", "Confidence, and accuracy by confidence", caption, ("images",), charts)]
+    return [FigureSpec("confidence", "Confidence, and accuracy by confidence", caption, ("images",), charts)]
 
 
 EXPERIMENT = Experiment(

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from predbn.common import NotMeasured
-from predbn.report import Variant, heatmap
+from predbn.report import FigureVariant, heatmap
 
 from ..claims import Claim, Measurement, Side
 from ..drawing import looks_of, metric_figure, severity_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import accuracy_gain_by_image, gain, mce_gain
 from ..plans.imagenet import LITE0, LITE0_METHODS
 from ..runs import Runs
@@ -49,9 +49,9 @@ def _overall(runs: Runs) -> list[Measurement]:
     return [*gains, mce_gain(runs, TRAIN, PREDICTION)]
 
 
-def _figures(runs: Runs) -> list[Figure]:
-    def draw_splits(metric: str) -> Variant:
-        return Variant(heatmap(runs[LITE0_METHODS].frame, metric, method="vanilla"))
+def _figures(runs: Runs) -> list[FigureSpec]:
+    def draw_splits(metric: str) -> FigureVariant:
+        return FigureVariant(heatmap(runs[LITE0_METHODS].frame, metric, method="vanilla"))
 
     return [
         severity_figure(

@@ -12,7 +12,7 @@ from predbn.common import NotMeasured
 
 from ..claims import Claim, Measurement
 from ..drawing import looks_of, severity_figure
-from ..experiment import Experiment, Figure
+from ..experiment import Experiment, FigureSpec
 from ..measurements import accuracy_gain_by_image, gain, gain_growth, mce, mce_gain, share, signed
 from ..networks import WITH_BATCH_NORM
 from ..plans import cifar10, imagenet
@@ -58,7 +58,7 @@ def _better_than_temperature(series: tuple[Series, ...]) -> Measure:
     return lambda runs: [gain(runs, prediction, temperature_train, metric) for metric in ("brier", "ece")]
 
 
-def _method_figures(title: str, caption: str, series: tuple[Series, ...]) -> Callable[[Runs], list[Figure]]:
+def _method_figures(title: str, caption: str, series: tuple[Series, ...]) -> Callable[[Runs], list[FigureSpec]]:
     metrics, looks = ("brier", "accuracy", "ece"), looks_of(series, pairs=True)
     return lambda runs: [severity_figure(runs, "methods", title, caption, series, metrics, looks)]
 

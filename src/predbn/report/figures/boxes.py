@@ -64,14 +64,12 @@ def box_chart(
     *,
     x_axis: XAxis = SEVERITY_AXIS,
     over: str = "corruption",
-    places: XAxis | None = None,  # the old name of x_axis, until its users are changed
 ) -> alt.LayerChart:
     """Box plots of values with the columns series, `what` (the name of a dot), value, and the column of the x axis.
 
     styles   of every series, in the order in which they are drawn side by side
     over     what a dot is, for its tooltip
     """
-    x_axis = places or x_axis
     info = metric_info(metric)
     values = values[["series", x_axis.column, "what", "value"]]
     legend = series_legend("square")

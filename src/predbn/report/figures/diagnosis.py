@@ -8,7 +8,7 @@ import altair as alt
 import pandas as pd
 
 from predbn.common import ReportError
-from predbn.diagnostics import Diagnosis, Profile, spectrum, threshold
+from predbn.diagnostics import Diagnosis, Profile, shift_threshold, spectrum
 
 from ..style import GREY, HUES, SeriesStyle
 from .encoding import by_series, inline_data, names_of, series_legend
@@ -61,7 +61,7 @@ def depth(diagnosis: Diagnosis) -> alt.LayerChart:
             "distance": row.distance,
             "outside": row.outside,
             "divergence": row.divergence,
-            "threshold": threshold(row),
+            "threshold": shift_threshold(row),
         }
         for row in diagnosis.shifts
         if (row.data, row.strategy) != ("reference", "train")

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from predbn.common import ProgressWithNote, subseed
+from predbn.common import ProgressWithNote, derive_seed
 from predbn.data import CRITEO_WIDTH, Rows
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
@@ -44,7 +44,7 @@ def epoch_batches(rows: int, size: int, *, seed: int, epoch: int) -> Iterator[Te
     Windows of a million consecutive rows come in random order, and so do the rows within a window. The rows that are
     read at a time are therefore in a few neighbouring shards, and memory does not grow with the data.
     """
-    generator = torch.Generator().manual_seed(subseed(seed, "criteo order", epoch) >> 1)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "criteo order", epoch) >> 1)
     rest = torch.empty(0, dtype=torch.int64)
     for window in torch.randperm(-(-rows // WINDOW), generator=generator).tolist():
         first = window * WINDOW

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from predbn.common import TrainingError
-from predbn.data import DataError, DecodingProgress, Images, Listing, class_folders, from_folder, list_pictures, wnids
+from predbn.common import Progress, TrainingError
+from predbn.data import DataError, Images, Listing, class_folders, from_folder, list_pictures, wnids
 from predbn.models import Preprocessing
 
 from .augmentation import read_crop
@@ -56,7 +56,7 @@ class ImageNetData:
 
 
 def open_imagenet(
-    root: str | Path, preprocessing: Preprocessing, *, subset: bool = False, report: DecodingProgress | None = None
+    root: str | Path, preprocessing: Preprocessing, *, subset: bool = False, report: Progress | None = None
 ) -> ImageNetData:
     """Open a folder with `train` and `val`, and check their classes.
 
