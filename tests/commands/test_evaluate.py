@@ -139,7 +139,7 @@ def test_wrong_input_is_one_sentence(own, arguments, code, sentence):
 def test_a_gpu_that_is_not_there_is_a_usage_error(own):
     result = runner.invoke(cli.app, ["evaluate", "--model", "theirs:build_model", "--device", "cuda"])
     assert result.exit_code == 2
-    assert "there is no GPU" in said(result)
+    assert "PyTorch finds no cuda here" in said(result)
 
 
 def test_help_has_an_example():
