@@ -113,7 +113,8 @@ def kill_at(number, function):
 if where == "step":
     trainer.Cifar10Trainer.train_step = kill_at(6, trainer.Cifar10Trainer.train_step)
 else:
-    files.finish_partial = kill_at(4, files.finish_partial)  # the first file is the log, then there is one checkpoint per epoch
+    # the first file is the log, then there is one checkpoint per epoch
+    files.finish_partial = kill_at(4, files.finish_partial)
 data = trainer.Cifar10Data(train, validation, validation, DEVICE)
 train_side_by_side([Run(trainer.Cifar10Trainer(TINY, 0, data), path)])
 """
