@@ -78,4 +78,4 @@ def test_wrong_arguments_are_usage_errors(run, arguments, sentence):
 
 def test_a_folder_without_a_run_is_a_failure(tmp_path):
     result = invoke("show", tmp_path)
-    assert "holds no run" in str(result.exception)
+    assert "has no run in it" in str(result.exception)

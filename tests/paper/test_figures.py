@@ -8,7 +8,7 @@ import altair as alt
 import pytest
 
 from predbn.paper import EXPERIMENTS, PLANS, NotMeasured, Runs, save_figures
-from predbn.paper.experiment import Figure
+from predbn.paper.experiment import FigureSpec
 from predbn.paper.figures import PAGE
 from predbn.report import FigureVariant
 
@@ -41,7 +41,7 @@ def test_only_the_first_variant_that_has_results_is_drawn():
         return FigureVariant(alt.LayerChart())
 
     charts = {("a",): missing, ("b",): partial(draw, "b"), ("c",): partial(draw, "c")}
-    figure = Figure("name", "title", "caption", ("letter",), charts)
+    figure = FigureSpec("name", "title", "caption", ("letter",), charts)
     assert list(figure.draw(only_first=True).variants) == [("b",)]
     assert drawn == ["b"]
     assert list(figure.draw().variants) == [("b",), ("c",)]
