@@ -50,12 +50,11 @@ class Cifar10Trainer(Trainer):
     finite_metrics = ("loss", "validation_loss")
     deterministic = True
 
-    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data, *, fast: bool = True) -> None:
-        """`fast` uses the Triton kernels of `predbn.models` on a GPU."""
+    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
         self.data, device = data, data.device
         network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if fast and device.type == "cuda":
+        if device.type == "cuda":
             accelerate(network)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
         optimiser = make_adam(
