@@ -12,7 +12,7 @@ from predbn.common import ProgressWithNote, TrainingError, write_text
 from predbn.models import write_weights
 
 from .loop import Run, report_steps, train_side_by_side
-from .recipe import BaseRecipe
+from .recipes import BaseRecipe
 from .run_files import check_same_recipe, run_file
 from .trainer import Trainer
 

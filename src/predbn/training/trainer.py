@@ -20,7 +20,7 @@ import predbn
 from predbn.common import TrainingError, git_commit
 
 from .process_group import ProcessGroup
-from .recipe import BaseRecipe
+from .recipes import BaseRecipe
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -20,7 +20,7 @@ from predbn.common import ProgressWithNote, TrainingError
 
 from ..loop import Run, report_steps, train_side_by_side
 from ..networks import no_progress
-from .recipe import Cifar10Recipe
+from ..recipes import Cifar10Recipe
 from .trainer import Cifar10Data, Cifar10Trainer
 
 if TYPE_CHECKING:

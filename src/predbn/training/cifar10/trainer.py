@@ -18,9 +18,9 @@ from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_
 from ..cuda_graph import StepGraph, on_stream
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
+from ..recipes import Cifar10Recipe
 from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam
 from .augmentation import crop_images, draw_crops, pad_images
-from .recipe import Cifar10Recipe
 
 
 class Cifar10Data:

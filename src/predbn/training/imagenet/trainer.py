@@ -17,9 +17,9 @@ from predbn.models import Normalise, load_weights, read_weights, resnet50
 
 from ..networks import no_progress, train_networks
 from ..process_group import ProcessGroup
+from ..recipes import ImageNetRecipe
 from ..trainer import Trainer, build_seeded, decay_groups
 from .data import ImageNetData
-from .recipe import ImageNetRecipe
 
 ARCHITECTURE = "resnet50-imagenet/batch"
 

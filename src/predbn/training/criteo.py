@@ -19,11 +19,11 @@ from predbn.data import CRITEO_WIDTH, Rows
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
-from ..cuda_graph import StepGraph
-from ..networks import no_progress, train_networks
-from ..process_group import ProcessGroup
-from ..trainer import Trainer, backend_settings, build_seeded, make_adam
-from .recipe import CriteoRecipe
+from .cuda_graph import StepGraph
+from .networks import no_progress, train_networks
+from .process_group import ProcessGroup
+from .recipes import CriteoRecipe
+from .trainer import Trainer, backend_settings, build_seeded, make_adam
 
 WINDOW = 1 << 20
 _GPU_SHARE = 0.6

@@ -14,8 +14,8 @@ from predbn import cli
 from predbn.data.criteo import criteo, prepare_synthetic
 from predbn.models import CriteoSizes, load_criteo
 from predbn.training import CriteoData, CriteoRecipe, TrainingError, train_criteo
-from predbn.training.criteo import trainer as module
-from predbn.training.criteo.trainer import CriteoTrainer, epoch_batches, score_rows
+from predbn.training import criteo as module
+from predbn.training.criteo import CriteoTrainer, epoch_batches, score_rows
 
 SIZES = CriteoSizes(widths=(32, 16)).limited(buckets=100, dimensions=4)
 RECIPE = CriteoRecipe(batch_size=256, epochs=2, learning_rate=1e-2, sizes=SIZES)
