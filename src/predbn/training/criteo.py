@@ -20,7 +20,7 @@ from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
 from .cuda_graph import StepGraph
-from .networks import no_progress, train_networks
+from .networks import train_networks
 from .process_group import ProcessGroup
 from .recipes import CriteoRecipe
 from .trainer import Trainer, backend_settings, build_seeded, make_adam
@@ -66,16 +66,6 @@ class CriteoTrainer(Trainer):
     network: CriteoNetwork
     architecture = "criteo-mlp"
     optimiser_name = "Adam"
-    columns = (
-        "epoch",
-        "learning_rate",
-        "loss",
-        "validation_loss",
-        "validation_auc",
-        "validation_brier",
-        "validation_ece",
-        "seconds",
-    )
     headline = "validation_auc"
     card_in_weights = True
 
@@ -200,7 +190,7 @@ def train_criteo(
     device: torch.device | str = "cpu",
     resume: bool = False,
     checkpoint_every: int = 5000,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
 ) -> None:
     """Train a network with every seed, one after another, and write it to `out`/criteo-mlp, as `train_networks` says.

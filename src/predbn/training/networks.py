@@ -19,10 +19,6 @@ from .trainer import Trainer
 _STORAGE = "matrices fp16, vectors fp32; the scores are of the weights as stored"
 
 
-def no_progress(done: float, total: float | None, note: str = "", /) -> None:
-    """Reports nothing."""
-
-
 def train_networks(
     make_trainer: Callable[[int], Trainer],
     recipe: BaseRecipe,
@@ -34,7 +30,7 @@ def train_networks(
     checkpoint_epochs: int = 1,
     checkpoint_steps: int | None = None,
     tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
 ) -> dict[int, dict[str, Any]]:
     """Train a network with every seed, write them to `folder`, and return their cards by seed.

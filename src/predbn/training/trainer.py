@@ -35,16 +35,6 @@ class Trainer(ABC):
     """The name of the network in its card."""
     optimiser_name: str
     """The name of the optimiser in the card."""
-    columns: ClassVar[tuple[str, ...]] = (
-        "epoch",
-        "learning_rate",
-        "loss",
-        "accuracy",
-        "validation_loss",
-        "validation_accuracy",
-        "seconds",
-    )
-    """The columns of the log."""
     headline: ClassVar[str] = "validation_accuracy"
     """The metric that a progress bar shows."""
     finite_metrics: ClassVar[tuple[str, ...]] = ("loss",)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from predbn.common import ProgressWithNote, TrainingError
 
 from ..loop import Run, report_steps, train_side_by_side
-from ..networks import no_progress
 from ..recipes import Cifar10Recipe
 from .trainer import Cifar10Data, Cifar10Trainer
 
@@ -69,7 +68,7 @@ def run_search(
     trials: int,
     side_by_side: int,
     ranges: dict[str, tuple[float, float]] | None = None,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
 ) -> None:
     """Run trials until the study has `trials` complete ones, whichever machine ran them.
 

@@ -16,11 +16,11 @@ from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
 from ..cuda_graph import StepGraph, on_stream
-from ..networks import no_progress, train_networks
+from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
 from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam
-from .augmentation import crop_images, draw_crops, pad_images
+from .augmentation import Crops, crop_images, draw_crops, pad_images
 
 
 class Cifar10Data:
@@ -69,9 +69,11 @@ class Cifar10Trainer(Trainer):
         self.optimiser_name = "AdamW" if recipe.decoupled else "Adam"
         self.classifier = Classifier(network, ModelInfo("training", 10, SIGNED)).to(device)
         shape = (self.steps, recipe.batch_size)
-        self.order = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.corner = torch.zeros((*shape, 2), dtype=torch.int64, device=device)
-        self.mirrored = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.crops = Crops(
+            order=torch.zeros(shape, dtype=torch.int64, device=device),
+            corner=torch.zeros((*shape, 2), dtype=torch.int64, device=device),
+            mirrored=torch.zeros(shape, dtype=torch.bool, device=device),
+        )
         self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
@@ -85,7 +87,7 @@ class Cifar10Trainer(Trainer):
     def begin_epoch(self) -> None:
         crops = draw_crops(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
         with on_stream(self.stream):
-            for tensor, value in zip((self.order, self.corner, self.mirrored), crops, strict=True):
+            for tensor, value in zip(self.crops, crops, strict=True):
                 tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
             self.learning_rate.fill_(self.recipe.learning_rate_at(self.epoch))
             for counter in self._counters:
@@ -95,9 +97,7 @@ class Cifar10Trainer(Trainer):
         self.graph.run(self._step)
 
     def _step(self) -> None:
-        order = self.order.index_select(0, self.cursor)[0]
-        corner = self.corner.index_select(0, self.cursor)[0]
-        mirrored = self.mirrored.index_select(0, self.cursor)[0]
+        order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
         images, labels = crop_images(self.data.padded, order, corner, mirrored), self.data.labels[order]
         self.network.train()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.stream is not None, cache_enabled=False):
@@ -179,7 +179,7 @@ def train_cifar10(
     resume: bool = False,
     checkpoint_every: int = 10,
     tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
 ) -> None:
     """Train a network with every seed and write it to `out`/resnet20-cifar10/`norm`, as `train_networks` describes.

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from predbn.common import ProgressWithNote
 from predbn.models import Normalise, load_weights, read_weights, resnet50
 
-from ..networks import no_progress, train_networks
+from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import ImageNetRecipe
 from ..trainer import Trainer, build_seeded, decay_groups
@@ -167,7 +167,7 @@ def train_imagenet(
     resume: bool = False,
     checkpoint_every: int = 1000,
     tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
 ) -> dict[str, Any]:
     """Train a network, write it to `out`/resnet50-imagenet/batch as `train_networks` describes, and return its card.
 
