@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from predbn.common import ProgressWithNote, derive_seed
@@ -101,15 +100,9 @@ class CriteoTrainer(Trainer):
         return self.recipe.learning_rate_at(step, self.recipe.epochs * self.steps)
 
     def _step(self) -> None:
-        self.model.train()
-        use_bf16 = self.recipe.precision == "bf16" and self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False):
-            logits = self.model(self.batch[:, 1:])
-        loss = F.cross_entropy(logits.float(), self.batch[:, 0].long())
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
-        self.loss_sum.add_(loss.detach())
+        rows, labels = self.batch[:, 1:], self.batch[:, 0].long()
+        loss, _ = self.optimise(self.model, rows, labels, bf16=self.recipe.precision == "bf16")
+        self.loss_sum.add_(loss)
 
     def evaluate(self) -> dict[str, float]:
         loss = self.loss_sum.item() / self.steps

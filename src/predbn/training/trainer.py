@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
@@ -77,6 +78,21 @@ class Trainer(ABC):
     @abstractmethod
     def score_stored(self, weights: Path) -> dict[str, Any]:
         """The entries of the card that come from evaluating the weights as they were stored."""
+
+    def optimise(self, model: nn.Module, inputs: Any, labels: Tensor, *, bf16: bool = True) -> tuple[Tensor, Tensor]:
+        """One step of the optimiser on a batch, with `bf16` on a GPU in half precision; gives the loss and the logits.
+
+        Autocast keeps no cache of weights in bf16: in a captured step it would hold those of an earlier step.
+        """
+        model.train()
+        use_bf16 = bf16 and self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False):
+            logits = model(inputs)
+        loss = F.cross_entropy(logits.float(), labels)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach(), logits.detach()
 
     @property
     def diverged(self) -> bool:

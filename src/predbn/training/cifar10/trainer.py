@@ -78,11 +78,8 @@ class Cifar10Trainer(Trainer):
         self.loss_sum = torch.zeros((), device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.graph = StepGraph(network, optimiser, self._counters, device, stream=self.stream)
-
-    @property
-    def _counters(self) -> list[torch.Tensor]:
-        return [self.cursor, self.loss_sum, self.correct]
+        self.counters = [self.cursor, self.loss_sum, self.correct]
+        self.graph = StepGraph(network, optimiser, self.counters, device, stream=self.stream)
 
     def begin_epoch(self) -> None:
         crops = draw_crops(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
@@ -90,7 +87,7 @@ class Cifar10Trainer(Trainer):
             for tensor, value in zip(self.crops, crops, strict=True):
                 tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
             self.learning_rate.fill_(self.recipe.learning_rate_at(self.epoch))
-            for counter in self._counters:
+            for counter in self.counters:
                 counter.zero_()
 
     def train_step(self) -> None:
@@ -99,16 +96,10 @@ class Cifar10Trainer(Trainer):
     def _step(self) -> None:
         order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
         images, labels = crop_images(self.data.padded, order, corner, mirrored), self.data.labels[order]
-        self.network.train()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.stream is not None, cache_enabled=False):
-            logits = self.classifier(images)
-        loss = F.cross_entropy(logits.float(), labels)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
+        loss, logits = self.optimise(self.classifier, images, labels)
         self.cursor.add_(1)
-        self.loss_sum.add_(loss.detach())
-        self.correct.add_((logits.detach().argmax(1) == labels).sum())
+        self.loss_sum.add_(loss)
+        self.correct.add_((logits.argmax(1) == labels).sum())
 
     def evaluate(self) -> dict[str, float]:
         # Validation waits for the stream: only then may the sums of the epoch be read.

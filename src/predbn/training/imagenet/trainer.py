@@ -80,15 +80,8 @@ class ImageNetTrainer(Trainer):
         images, labels = (tensor.to(self.device, non_blocking=True) for tensor in (images, labels))
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.learning_rate_at(self.epoch + self.step / self.steps)
-        self.parallel.train()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            logits = self.parallel(self._prepare(images))
-        loss = F.cross_entropy(logits.float(), labels)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
-        correct = (logits.detach().argmax(1) == labels).sum()
-        self.totals += torch.stack([loss.detach() * len(labels), correct]).double()
+        loss, logits = self.optimise(self.parallel, self._prepare(images), labels)
+        self.totals += torch.stack([loss * len(labels), (logits.argmax(1) == labels).sum()]).double()
 
     def evaluate(self) -> dict[str, float]:
         seen = self.steps * self.recipe.batch_size
