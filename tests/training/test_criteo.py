@@ -104,7 +104,7 @@ def test_the_command(folder, tmp_path):
     result = CliRunner().invoke(cli.app, [*arguments, "--seeds", "0-1"])
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
-    assert "seed 1, criteo-synthetic-test: AUC" in words
+    assert "seed 1, criteo-synthetic-test: test AUC" in words
     assert "over 2 seeds" in words
     assert (tmp_path / "criteo-mlp" / "1.safetensors").exists()
     for wrong, message in (
