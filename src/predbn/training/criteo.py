@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbn.common import ProgressWithNote, derive_seed
+from predbn.common import derive_seed
 from predbn.data import CRITEO_WIDTH, Rows
 from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
@@ -181,14 +181,13 @@ def train_criteo(
     out: Path,
     *,
     device: torch.device | str = "cpu",
-    resume: bool = False,
     checkpoint_every: int = 5000,
-    progress: ProgressWithNote | None = None,
-    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+    **options: Any,
 ) -> None:
     """Train a network with every seed, one after another, and write it to `out`/criteo-mlp, as `train_networks` says.
 
-    `checkpoint_every` is in steps; a checkpoint is also written after each epoch.
+    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. The other options are those of
+    `train_networks`.
     """
     device = torch.device(device)
 
@@ -201,10 +200,8 @@ def train_criteo(
         recipe,
         seeds,
         out / CriteoTrainer.architecture,
-        resume=resume,
         checkpoint_steps=checkpoint_every,
-        progress=progress,
-        on_network=on_network,
+        **options,
     )
 
 

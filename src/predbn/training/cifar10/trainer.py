@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from predbn.common import ProgressWithNote
 from predbn.data import Images
 from predbn.metrics import Scores
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
@@ -167,15 +166,12 @@ def train_cifar10(
     out: Path,
     *,
     side_by_side: int = 10,
-    resume: bool = False,
     checkpoint_every: int = 10,
-    tensorboard: bool = False,
-    progress: ProgressWithNote | None = None,
-    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+    **options: Any,
 ) -> None:
     """Train a network with every seed and write it to `out`/resnet20-cifar10/`norm`, as `train_networks` describes.
 
-    `checkpoint_every` is in epochs.
+    `checkpoint_every` is in epochs; the other options are those of `train_networks`.
     """
     train_networks(
         lambda seed: Cifar10Trainer(recipe, seed, data),
@@ -183,9 +179,6 @@ def train_cifar10(
         seeds,
         out / "resnet20-cifar10" / recipe.norm,
         side_by_side=side_by_side,
-        resume=resume,
         checkpoint_epochs=checkpoint_every,
-        tensorboard=tensorboard,
-        progress=progress,
-        on_network=on_network,
+        **options,
     )

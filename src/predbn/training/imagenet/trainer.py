@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from predbn.common import ProgressWithNote
 from predbn.models import Normalise, load_weights, read_weights, resnet50
 
 from ..networks import train_networks
@@ -157,25 +156,21 @@ def train_imagenet(
     group: ProcessGroup,
     *,
     workers: int = 0,
-    resume: bool = False,
     checkpoint_every: int = 1000,
-    tensorboard: bool = False,
-    progress: ProgressWithNote | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Train a network, write it to `out`/resnet50-imagenet/batch as `train_networks` describes, and return its card.
 
-    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. `resume` gives the same network bit
-    for bit if the device computes the same bits twice. Every process of the group has to call this; the first one
-    writes, and all of them have to see the folder `out`.
+    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. The other options are those of
+    `train_networks`; `resume` gives the same network bit for bit if the device computes the same bits twice. Every
+    process of the group has to call this; the first one writes, and all of them have to see the folder `out`.
     """
     cards = train_networks(
         lambda seed: ImageNetTrainer(recipe, seed, data, group, workers=workers),
         recipe,
         [seed],
         out / ARCHITECTURE,
-        resume=resume,
         checkpoint_steps=checkpoint_every,
-        tensorboard=tensorboard,
-        progress=progress,
+        **options,
     )
     return cards[seed]
