@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from predbn.data import Images
 from predbn.metrics import Scores
@@ -18,7 +17,7 @@ from ..cuda_graph import StepGraph, on_stream
 from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
-from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam
+from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam, sum_loss_and_correct
 from .augmentation import Crops, crop_images, draw_crops, pad_images
 
 
@@ -111,20 +110,13 @@ class Cifar10Trainer(Trainer):
             "validation_accuracy": validation_accuracy,
         }
 
-    @torch.no_grad()
     def validate(self, size: int = 2500) -> tuple[float, float]:
         """Mean loss and accuracy on the validation images."""
         images, labels = self.data.validation_images, self.data.validation_labels
-        self.network.eval()
         with on_stream(self.stream):
-            correct = torch.zeros((), dtype=torch.int64, device=self.device)
-            loss = torch.zeros((), device=self.device)
-            for batch, truth in zip(images.split(size), labels.split(size), strict=True):
-                logits = self.classifier(batch)
-                loss += F.cross_entropy(logits, truth, reduction="sum")
-                correct += (logits.argmax(1) == truth).sum()
-            count = max(1, len(labels))
-            return loss.item() / count, correct.item() / count
+            batches = zip(images.split(size), labels.split(size), strict=True)
+            loss, correct = sum_loss_and_correct(self.classifier, batches, self.device).tolist()
+        return loss / max(1, len(labels)), correct / max(1, len(labels))
 
     def card(self) -> dict[str, Any]:
         data = self.data

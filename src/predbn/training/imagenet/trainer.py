@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,7 +16,7 @@ from predbn.models import Normalise, load_weights, read_weights, resnet50
 from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import ImageNetRecipe
-from ..trainer import Trainer, build_seeded, decay_groups
+from ..trainer import Trainer, build_seeded, decay_groups, sum_loss_and_correct
 from .data import ImageNetData
 
 ARCHITECTURE = "resnet50-imagenet/batch"
@@ -95,20 +94,16 @@ class ImageNetTrainer(Trainer):
             "validation_accuracy": validation_accuracy,
         }
 
-    @torch.no_grad()
     def validate(self, size: int = 100) -> tuple[float, float]:
         """Mean loss and accuracy on the validation images, which are divided among the processes."""
         images = self.data.validation
-        self.network.eval()
         self.group.broadcast(self.network.buffers())
-        totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         share = range(self.group.rank, len(images), self.group.size)
-        for batch in images.batches(size, order=share, device=self.device):
-            logits = self.network(self._prepare(batch.images))
-            loss = F.cross_entropy(logits, batch.labels, reduction="sum")
-            totals += torch.stack([loss, (logits.argmax(1) == batch.labels).sum()]).double()
-        mean_loss, accuracy = (self.group.sum(totals) / len(images)).tolist()
-        return mean_loss, accuracy
+        batches = images.batches(size, order=share, device=self.device)
+        pairs = ((self._prepare(batch.images), batch.labels) for batch in batches)
+        totals = self.group.sum(sum_loss_and_correct(self.network, pairs, self.device))
+        loss, accuracy = (totals / len(images)).tolist()
+        return loss, accuracy
 
     def _prepare(self, images: Tensor) -> Tensor:
         prepared: Tensor = self.normalise(images).contiguous(memory_format=torch.channels_last)
