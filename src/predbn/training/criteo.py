@@ -15,17 +15,18 @@ from torch import Tensor
 
 from predbn.common import derive_seed
 from predbn.data import CRITEO_WIDTH, Rows
-from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
 from .cuda_graph import StepGraph
 from .networks import train_networks
 from .process_group import ProcessGroup
 from .recipes import CriteoRecipe
+from .scoring import score
 from .trainer import Trainer, backend_settings, build_seeded, make_adam
 
 WINDOW = 1 << 20
 _GPU_SHARE = 0.6
+_SCORED_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class CriteoTrainer(Trainer):
         loss = self.loss_sum.item() / self.steps
         scores = dict.fromkeys(("nll", "auc", "brier", "ece"), math.nan)
         if math.isfinite(loss):  # the predictions of a network that has diverged cannot be scored
-            scores = score_rows(self.model, self.data.validation, self.device)
+            scores = score(self.model, self.data.validation, self.device, size=_SCORED_AT_ONCE)
             self.keep_if_best(scores["nll"])
         return {
             "learning_rate": self._learning_rate_at(self.epoch * self.steps - 1),
@@ -157,21 +158,9 @@ class CriteoTrainer(Trainer):
 
     def score_stored(self, weights: Path) -> dict[str, Any]:
         test, model = self.data.test, load_criteo(weights, device=self.device)
-        scores = {name: round(value, 6) for name, value in score_rows(model, test, self.device).items()}
-        return {"test": {"rows": len(test), "sha256": test.sums["rows"], **scores}}
-
-
-@torch.no_grad()
-def score_rows(model: ClickModel, rows: Rows, device: torch.device, *, size: int = 8192) -> dict[str, float]:
-    """Accuracy, AUC, NLL, Brier score (summed over both classes) and ECE with the running statistics."""
-    scores, histogram = Scores(len(rows.classes)), ScoreHistogram()
-    model.eval()
-    for batch in rows.batches(size, device=device):
-        log_probabilities = model(batch.inputs).float().log_softmax(1)
-        scores.update(log_probabilities.exp(), batch.labels, log_probabilities=log_probabilities)
-        histogram.update(log_probabilities[:, 1].exp(), batch.labels)
-    values = scores.compute()
-    return {**{name: values[name] for name in ("accuracy", "nll", "brier", "ece")}, "auc": histogram.auc()}
+        scores = score(model, test, self.device, size=_SCORED_AT_ONCE)
+        values = {name: round(value, 6) for name, value in scores.items()}
+        return {"test": {"rows": len(test), "sha256": test.sums["rows"], **values}}
 
 
 def train_criteo(

@@ -142,18 +142,6 @@ class Trainer(ABC):
         """Release what was opened for training."""
 
 
-@torch.no_grad()
-def sum_loss_and_correct(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> Tensor:
-    """The summed loss and the number of correct predictions in evaluation mode, float64 [2]."""
-    totals = torch.zeros(2, device=device, dtype=torch.float64)
-    model.eval()
-    for inputs, labels in batches:
-        logits = model(inputs)
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        totals += torch.stack([loss, (logits.argmax(1) == labels).sum()]).double()
-    return totals
-
-
 def build_seeded(seed: int, build: Callable[[], Module]) -> Module:
     """A network whose initial weights depend on the seed alone; the global random state stays as it is."""
     with torch.random.fork_rng(devices=[]):

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from predbn.data import Images
-from predbn.metrics import Scores
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
@@ -17,7 +16,8 @@ from ..cuda_graph import StepGraph, on_stream
 from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
-from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam, sum_loss_and_correct
+from ..scoring import score, sum_loss_and_correct
+from ..trainer import Trainer, build_seeded, decay_groups, make_adam
 from .augmentation import Crops, crop_images, draw_crops, pad_images
 
 
@@ -132,23 +132,11 @@ class Cifar10Trainer(Trainer):
         network = resnet20(self.recipe.norm, eps=self.recipe.eps)
         load_weights(network, read_weights(weights)[0], str(weights))
         classifier = Classifier(network, ModelInfo(str(weights), 10, SIGNED)).to(self.device)
+        scores = {name: round(value, 6) for name, value in score(classifier, self.data.test, self.device).items()}
         return {
             "validation_accuracy": round(self.validate()[1], 4),
-            "test": {"images": len(self.data.test), **score_images(classifier, self.data.test)},
+            "test": {"images": len(self.data.test), **scores},
         }
-
-
-@torch.no_grad()
-def score_images(classifier: Classifier, images: Images, *, size: int = 500) -> dict[str, float]:
-    """Accuracy, NLL, Brier score and ECE (10 bins) with the running statistics, in fp32 without TF32."""
-    scores = Scores(len(images.classes))
-    classifier.eval()
-    with backend_settings(torch.backends.cudnn, allow_tf32=False):
-        for batch in images.batches(size, device=next(classifier.parameters()).device):
-            logits = classifier(batch.images)
-            scores.update(logits.softmax(1), batch.labels, log_probabilities=logits.log_softmax(1))
-    values = scores.compute()
-    return {name: round(values[name], 6) for name in ("accuracy", "nll", "brier", "ece")}
 
 
 def train_cifar10(

@@ -16,7 +16,8 @@ from predbn.models import Normalise, load_weights, read_weights, resnet50
 from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import ImageNetRecipe
-from ..trainer import Trainer, build_seeded, decay_groups, sum_loss_and_correct
+from ..scoring import sum_loss_and_correct
+from ..trainer import Trainer, build_seeded, decay_groups
 from .data import ImageNetData
 
 ARCHITECTURE = "resnet50-imagenet/batch"
