@@ -69,7 +69,7 @@ def test_tensorboard_logs_are_beside_the_csv(tmp_path):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["--norm", "btach"], "'btach' is not one of batch, instance"),
+        (["--norm", "btach"], "There is no normalisation 'btach' (did you mean 'batch'?): choose from batch, instance"),
         (["--seeds", "x"], "is not a list of seeds"),
         (["--device", "tpu"], "there is no device 'tpu'"),
         (["--epochs", "0"], "--epochs"),
@@ -90,7 +90,7 @@ def test_wrong_arguments_of_training(options, what):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["--norm", "none"], "'none' is not one of"),
+        (["--norm", "none"], "There is no normalisation 'none'"),
         (["--range", "adam_eps=3"], "is not a range"),
         (["--trials", "0"], "--trials"),
         (["--finalists", "-1"], "--finalists"),

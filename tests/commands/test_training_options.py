@@ -4,7 +4,8 @@ import pytest
 import torch
 import typer
 
-from predbn.commands.training_options import open_cifar10, parse_device_option, parse_ranges, parse_seeds
+from predbn.commands.training_options import open_cifar10, parse_seeds
+from predbn.commands.tune_cifar10 import parse_ranges
 
 
 @pytest.mark.parametrize(
@@ -33,24 +34,6 @@ def test_ranges():
 def test_no_range(text):
     with pytest.raises(typer.BadParameter, match="is not a range: write NAME=LOW,HIGH with one of learning_rate"):
         parse_ranges([text])
-
-
-def test_devices(monkeypatch):
-    assert parse_device_option("cpu") == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert parse_device_option("auto") == parse_device_option("cuda") == torch.device("cuda")
-    assert parse_device_option("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(typer.BadParameter, match="finds no cuda:2"):
-        parse_device_option("cuda:2")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert parse_device_option("auto") == torch.device("cpu")
-
-
-@pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", ""])
-def test_no_device(name):
-    with pytest.raises(typer.BadParameter, match="there is no device"):
-        parse_device_option(name)
 
 
 def test_the_sample_is_split():

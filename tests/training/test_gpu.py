@@ -12,7 +12,7 @@ from predbn.data import Images, criteo, prepare_synthetic
 from predbn.models import NORMALISATIONS, CriteoSizes
 from predbn.training import Cifar10Data, Cifar10Recipe, CriteoData, CriteoRecipe
 from predbn.training.cifar10.trainer import Cifar10Trainer
-from predbn.training.criteo.trainer import CriteoTrainer
+from predbn.training.criteo import CriteoTrainer
 from predbn.training.loop import Run, train_side_by_side
 
 from .tiny import same_weights

@@ -8,11 +8,10 @@ import torch
 
 from predbn.training import TrainingError
 from predbn.training.run_files import TrainingLog, read_checkpoint, read_log, run_file, write_checkpoint
-from predbn.training.trainer import Trainer
 
 from .tiny import DEVICE, TINY
 
-COLUMNS = Trainer.columns
+COLUMNS = ("epoch", "learning_rate", "loss", "accuracy", "validation_loss", "validation_accuracy", "seconds")
 STATE = {"recipe": TINY.to_dict(), "seed": 3, "epoch": 1, "network": {"w": torch.arange(3.0)}}
 
 
@@ -74,7 +73,7 @@ def row(epoch: int) -> dict[str, float]:
 
 
 def test_one_row_per_epoch(tmp_path):
-    log = TrainingLog(tmp_path / "new" / "0.csv", COLUMNS)
+    log = TrainingLog(tmp_path / "new" / "0.csv")
     for epoch in (1, 2, 3):
         log.append(row(epoch))
     log_table = pd.read_csv(log.path)
@@ -84,22 +83,22 @@ def test_one_row_per_epoch(tmp_path):
 
 
 def test_rows_of_epochs_that_are_run_again_are_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv", COLUMNS)
+    log = TrainingLog(tmp_path / "0.csv")
     for epoch in range(1, 6):
         log.append(row(epoch))
-    log = TrainingLog(tmp_path / "0.csv", COLUMNS, epochs_done=3)
+    log = TrainingLog(tmp_path / "0.csv", epochs_done=3)
     log.append(row(4))
     assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2, 3, 4]
     assert [path.name for path in tmp_path.iterdir()] == ["0.csv"]
 
 
 def test_a_truncated_row_is_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv", COLUMNS)
+    log = TrainingLog(tmp_path / "0.csv")
     log.append(row(1))
     with log.path.open("a") as file:
         file.write("2,0.1,0.")
     assert [r["epoch"] for r in read_log(log.path)] == ["1"]
-    TrainingLog(log.path, COLUMNS, epochs_done=2).append(row(2))
+    TrainingLog(log.path, epochs_done=2).append(row(2))
     assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2]
 
 
@@ -111,11 +110,11 @@ def test_the_tensorboard_log(tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = TrainingLog(tmp_path / "0.csv", COLUMNS, tensorboard=True)
+    log = TrainingLog(tmp_path / "0.csv", tensorboard=True)
     for epoch in (1, 2, 3):
         log.append(row(epoch))
     log.close()
-    log = TrainingLog(tmp_path / "0.csv", COLUMNS, epochs_done=2, tensorboard=True)
+    log = TrainingLog(tmp_path / "0.csv", epochs_done=2, tensorboard=True)
     log.append(row(3))
     events = EventAccumulator(str(tmp_path / "0")).Reload()
     assert set(events.Tags()["scalars"]) == set(COLUMNS[1:])
@@ -127,4 +126,4 @@ def test_the_tensorboard_log(tmp_path):
 def test_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(TrainingError, match="TensorBoard is not installed: run `pip install tensorboard`"):
-        TrainingLog(tmp_path / "0.csv", COLUMNS, tensorboard=True)
+        TrainingLog(tmp_path / "0.csv", tensorboard=True)

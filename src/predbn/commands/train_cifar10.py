@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from predbn.common import progress_bar
 from predbn.training import train_cifar10, tuned_recipe
 
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
 from .training_options import (
-    Device,
     Norm,
     OnSample,
     Out,
-    Quiet,
     Resume,
     Root,
     Seeds,
     TensorBoard,
+    given,
     open_cifar10,
-    open_console,
-    parse_device_option,
     parse_seeds,
-    usage_errors,
+    print_training,
 )
 
 
@@ -59,43 +58,30 @@ def train_cifar10_command(
 
     predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
-    options: dict[str, Any] = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "momentum": momentum,
-        "adam_eps": adam_eps,
-        "weight_decay": weight_decay,
-        "decoupled": decoupled,
-    }
-    with usage_errors():
-        recipe = replace(tuned_recipe(norm), **{name: value for name, value in options.items() if value is not None})
-    seed_list = parse_seeds(seeds)
-    data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = open_console(quiet)
-    accuracies: list[float] = []
-
-    def print_scores(seed: int, card: dict[str, Any]) -> None:
-        scores = card["test"]
-        accuracies.append(scores["accuracy"])
-        console.print(
-            f"{norm}/{seed}: test accuracy {scores['accuracy']:.2%}, Brier {scores['brier']:.4f}, "
-            f"ECE {scores['ece']:.4f}"
+    with usage_error():
+        recipe = replace(
+            tuned_recipe(norm),
+            **given(
+                epochs=epochs,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                momentum=momentum,
+                adam_eps=adam_eps,
+                weight_decay=weight_decay,
+                decoupled=decoupled,
+            ),
         )
-
-    with progress_bar(console, f"{norm}, seeds {seeds}", unit="steps") as progress:
-        train_cifar10(
-            recipe,
-            seed_list,
-            data,
-            out,
-            side_by_side=at_once,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
-            progress=progress,
-            on_network=print_scores,
-        )
-    if len(accuracies) > 1:
-        console.print(f"mean test accuracy {sum(accuracies) / len(accuracies):.2%} over {len(accuracies)} seeds")
-    console.print(f"Weights, cards and logs are in {out}.", markup=False)
+    train = partial(
+        train_cifar10,
+        recipe,
+        parse_seeds(seeds),
+        open_cifar10(root, on_sample, parse_device_option(device)),
+        out,
+        side_by_side=at_once,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        tensorboard=tensorboard,
+    )
+    console = make_console(quiet=quiet, soft_wrap=True)
+    metrics = ("accuracy", "brier", "ece")
+    print_training(console, f"{norm}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, out)

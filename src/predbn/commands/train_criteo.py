@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from predbn.common import progress_bar
 from predbn.data import criteo
 from predbn.models import CriteoSizes
 from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
-from .training_options import (
-    Device,
-    Out,
-    Quiet,
-    Resume,
-    Seeds,
-    open_console,
-    parse_device_option,
-    parse_seeds,
-    usage_errors,
-)
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
+from .training_options import Out, Resume, Seeds, parse_seeds, print_training
 
 
 def train_criteo_command(
@@ -63,7 +55,7 @@ def train_criteo_command(
 
     predbn train criteo --seeds 0-9 --resume
     """
-    with usage_errors():
+    with usage_error():
         recipe = CriteoRecipe(
             learning_rate=learning_rate,
             momentum=momentum,
@@ -77,33 +69,19 @@ def train_criteo_command(
         )
     seed_list, torch_device = parse_seeds(seeds), parse_device_option(device)
     data = CriteoData(criteo("train", root), criteo("validation", root), criteo("test", root))
-    console = open_console(quiet)
-    aucs: list[float] = []
-
-    def print_scores(seed: int, card: dict[str, Any]) -> None:
-        scores = card["test"]
-        aucs.append(scores["auc"])
-        console.print(
-            f"seed {seed}, {data.test.name}: AUC {scores['auc']:.4f}, Brier {scores['brier']:.4f}, "
-            f"ECE {scores['ece']:.4f}, NLL {scores['nll']:.4f} (epoch {card['best_epoch']})",
-            markup=False,
-        )
-
-    with progress_bar(console, f"seeds {seeds}", unit="steps") as progress:
-        train_criteo(
-            recipe,
-            seed_list,
-            data,
-            out,
-            device=torch_device,
-            resume=resume,
-            checkpoint_every=checkpoint_every,
-            progress=progress,
-            on_network=print_scores,
-        )
-    if len(aucs) > 1:
-        console.print(f"mean test AUC {sum(aucs) / len(aucs):.4f} over {len(aucs)} seeds")
-    console.print(f"Weights, cards and logs are in {out}.", markup=False)
+    train = partial(
+        train_criteo,
+        recipe,
+        seed_list,
+        data,
+        out,
+        device=torch_device,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+    )
+    console = make_console(quiet=quiet, soft_wrap=True)
+    metrics = ("auc", "brier", "ece", "nll")
+    print_training(console, f"seeds {seeds}", train, lambda seed: f"seed {seed}, {data.test.name}", metrics, out)
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:

@@ -1,59 +1,41 @@
-"""Options that the training commands share, and what their texts mean."""
+"""What the training commands share: options, the data of CIFAR-10, and the output of a training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
 
-from predbn.common import DeviceError, PredbnError, parse_device
+from predbn.common import progress_bar
 from predbn.data import cifar10, sample
 from predbn.models import NORMALISATIONS
-from predbn.training import SEARCH_RANGES, Cifar10Data
+from predbn.training import Cifar10Data
 
-
-def _check_norm(norm: str) -> str:
-    if norm not in NORMALISATIONS:
-        raise typer.BadParameter(f"{norm!r} is not one of {', '.join(NORMALISATIONS)}.")
-    return norm
-
-
-Norm = Annotated[str, typer.Option(callback=_check_norm, help=f"Normalisation: {', '.join(NORMALISATIONS)}.")]
+Norm = Annotated[str, typer.Option(help=f"Normalisation: {', '.join(NORMALISATIONS)}.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, such as 0-9 or 0,3,7: one network for each.")]
 Out = Annotated[Path, typer.Option(help="Folder for weights, cards and logs.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs beside the CSV.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 or auto: the GPU if there is one.")]
 Root = Annotated[Path | None, typer.Option(help="CIFAR-10 as downloaded; by default the cache of `predbn data`.")]
 OnSample = Annotated[bool, typer.Option("--sample", help="Train on 800 embedded images, to try it out.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+
+_SCORES = {
+    "accuracy": ("accuracy", ".2%"),
+    "auc": ("AUC", ".4f"),
+    "brier": ("Brier", ".4f"),
+    "ece": ("ECE", ".4f"),
+    "nll": ("NLL", ".4f"),
+}
+"""The printed name of a score, and the format of its value."""
 
 
-def open_console(quiet: bool) -> Console:
-    """The console of a training command."""
-    return Console(quiet=quiet, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """Report an error in the numbers of a recipe as a wrong argument, with exit code 2."""
-    try:
-        yield
-    except PredbnError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def parse_device_option(name: str) -> torch.device:
-    """The device of --device; a device that does not exist is a usage error."""
-    try:
-        return parse_device(name)
-    except DeviceError as error:
-        raise typer.BadParameter(str(error), param_hint="--device") from None
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given: those that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -70,27 +52,42 @@ def parse_seeds(text: str) -> list[int]:
     return sorted(seeds)
 
 
-def parse_ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
-    """Search ranges such as `weight_decay=1e-5,1e-4`."""
-    ranges = {}
-    for text in texts:
-        name, _, ends = text.partition("=")
-        try:
-            low, high = (float(end) for end in ends.split(","))
-        except ValueError:
-            low, high = 1.0, 0.0
-        if name not in SEARCH_RANGES or not 0 < low <= high < float("inf"):
-            names = ", ".join(SEARCH_RANGES)
-            raise typer.BadParameter(
-                f"{text!r} is not a range: write NAME=LOW,HIGH with one of {names}.", param_hint="--range"
-            )
-        ranges[name] = (low, high)
-    return ranges
-
-
 def open_cifar10(root: Path | None, on_sample: bool, device: torch.device) -> Cifar10Data:
     """CIFAR-10 split for training; or its embedded sample, 800 images to train on and 200 to validate."""
     if on_sample:
         images = sample("validation")
         return Cifar10Data(images.take(800), images.take(range(800, 1000)), sample("test"), device)
     return Cifar10Data(cifar10("train", root), cifar10("validation", root), cifar10("test", root), device)
+
+
+def print_training(
+    console: Console,
+    what: str,
+    train: Callable[..., object],
+    name_of: Callable[[int], str],
+    metrics: Sequence[str],
+    out: Path,
+) -> None:
+    """Call `train` with a progress bar; print the test scores of each network, their mean, and where the files are.
+
+    `name_of` gives the name of the network with a seed; the mean is that of the first metric.
+    """
+    values: list[float] = []
+
+    def print_scores(seed: int, card: dict[str, Any]) -> None:
+        values.append(card["test"][metrics[0]])
+        scores = ", ".join(_format_score(metric, card["test"][metric]) for metric in metrics)
+        epoch = f" (epoch {card['best_epoch']})" if "best_epoch" in card else ""
+        console.print(f"{name_of(seed)}: test {scores}{epoch}", markup=False)
+
+    with progress_bar(console, what, unit="steps") as progress:
+        train(progress=progress, on_network=print_scores)
+    if len(values) > 1:
+        mean = _format_score(metrics[0], sum(values) / len(values))
+        console.print(f"mean test {mean} over {len(values)} seeds")
+    console.print(f"Weights, cards and logs are in {out}.", markup=False)
+
+
+def _format_score(metric: str, value: float) -> str:
+    label, form = _SCORES[metric]
+    return f"{label} {value:{form}}"

@@ -10,19 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from predbn.common import atomic_write, progress_bar
-from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
+from predbn.training import SEARCH_RANGES, Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 
-from .training_options import (
-    Device,
-    Norm,
-    OnSample,
-    Quiet,
-    Root,
-    open_cifar10,
-    open_console,
-    parse_device_option,
-    parse_ranges,
-)
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
+from .training_options import Norm, OnSample, Root, given, open_cifar10
 
 
 def tune_cifar10_command(
@@ -59,9 +51,11 @@ def tune_cifar10_command(
     predbn tune cifar10 --norm layer --trials 10 --storage sqlite:///search.db --out layer.csv
     """
     limits = parse_ranges(ranges or [])
+    with usage_error("--norm"):
+        batch_size = given(batch_size=100 if on_sample else None)
+        recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **batch_size)
     data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = open_console(quiet)
-    recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **({"batch_size": 100} if on_sample else {}))
+    console = make_console(quiet=quiet, soft_wrap=True)
     family = f"{'cifar10-sample' if on_sample else 'cifar10'}/{norm}{'/decoupled' if decoupled else ''}"
 
     def run_study(name: str, what: str, recipe: Cifar10Recipe, count: int, earlier: Any = None) -> Any:
@@ -91,6 +85,24 @@ def tune_cifar10_command(
         f"{len(rows)} trials; best: --learning-rate {best.learning_rate:g} --momentum {best.momentum:g} "
         f"--adam-eps {best.adam_eps:g} --weight-decay {best.weight_decay:g} {'--decoupled' if decoupled else '--l2'}"
     )
+
+
+def parse_ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
+    """Search ranges such as `weight_decay=1e-5,1e-4`."""
+    ranges = {}
+    for text in texts:
+        name, _, ends = text.partition("=")
+        try:
+            low, high = (float(end) for end in ends.split(","))
+        except ValueError:
+            low, high = 1.0, 0.0
+        if name not in SEARCH_RANGES or not 0 < low <= high < float("inf"):
+            names = ", ".join(SEARCH_RANGES)
+            raise typer.BadParameter(
+                f"{text!r} is not a range: write NAME=LOW,HIGH with one of {names}.", param_hint="--range"
+            )
+        ranges[name] = (low, high)
+    return ranges
 
 
 def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ A method works on logits and knows nothing of batch norm, so each one can be com
 
 from predbn.common import MethodError
 
-from .base import Logits, Method, Vanilla, find_method, method_class, method_names
+from .base import Logits, Method, Vanilla, find_method, method_class
 from .ensemble import Ensemble
 from .eps import EpsChoice, EpsScores, tune_eps
 from .predict import member_logits
@@ -24,6 +24,5 @@ __all__ = [
     "fit_temperature",
     "member_logits",
     "method_class",
-    "method_names",
     "tune_eps",
 ]

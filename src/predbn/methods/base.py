@@ -59,11 +59,6 @@ class Vanilla(Method):
         return torch.log_softmax(single(logits), 1)
 
 
-def method_names() -> list[str]:
-    """The names of all methods."""
-    return sorted(Method._by_name)
-
-
 def find_method(method: str | Method, **arguments: Any) -> Method:
     """A method from an object, a name with arguments, or a text such as ``"temperature(value=1.5)"``."""
     return find_by_name(

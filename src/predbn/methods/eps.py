@@ -66,7 +66,18 @@ def tune_eps(
     if method is None:
         method = "vanilla" if isinstance(models, nn.Module) else "ensemble"
     method = find_method(method)
-    _check(members, batches, grid, max_accuracy_loss, options)
+    if not members:
+        raise MethodError("there is no model to tune; give one or several")
+    if isinstance(batches, Iterator):
+        raise MethodError(
+            "the batches can be iterated over only once, and each eps needs a pass; give a list or a loader"
+        )
+    if len(grid) == 0:
+        raise MethodError("the grid is empty; give one or more values of eps")
+    if not max_accuracy_loss >= 0:
+        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a fraction of the examples, 0 or more")
+    if "eps" in options:
+        raise MethodError("eps is what is tuned here; give the values to try as grid")
     candidates = (None, *sorted(set(grid)))
     table: list[EpsScores] = []
     for eps in candidates:
@@ -96,24 +107,3 @@ def _score(
     assert scores is not None
     metrics = scores.compute()
     return EpsScores(options["eps"], metrics["accuracy"], metrics["ece"], metrics["brier"], metrics["nll"])
-
-
-def _check(
-    members: list[nn.Module],
-    batches: Iterable[Any],
-    grid: Sequence[float],
-    max_accuracy_loss: float,
-    options: dict[str, Any],
-) -> None:
-    if not members:
-        raise MethodError("there is no model to tune; give one or several")
-    if isinstance(batches, Iterator):
-        raise MethodError(
-            "the batches can be iterated over only once, and each eps needs a pass; give a list or a loader"
-        )
-    if len(grid) == 0:
-        raise MethodError("the grid is empty; give one or more values of eps")
-    if not max_accuracy_loss >= 0:
-        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a fraction of the examples, 0 or more")
-    if "eps" in options:
-        raise MethodError("eps is what is tuned here; give the values to try as grid")

@@ -137,11 +137,9 @@ class CriteoNetwork(nn.Module):
         )
         self.columns = [column for column, (_, size) in pairs if size is not None]
         hot = [(column, bucket) for column, (buckets, size) in pairs if size is None for bucket in range(buckets)]
-        for name, values in (
-            ("hot_column", [column for column, _ in hot]),
-            ("hot_bucket", [bucket for _, bucket in hot]),
-        ):
-            self.register_buffer(name, torch.tensor(values, dtype=torch.int64), persistent=False)
+        hot_column, hot_bucket = torch.tensor(hot, dtype=torch.int64).view(-1, 2).T.contiguous()
+        self.register_buffer("hot_column", hot_column, persistent=False)
+        self.register_buffer("hot_bucket", hot_bucket, persistent=False)
         self.norm = nn.BatchNorm1d(sizes.features, eps=eps, momentum=momentum)
         widths = (sizes.features, *sizes.widths)
         self.hidden = nn.ModuleList([_linear(*pair) for pair in pairwise(widths)])

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from predbn.common import ModelError
 
 from . import zoo
-from .architectures import ARCHITECTURES, find_architecture
+from .architectures import ARCHITECTURES, Architecture, find_architecture
 from .classifier import Classifier, ModelInfo
 from .criteo import ClickModel, load_criteo
 from .preprocessing import Preprocessing
@@ -51,25 +51,10 @@ def load(
     `weights`, a file with a state dict, is for your own functions. `preprocessing` is for them too, and for timm's
     models if it should differ from what timm states. A function that returns a Classifier has its own preprocessing.
     """
-    kind, _, name = reference.partition(":")
-    if not kind or not name:
-        raise ModelError(
-            f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
-            "or package.module:function."
-        )
-    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
-        argument = "weights" if weights else "preprocessing"
-        raise ModelError(f"{reference} has its own {argument}: {argument}= is for package.module:function.")
-    if kind == "zoo":
-        classifier = _load_zoo(name)
-    elif kind in ("timm", "lite"):
-        network, classes, stated = load_timm(name) if kind == "timm" else load_lite(name)
-        classifier = Classifier(network, ModelInfo(reference, classes, preprocessing or stated))
-    elif kind == "file":
-        classifier = _load_file(reference, name)
-    else:
-        classifier = _load_function(reference, kind, name, weights, preprocessing)
-    return classifier.eval().to(device)
+    model = open_model(reference, weights=weights, preprocessing=preprocessing, device=device)
+    if not isinstance(model, Classifier):
+        raise ModelError(f"{reference} takes rows, not images: load it with load_criteo.")
+    return model
 
 
 def open_model(
@@ -80,11 +65,27 @@ def open_model(
     device: torch.device | str | None = None,
 ) -> AnyModel:
     """The model of a reference, whether it takes images or rows."""
-    if not (reference.startswith("file:") and reference.endswith(f"#{CRITEO}")):
-        return load(reference, weights=weights, preprocessing=preprocessing, device=device)
-    if weights or preprocessing:
-        raise ModelError(f"{reference} has its own weights and preprocessing: leave out yours.")
-    return load_criteo(reference.removeprefix("file:").removesuffix(f"#{CRITEO}"), device=device)
+    kind, _, name = reference.partition(":")
+    if not kind or not name:
+        raise ModelError(
+            f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
+            "or package.module:function."
+        )
+    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
+        argument = "weights" if weights else "preprocessing"
+        raise ModelError(f"{reference} has its own {argument}: {argument}= is for package.module:function.")
+    model: AnyModel
+    if kind == "zoo":
+        state, card = zoo.weights(name), zoo.card(name)
+        model = _build(reference, reference, state, card, find_architecture(name.rpartition("/")[0]))
+    elif kind in ("timm", "lite"):
+        network, classes, stated = load_timm(name) if kind == "timm" else load_lite(name)
+        model = Classifier(network, ModelInfo(reference, classes, preprocessing or stated))
+    elif kind == "file":
+        model = _load_file(reference, name)
+    else:
+        model = _load_function(reference, kind, name, weights, preprocessing)
+    return model.eval().to(device)
 
 
 def expand(reference: str) -> list[str]:
@@ -102,16 +103,7 @@ def expand(reference: str) -> list[str]:
     return [reference]
 
 
-def _load_zoo(name: str) -> Classifier:
-    state = zoo.weights(name)
-    architecture = find_architecture(name.rpartition("/")[0])
-    network = architecture.build()
-    load_weights(network, state, f"zoo:{name}")
-    info = ModelInfo(f"zoo:{name}", architecture.classes, architecture.preprocessing, zoo.card(name))
-    return Classifier(network, info)
-
-
-def _load_file(reference: str, name: str) -> Classifier:
+def _load_file(reference: str, name: str) -> AnyModel:
     path, separator, architecture_name = name.rpartition("#")
     if not separator:
         known = ", ".join(ARCHITECTURES)
@@ -119,15 +111,22 @@ def _load_file(reference: str, name: str) -> Classifier:
             f"{reference!r} does not name the architecture of the weights: add #ARCHITECTURE from {known}."
         )
     if architecture_name == CRITEO:
-        raise ModelError(f"{reference} takes rows, not images: load it with load_criteo.")
+        return load_criteo(path)
     architecture = find_architecture(architecture_name)
-    network = architecture.build()
     state, card = read_weights(path)
-    load_weights(network, _rename_batch_norms(state), path)
+    return _build(reference, path, _rename_batch_norms(state), card, architecture)
+
+
+def _build(
+    reference: str, source: str, state: dict[str, Tensor], card: dict[str, Any], architecture: Architecture
+) -> Classifier:
+    """A network with these weights; `source` is where they come from, for messages."""
+    network = architecture.build()
+    load_weights(network, state, source)
     return Classifier(network, ModelInfo(reference, architecture.classes, architecture.preprocessing, card))
 
 
-def _rename_batch_norms(state: dict[str, Any]) -> dict[str, Any]:
+def _rename_batch_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """torchvision's name for a normalisation layer is bn1; this ResNet, which has a choice of them, uses norm1."""
     return {re.sub(r"(^|\.)bn(?=\d)", r"\1norm", name): tensor for name, tensor in state.items()}
 

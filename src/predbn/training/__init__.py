@@ -9,15 +9,13 @@ from predbn.common import TrainingError
 
 from .cifar10.augmentation import PADDING as CROP_PADDING
 from .cifar10.augmentation import crop_images, draw_crops, pad_images
-from .cifar10.recipe import Cifar10Recipe, tuned_recipe
 from .cifar10.search import SEARCH_RANGES, best_recipe, enqueue_best, open_study, run_search, trial_table
 from .cifar10.trainer import Cifar10Data, train_cifar10
-from .criteo.recipe import CriteoRecipe
-from .criteo.trainer import CriteoData, train_criteo
+from .criteo import CriteoData, train_criteo
 from .imagenet.data import open_imagenet
-from .imagenet.recipe import ImageNetRecipe
 from .imagenet.trainer import train_imagenet
 from .process_group import ProcessGroup, join_process_group
+from .recipes import Cifar10Recipe, CriteoRecipe, ImageNetRecipe, tuned_recipe
 
 __all__ = [
     "CROP_PADDING",

@@ -42,7 +42,7 @@ class Run:
             trainer.load_state_dict(read_checkpoint(checkpoint, recipe, trainer.seed, trainer.device))
         if trainer.group.is_first:
             log = run_file(self.path, "csv")
-            self._log = TrainingLog(log, trainer.columns, epochs_done=trainer.epoch, tensorboard=tensorboard)
+            self._log = TrainingLog(log, epochs_done=trainer.epoch, tensorboard=tensorboard)
 
     def close(self) -> None:
         """Close the log and what the trainer has opened."""
@@ -130,8 +130,10 @@ def run_epoch(
         trainer.epoch, trainer.step = trainer.epoch + 1, 0
 
 
-def report_steps(progress: ProgressWithNote, trainers: Sequence[Trainer], *, done: int, networks: int) -> None:
+def report_steps(progress: ProgressWithNote | None, trainers: Sequence[Trainer], *, done: int, networks: int) -> None:
     """Report the steps of `networks` networks, `done` of which were trained before these trainers."""
+    if progress is None:
+        return
     first = trainers[0]
     epochs = first.recipe.epochs
     steps = epochs * first.steps

@@ -12,15 +12,11 @@ from predbn.common import ProgressWithNote, TrainingError, write_text
 from predbn.models import write_weights
 
 from .loop import Run, report_steps, train_side_by_side
-from .recipe import BaseRecipe
+from .recipes import BaseRecipe
 from .run_files import check_same_recipe, run_file
 from .trainer import Trainer
 
 _STORAGE = "matrices fp16, vectors fp32; the scores are of the weights as stored"
-
-
-def no_progress(done: float, total: float | None, note: str = "", /) -> None:
-    """Reports nothing."""
 
 
 def train_networks(
@@ -34,7 +30,7 @@ def train_networks(
     checkpoint_epochs: int = 1,
     checkpoint_steps: int | None = None,
     tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
 ) -> dict[int, dict[str, Any]]:
     """Train a network with every seed, write them to `folder`, and return their cards by seed.

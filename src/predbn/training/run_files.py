@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -52,28 +52,26 @@ def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]
 class TrainingLog:
     """A CSV file to which a row is appended after every epoch, and a TensorBoard log if asked for.
 
-    When a run is resumed, rows after the first `epochs_done` are dropped, since those epochs are run again.
+    The first row that is appended names the columns. When a run is resumed, rows after the first `epochs_done` are
+    dropped, since those epochs are run again.
     """
 
-    def __init__(
-        self, path: Path, columns: tuple[str, ...], *, epochs_done: int = 0, tensorboard: bool = False
-    ) -> None:
-        self.path, self.columns = path, columns
+    def __init__(self, path: Path, *, epochs_done: int = 0, tensorboard: bool = False) -> None:
+        self.path = path
         rows = [row for row in read_log(path) if int(row["epoch"]) <= epochs_done]
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part, part.open("w", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(rows)
+            _write_rows(file, rows)
         self._board = _open_tensorboard(path.with_suffix(""), epochs_done + 1) if tensorboard else None
 
     def append(self, row: dict[str, float]) -> None:
         """Add an epoch."""
         with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, self.columns).writerow({name: _format(row[name]) for name in self.columns})
+            _write_rows(file, [{name: _format(value) for name, value in row.items()}])
         if self._board is not None:
-            for name in self.columns[1:]:
-                self._board.add_scalar(name, row[name], row["epoch"])
+            for name, value in row.items():
+                if name != "epoch":
+                    self._board.add_scalar(name, value, row["epoch"])
             self._board.flush()
 
     def close(self) -> None:
@@ -88,6 +86,15 @@ def read_log(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="") as file:
         return [row for row in csv.DictReader(file) if None not in row.values()]
+
+
+def _write_rows(file: TextIO, rows: list[dict[str, str]]) -> None:
+    """Write rows at the end of a file, with a header if it is empty."""
+    if rows:
+        writer = csv.DictWriter(file, list(rows[0]))
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def _format(value: float) -> str:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
 from predbn.common import TrainingError, git_commit
 
 from .process_group import ProcessGroup
-from .recipe import BaseRecipe
+from .recipes import BaseRecipe
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -35,16 +36,6 @@ class Trainer(ABC):
     """The name of the network in its card."""
     optimiser_name: str
     """The name of the optimiser in the card."""
-    columns: ClassVar[tuple[str, ...]] = (
-        "epoch",
-        "learning_rate",
-        "loss",
-        "accuracy",
-        "validation_loss",
-        "validation_accuracy",
-        "seconds",
-    )
-    """The columns of the log."""
     headline: ClassVar[str] = "validation_accuracy"
     """The metric that a progress bar shows."""
     finite_metrics: ClassVar[tuple[str, ...]] = ("loss",)
@@ -87,6 +78,21 @@ class Trainer(ABC):
     @abstractmethod
     def score_stored(self, weights: Path) -> dict[str, Any]:
         """The entries of the card that come from evaluating the weights as they were stored."""
+
+    def optimise(self, model: nn.Module, inputs: Any, labels: Tensor, *, bf16: bool = True) -> tuple[Tensor, Tensor]:
+        """One step of the optimiser on a batch, with `bf16` on a GPU in half precision; gives the loss and the logits.
+
+        Autocast keeps no cache of weights in bf16: in a captured step it would hold those of an earlier step.
+        """
+        model.train()
+        use_bf16 = bf16 and self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False):
+            logits = model(inputs)
+        loss = F.cross_entropy(logits.float(), labels)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        return loss.detach(), logits.detach()
 
     @property
     def diverged(self) -> bool:

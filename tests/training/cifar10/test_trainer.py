@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from predbn.models import NORMALISATIONS, Classifier, ModelInfo
+from predbn.models import NORMALISATIONS
 from predbn.training import crop_images, draw_crops, pad_images
-from predbn.training.cifar10.trainer import Cifar10Trainer, score_images
+from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import Run, run_epoch
 from predbn.training.networks import save_network
 
-from ..tiny import PREPROCESSING, TINY, same_weights, small_resnet
+from ..tiny import TINY, same_weights, small_resnet
 
 pytestmark = pytest.mark.usefixtures("small_network")
 
@@ -125,33 +125,6 @@ def test_weights_of_vectors_do_not_decay(data):
     assert {p.ndim for p in decayed["params"]} == {2, 4}
     assert {p.ndim for p in others["params"]} <= {0, 1}
     assert len(decayed["params"]) + len(others["params"]) == len(list(trainer.network.parameters()))
-
-
-@pytest.fixture
-def classifier():
-    torch.manual_seed(1)
-    return Classifier(small_resnet(), ModelInfo("test", 10, PREPROCESSING))
-
-
-@torch.no_grad()
-def test_scores_are_those_of_all_images_at_once(classifier, images):
-    scores = score_images(classifier, images, size=7)
-    probabilities = classifier.eval()(images.images).softmax(1)
-    chosen = probabilities[torch.arange(len(images)), images.labels]
-    expected = {
-        "accuracy": (probabilities.argmax(1) == images.labels).double().mean().item(),
-        "nll": -chosen.log().mean().item(),
-        "brier": (1 - 2 * chosen + probabilities.square().sum(1)).mean().item(),
-    }
-    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=2e-6)
-    assert 0 <= scores["ece"] <= 1
-    assert list(scores) == ["accuracy", "nll", "brier", "ece"]
-
-
-def test_scoring_restores_the_precision(classifier, images):
-    with torch.backends.cudnn.flags(allow_tf32=True):
-        score_images(classifier, images)
-        assert torch.backends.cudnn.allow_tf32
 
 
 def test_the_card_has_what_is_needed_to_repeat_the_training(data, images):

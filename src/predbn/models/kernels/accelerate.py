@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from types import MethodType
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-
-from ..normalisation import ScalarAffine
 
 _LARGEST_IMAGE = 1 << 14
 _LARGEST_INPUT = 1 << 30
@@ -24,20 +23,15 @@ Module = TypeVar("Module", bound=nn.Module)
 def accelerate(network: Module) -> Module:
     """Make the layers of a network faster for half-precision training on a GPU; its state dict does not change.
 
-    Supported convolutions are replaced. Normalisations get a method `fused` that also adds the shortcut and applies
-    the ReLU (see `predbn.models.resnet.activate`). A call that the kernels do not support (another precision,
-    evaluation mode, an unusual size) is computed as usual. Without Triton nothing is changed.
+    Supported convolutions are replaced. Normalisations of every image by itself get a method `fused` that also adds
+    the shortcut and applies the ReLU (see `predbn.models.resnet.activate`). A call that the kernels do not support
+    (another precision, an unusual size) is computed as usual. Without Triton nothing is changed.
     """
-    if find_spec("triton") is None:
-        return network
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            if _is_supported_conv(module):
-                module._conv_forward = MethodType(_convolve, module)  # type: ignore[method-assign]
-        elif _is_supported_norm(module):
-            module.__dict__["fused"] = MethodType(_normalise, module)
-        elif isinstance(module, ScalarAffine):
-            module.__dict__["fused"] = MethodType(_scale, module)
+    if find_spec("triton") is not None:
+        _replace_convolutions(network, _CHANNELS)
+        for module in network.modules():
+            if _is_supported_norm(module):
+                module.__dict__["fused"] = MethodType(_normalise, module)
     return network
 
 
@@ -46,75 +40,55 @@ def accelerate_prediction(network: Module) -> Module:
 
     Normalisations are not touched: which statistics they use is up to the strategy.
     """
-    if find_spec("triton") is None:
-        return network
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d) and _is_supported_conv(module, (_SLOW_IN_CUDNN,)):
-            module._conv_forward = MethodType(_convolve_in_prediction, module)  # type: ignore[method-assign]
+    if find_spec("triton") is not None:
+        _replace_convolutions(network, (_SLOW_IN_CUDNN,))
     return network
 
 
-def _is_supported_conv(module: nn.Conv2d, channels: tuple[int, ...] = _CHANNELS) -> bool:
-    """Whether the kernel supports this convolution."""
+def _replace_convolutions(network: nn.Module, channels: Sequence[int]) -> None:
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d) and _is_supported_conv(module, channels):
+            module._conv_forward = MethodType(_convolve, module)  # type: ignore[method-assign]
+
+
+def _is_supported_conv(module: nn.Conv2d, channels: Sequence[int]) -> bool:
+    """Whether the kernel supports this convolution, and it has one of these numbers of channels."""
     square = module.kernel_size == (3, 3) and module.stride == (1, 1) and module.padding == (1, 1)
     plain = module.groups == 1 and module.dilation == (1, 1) and module.bias is None
     return square and plain and module.in_channels in channels and module.out_channels in channels
 
 
 def _is_supported_norm(module: nn.Module) -> bool:
-    """Whether this is a normalisation whose settings the kernels support."""
-    if isinstance(module, nn.BatchNorm2d):
-        return module.affine and module.track_running_stats and module.momentum is not None
+    """Whether this normalises every image by itself, with settings that the kernel supports."""
     if isinstance(module, nn.InstanceNorm2d):
         return module.affine and not module.track_running_stats
     return isinstance(module, nn.GroupNorm) and module.affine
 
 
 def _convolve(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    from .conv import conv3x3
-
-    if _fits(module, input) and weight.dtype == torch.float32:
-        return conv3x3(input, weight)
-    result: Tensor = nn.Conv2d._conv_forward(module, input, weight, bias)
-    return result
-
-
-def _convolve_in_prediction(module: nn.Conv2d, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    from .conv import conv3x3
-
     if _is_supported_input(input):
+        from .conv import conv3x3
+
         return conv3x3(input, weight)
     result: Tensor = nn.Conv2d._conv_forward(module, input, weight, bias)
     return result
 
 
 def _normalise(
-    module: nn.BatchNorm2d | nn.GroupNorm | nn.InstanceNorm2d, input: Tensor, shortcut: Tensor | None, relu: bool
+    module: nn.GroupNorm | nn.InstanceNorm2d, input: Tensor, shortcut: Tensor | None, relu: bool
 ) -> Tensor | None:
-    if not _fits(module, input):
-        return None
-    if isinstance(module, nn.BatchNorm2d):
-        from .batch_norm import batch_norm
+    """relu(module(input) + shortcut), or None if the kernel does not support this call.
 
-        return batch_norm(module, input, shortcut, relu=relu)
+    Not in evaluation, where hooks of the module are to see its output.
+    """
+    if not module.training or not _is_supported_input(input):
+        return None
     pixels = input[0, 0].numel()
     if input[0].numel() > _LARGEST_IMAGE or pixels & (pixels - 1):
         return None
     from .image_norm import image_norm
 
     return image_norm(module, input, shortcut, relu=relu)
-
-
-def _scale(module: ScalarAffine, input: Tensor, shortcut: Tensor | None, relu: bool) -> Tensor | None:
-    if not _fits(module, input):
-        return None
-    from .scalar_affine import scalar_affine
-
-    return scalar_affine(input, module.scale, module.shift, shortcut, relu=relu)
-
-
-def _fits(module: nn.Module, input: Tensor) -> bool:
-    return module.training and _is_supported_input(input)
 
 
 def _is_supported_input(input: Tensor) -> bool:

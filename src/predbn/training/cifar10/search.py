@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from predbn.common import ProgressWithNote, TrainingError
 
 from ..loop import Run, report_steps, train_side_by_side
-from ..networks import no_progress
-from .recipe import Cifar10Recipe
+from ..recipes import Cifar10Recipe
 from .trainer import Cifar10Data, Cifar10Trainer
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def run_search(
     trials: int,
     side_by_side: int,
     ranges: dict[str, tuple[float, float]] | None = None,
-    progress: ProgressWithNote = no_progress,
+    progress: ProgressWithNote | None = None,
 ) -> None:
     """Run trials until the study has `trials` complete ones, whichever machine ran them.
 
@@ -170,14 +169,8 @@ def _is_alive(process: int) -> bool:
 def _sampler(seed: int) -> optuna.samplers.BaseSampler:
     optuna = _optuna()
 
-    class NumberedSampler(optuna.samplers.BaseSampler):  # type: ignore[misc, name-defined]
+    class NumberedSampler(optuna.samplers.RandomSampler):  # type: ignore[misc, name-defined]
         """Uniform in the distribution; a draw depends on the seed, the trial's number and the parameter's name only."""
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {}
-
-        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
-            return {}
 
         def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
             own_seed = zlib.crc32(f"{seed}/{trial.number}/{param_name}".encode())

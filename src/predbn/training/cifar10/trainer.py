@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from predbn.common import ProgressWithNote
 from predbn.data import Images
-from predbn.metrics import Scores
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
 from ..cuda_graph import StepGraph, on_stream
-from ..networks import no_progress, train_networks
+from ..networks import train_networks
 from ..process_group import ProcessGroup
-from ..trainer import Trainer, backend_settings, build_seeded, decay_groups, make_adam
-from .augmentation import crop_images, draw_crops, pad_images
-from .recipe import Cifar10Recipe
+from ..recipes import Cifar10Recipe
+from ..scoring import score, sum_loss_and_correct
+from ..trainer import Trainer, build_seeded, decay_groups, make_adam
+from .augmentation import Crops, crop_images, draw_crops, pad_images
 
 
 class Cifar10Data:
@@ -50,12 +48,11 @@ class Cifar10Trainer(Trainer):
     finite_metrics = ("loss", "validation_loss")
     deterministic = True
 
-    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data, *, fast: bool = True) -> None:
-        """`fast` uses the Triton kernels of `predbn.models` on a GPU."""
+    def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
         self.data, device = data, data.device
         network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if fast and device.type == "cuda":
+        if device.type == "cuda":
             accelerate(network)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
         optimiser = make_adam(
@@ -70,46 +67,37 @@ class Cifar10Trainer(Trainer):
         self.optimiser_name = "AdamW" if recipe.decoupled else "Adam"
         self.classifier = Classifier(network, ModelInfo("training", 10, SIGNED)).to(device)
         shape = (self.steps, recipe.batch_size)
-        self.order = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.corner = torch.zeros((*shape, 2), dtype=torch.int64, device=device)
-        self.mirrored = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.crops = Crops(
+            order=torch.zeros(shape, dtype=torch.int64, device=device),
+            corner=torch.zeros((*shape, 2), dtype=torch.int64, device=device),
+            mirrored=torch.zeros(shape, dtype=torch.bool, device=device),
+        )
         self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.graph = StepGraph(network, optimiser, self._counters, device, stream=self.stream)
-
-    @property
-    def _counters(self) -> list[torch.Tensor]:
-        return [self.cursor, self.loss_sum, self.correct]
+        self.counters = [self.cursor, self.loss_sum, self.correct]
+        self.graph = StepGraph(network, optimiser, self.counters, device, stream=self.stream)
 
     def begin_epoch(self) -> None:
         crops = draw_crops(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
         with on_stream(self.stream):
-            for tensor, value in zip((self.order, self.corner, self.mirrored), crops, strict=True):
+            for tensor, value in zip(self.crops, crops, strict=True):
                 tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
             self.learning_rate.fill_(self.recipe.learning_rate_at(self.epoch))
-            for counter in self._counters:
+            for counter in self.counters:
                 counter.zero_()
 
     def train_step(self) -> None:
         self.graph.run(self._step)
 
     def _step(self) -> None:
-        order = self.order.index_select(0, self.cursor)[0]
-        corner = self.corner.index_select(0, self.cursor)[0]
-        mirrored = self.mirrored.index_select(0, self.cursor)[0]
+        order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
         images, labels = crop_images(self.data.padded, order, corner, mirrored), self.data.labels[order]
-        self.network.train()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.stream is not None, cache_enabled=False):
-            logits = self.classifier(images)
-        loss = F.cross_entropy(logits.float(), labels)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
+        loss, logits = self.optimise(self.classifier, images, labels)
         self.cursor.add_(1)
-        self.loss_sum.add_(loss.detach())
-        self.correct.add_((logits.detach().argmax(1) == labels).sum())
+        self.loss_sum.add_(loss)
+        self.correct.add_((logits.argmax(1) == labels).sum())
 
     def evaluate(self) -> dict[str, float]:
         # Validation waits for the stream: only then may the sums of the epoch be read.
@@ -122,20 +110,13 @@ class Cifar10Trainer(Trainer):
             "validation_accuracy": validation_accuracy,
         }
 
-    @torch.no_grad()
     def validate(self, size: int = 2500) -> tuple[float, float]:
         """Mean loss and accuracy on the validation images."""
         images, labels = self.data.validation_images, self.data.validation_labels
-        self.network.eval()
         with on_stream(self.stream):
-            correct = torch.zeros((), dtype=torch.int64, device=self.device)
-            loss = torch.zeros((), device=self.device)
-            for batch, truth in zip(images.split(size), labels.split(size), strict=True):
-                logits = self.classifier(batch)
-                loss += F.cross_entropy(logits, truth, reduction="sum")
-                correct += (logits.argmax(1) == truth).sum()
-            count = max(1, len(labels))
-            return loss.item() / count, correct.item() / count
+            batches = zip(images.split(size), labels.split(size), strict=True)
+            loss, correct = sum_loss_and_correct(self.classifier, batches, self.device).tolist()
+        return loss / max(1, len(labels)), correct / max(1, len(labels))
 
     def card(self) -> dict[str, Any]:
         data = self.data
@@ -151,23 +132,11 @@ class Cifar10Trainer(Trainer):
         network = resnet20(self.recipe.norm, eps=self.recipe.eps)
         load_weights(network, read_weights(weights)[0], str(weights))
         classifier = Classifier(network, ModelInfo(str(weights), 10, SIGNED)).to(self.device)
+        scores = {name: round(value, 6) for name, value in score(classifier, self.data.test, self.device).items()}
         return {
             "validation_accuracy": round(self.validate()[1], 4),
-            "test": {"images": len(self.data.test), **score_images(classifier, self.data.test)},
+            "test": {"images": len(self.data.test), **scores},
         }
-
-
-@torch.no_grad()
-def score_images(classifier: Classifier, images: Images, *, size: int = 500) -> dict[str, float]:
-    """Accuracy, NLL, Brier score and ECE (10 bins) with the running statistics, in fp32 without TF32."""
-    scores = Scores(len(images.classes))
-    classifier.eval()
-    with backend_settings(torch.backends.cudnn, allow_tf32=False):
-        for batch in images.batches(size, device=next(classifier.parameters()).device):
-            logits = classifier(batch.images)
-            scores.update(logits.softmax(1), batch.labels, log_probabilities=logits.log_softmax(1))
-    values = scores.compute()
-    return {name: round(values[name], 6) for name in ("accuracy", "nll", "brier", "ece")}
 
 
 def train_cifar10(
@@ -177,15 +146,12 @@ def train_cifar10(
     out: Path,
     *,
     side_by_side: int = 10,
-    resume: bool = False,
     checkpoint_every: int = 10,
-    tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
-    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+    **options: Any,
 ) -> None:
     """Train a network with every seed and write it to `out`/resnet20-cifar10/`norm`, as `train_networks` describes.
 
-    `checkpoint_every` is in epochs.
+    `checkpoint_every` is in epochs; the other options are those of `train_networks`.
     """
     train_networks(
         lambda seed: Cifar10Trainer(recipe, seed, data),
@@ -193,9 +159,6 @@ def train_cifar10(
         seeds,
         out / "resnet20-cifar10" / recipe.norm,
         side_by_side=side_by_side,
-        resume=resume,
         checkpoint_epochs=checkpoint_every,
-        tensorboard=tensorboard,
-        progress=progress,
-        on_network=on_network,
+        **options,
     )

@@ -42,9 +42,21 @@ class ImageNetData:
 
         One iterator for all epochs: the worker processes start once and do not wait at the end of an epoch.
         """
+
+        def batches_of_keys() -> Iterator[list[tuple[int, int]]]:
+            """For every step, (epoch, index) of each image of this process."""
+            first_step = start[1]
+            for epoch in range(start[0], epochs):
+                order = epoch_order(
+                    len(self.train), seed=seed, epoch=epoch, batch_size=batch_size, rank=rank, ranks=ranks
+                )
+                for indices in order[first_step:]:
+                    yield [(epoch, index) for index in indices.tolist()]
+                first_step = 0
+
         loader = DataLoader(
             _AugmentedImages(self.train, self.size, seed),
-            batch_sampler=_EpochSampler(len(self.train), seed, batch_size, epochs, start, rank, ranks),
+            batch_sampler=batches_of_keys(),
             num_workers=workers,
             pin_memory=torch.cuda.is_available(),
             multiprocessing_context="forkserver" if workers else None,
@@ -104,29 +116,6 @@ def epoch_order(count: int, *, seed: int, epoch: int, batch_size: int, rank: int
     steps = count // batch_size
     order = torch.randperm(count, generator=generator)[: steps * batch_size].view(steps, ranks, batch_size // ranks)
     return order[:, rank]
-
-
-@dataclass(frozen=True)
-class _EpochSampler:
-    """The batch sampler: for every step, (epoch, index) of each image of this process."""
-
-    count: int
-    seed: int
-    batch_size: int
-    epochs: int
-    start: tuple[int, int]
-    rank: int
-    ranks: int
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        first = self.start[1]
-        for epoch in range(self.start[0], self.epochs):
-            steps = epoch_order(
-                self.count, seed=self.seed, epoch=epoch, batch_size=self.batch_size, rank=self.rank, ranks=self.ranks
-            )
-            for step in steps[first:]:
-                yield [(epoch, index) for index in step.tolist()]
-            first = 0
 
 
 class _AugmentedImages(Dataset[tuple[Tensor, int]]):

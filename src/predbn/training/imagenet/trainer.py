@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from predbn.common import ProgressWithNote
 from predbn.models import Normalise, load_weights, read_weights, resnet50
 
-from ..networks import no_progress, train_networks
+from ..networks import train_networks
 from ..process_group import ProcessGroup
+from ..recipes import ImageNetRecipe
+from ..scoring import sum_loss_and_correct
 from ..trainer import Trainer, build_seeded, decay_groups
 from .data import ImageNetData
-from .recipe import ImageNetRecipe
 
 ARCHITECTURE = "resnet50-imagenet/batch"
 
@@ -80,15 +79,8 @@ class ImageNetTrainer(Trainer):
         images, labels = (tensor.to(self.device, non_blocking=True) for tensor in (images, labels))
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.learning_rate_at(self.epoch + self.step / self.steps)
-        self.parallel.train()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            logits = self.parallel(self._prepare(images))
-        loss = F.cross_entropy(logits.float(), labels)
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
-        correct = (logits.detach().argmax(1) == labels).sum()
-        self.totals += torch.stack([loss.detach() * len(labels), correct]).double()
+        loss, logits = self.optimise(self.parallel, self._prepare(images), labels)
+        self.totals += torch.stack([loss * len(labels), (logits.argmax(1) == labels).sum()]).double()
 
     def evaluate(self) -> dict[str, float]:
         seen = self.steps * self.recipe.batch_size
@@ -103,20 +95,16 @@ class ImageNetTrainer(Trainer):
             "validation_accuracy": validation_accuracy,
         }
 
-    @torch.no_grad()
     def validate(self, size: int = 100) -> tuple[float, float]:
         """Mean loss and accuracy on the validation images, which are divided among the processes."""
         images = self.data.validation
-        self.network.eval()
         self.group.broadcast(self.network.buffers())
-        totals = torch.zeros(2, device=self.device, dtype=torch.float64)
         share = range(self.group.rank, len(images), self.group.size)
-        for batch in images.batches(size, order=share, device=self.device):
-            logits = self.network(self._prepare(batch.images))
-            loss = F.cross_entropy(logits, batch.labels, reduction="sum")
-            totals += torch.stack([loss, (logits.argmax(1) == batch.labels).sum()]).double()
-        mean_loss, accuracy = (self.group.sum(totals) / len(images)).tolist()
-        return mean_loss, accuracy
+        batches = images.batches(size, order=share, device=self.device)
+        pairs = ((self._prepare(batch.images), batch.labels) for batch in batches)
+        totals = self.group.sum(sum_loss_and_correct(self.network, pairs, self.device))
+        loss, accuracy = (totals / len(images)).tolist()
+        return loss, accuracy
 
     def _prepare(self, images: Tensor) -> Tensor:
         prepared: Tensor = self.normalise(images).contiguous(memory_format=torch.channels_last)
@@ -164,25 +152,21 @@ def train_imagenet(
     group: ProcessGroup,
     *,
     workers: int = 0,
-    resume: bool = False,
     checkpoint_every: int = 1000,
-    tensorboard: bool = False,
-    progress: ProgressWithNote = no_progress,
+    **options: Any,
 ) -> dict[str, Any]:
     """Train a network, write it to `out`/resnet50-imagenet/batch as `train_networks` describes, and return its card.
 
-    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. `resume` gives the same network bit
-    for bit if the device computes the same bits twice. Every process of the group has to call this; the first one
-    writes, and all of them have to see the folder `out`.
+    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. The other options are those of
+    `train_networks`; `resume` gives the same network bit for bit if the device computes the same bits twice. Every
+    process of the group has to call this; the first one writes, and all of them have to see the folder `out`.
     """
     cards = train_networks(
         lambda seed: ImageNetTrainer(recipe, seed, data, group, workers=workers),
         recipe,
         [seed],
         out / ARCHITECTURE,
-        resume=resume,
         checkpoint_steps=checkpoint_every,
-        tensorboard=tensorboard,
-        progress=progress,
+        **options,
     )
     return cards[seed]

@@ -14,8 +14,9 @@ from predbn import cli
 from predbn.data.criteo import criteo, prepare_synthetic
 from predbn.models import CriteoSizes, load_criteo
 from predbn.training import CriteoData, CriteoRecipe, TrainingError, train_criteo
-from predbn.training.criteo import trainer as module
-from predbn.training.criteo.trainer import CriteoTrainer, epoch_batches, score_rows
+from predbn.training import criteo as module
+from predbn.training.criteo import CriteoTrainer, epoch_batches
+from predbn.training.scoring import score
 
 SIZES = CriteoSizes(widths=(32, 16)).limited(buckets=100, dimensions=4)
 RECIPE = CriteoRecipe(batch_size=256, epochs=2, learning_rate=1e-2, sizes=SIZES)
@@ -48,7 +49,7 @@ def test_it_learns_and_writes_its_files(data, tmp_path):
     assert card["trained_on"] == "criteo-synthetic-train: 9,685 rows"
     assert not (tmp_path / "criteo-mlp" / "0.checkpoint").exists()
     model = load_criteo(tmp_path / "criteo-mlp" / "0.safetensors")
-    scores = score_rows(model, data.test, torch.device("cpu"), size=100)
+    scores = score(model, data.test, torch.device("cpu"), size=100)
     assert {name: round(value, 6) for name, value in scores.items()}.items() <= card["test"].items()
     with (tmp_path / "criteo-mlp" / "0.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -104,7 +105,7 @@ def test_the_command(folder, tmp_path):
     result = CliRunner().invoke(cli.app, [*arguments, "--seeds", "0-1"])
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
-    assert "seed 1, criteo-synthetic-test: AUC" in words
+    assert "seed 1, criteo-synthetic-test: test AUC" in words
     assert "over 2 seeds" in words
     assert (tmp_path / "criteo-mlp" / "1.safetensors").exists()
     for wrong, message in (

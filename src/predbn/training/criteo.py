@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from predbn.common import ProgressWithNote, derive_seed
+from predbn.common import derive_seed
 from predbn.data import CRITEO_WIDTH, Rows
-from predbn.metrics import ScoreHistogram, Scores
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
-from ..cuda_graph import StepGraph
-from ..networks import no_progress, train_networks
-from ..process_group import ProcessGroup
-from ..trainer import Trainer, backend_settings, build_seeded, make_adam
-from .recipe import CriteoRecipe
+from .cuda_graph import StepGraph
+from .networks import train_networks
+from .process_group import ProcessGroup
+from .recipes import CriteoRecipe
+from .scoring import score
+from .trainer import Trainer, backend_settings, build_seeded, make_adam
 
 WINDOW = 1 << 20
 _GPU_SHARE = 0.6
+_SCORED_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,6 @@ class CriteoTrainer(Trainer):
     network: CriteoNetwork
     architecture = "criteo-mlp"
     optimiser_name = "Adam"
-    columns = (
-        "epoch",
-        "learning_rate",
-        "loss",
-        "validation_loss",
-        "validation_auc",
-        "validation_brier",
-        "validation_ece",
-        "seconds",
-    )
     headline = "validation_auc"
     card_in_weights = True
 
@@ -111,21 +101,15 @@ class CriteoTrainer(Trainer):
         return self.recipe.learning_rate_at(step, self.recipe.epochs * self.steps)
 
     def _step(self) -> None:
-        self.model.train()
-        use_bf16 = self.recipe.precision == "bf16" and self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=use_bf16, cache_enabled=False):
-            logits = self.model(self.batch[:, 1:])
-        loss = F.cross_entropy(logits.float(), self.batch[:, 0].long())
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimiser.step()
-        self.loss_sum.add_(loss.detach())
+        rows, labels = self.batch[:, 1:], self.batch[:, 0].long()
+        loss, _ = self.optimise(self.model, rows, labels, bf16=self.recipe.precision == "bf16")
+        self.loss_sum.add_(loss)
 
     def evaluate(self) -> dict[str, float]:
         loss = self.loss_sum.item() / self.steps
         scores = dict.fromkeys(("nll", "auc", "brier", "ece"), math.nan)
         if math.isfinite(loss):  # the predictions of a network that has diverged cannot be scored
-            scores = score_rows(self.model, self.data.validation, self.device)
+            scores = score(self.model, self.data.validation, self.device, size=_SCORED_AT_ONCE)
             self.keep_if_best(scores["nll"])
         return {
             "learning_rate": self._learning_rate_at(self.epoch * self.steps - 1),
@@ -174,21 +158,9 @@ class CriteoTrainer(Trainer):
 
     def score_stored(self, weights: Path) -> dict[str, Any]:
         test, model = self.data.test, load_criteo(weights, device=self.device)
-        scores = {name: round(value, 6) for name, value in score_rows(model, test, self.device).items()}
-        return {"test": {"rows": len(test), "sha256": test.sums["rows"], **scores}}
-
-
-@torch.no_grad()
-def score_rows(model: ClickModel, rows: Rows, device: torch.device, *, size: int = 8192) -> dict[str, float]:
-    """Accuracy, AUC, NLL, Brier score (summed over both classes) and ECE with the running statistics."""
-    scores, histogram = Scores(len(rows.classes)), ScoreHistogram()
-    model.eval()
-    for batch in rows.batches(size, device=device):
-        log_probabilities = model(batch.inputs).float().log_softmax(1)
-        scores.update(log_probabilities.exp(), batch.labels, log_probabilities=log_probabilities)
-        histogram.update(log_probabilities[:, 1].exp(), batch.labels)
-    values = scores.compute()
-    return {**{name: values[name] for name in ("accuracy", "nll", "brier", "ece")}, "auc": histogram.auc()}
+        scores = score(model, test, self.device, size=_SCORED_AT_ONCE)
+        values = {name: round(value, 6) for name, value in scores.items()}
+        return {"test": {"rows": len(test), "sha256": test.sums["rows"], **values}}
 
 
 def train_criteo(
@@ -198,14 +170,13 @@ def train_criteo(
     out: Path,
     *,
     device: torch.device | str = "cpu",
-    resume: bool = False,
     checkpoint_every: int = 5000,
-    progress: ProgressWithNote = no_progress,
-    on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+    **options: Any,
 ) -> None:
     """Train a network with every seed, one after another, and write it to `out`/criteo-mlp, as `train_networks` says.
 
-    `checkpoint_every` is in steps; a checkpoint is also written after each epoch.
+    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. The other options are those of
+    `train_networks`.
     """
     device = torch.device(device)
 
@@ -218,10 +189,8 @@ def train_criteo(
         recipe,
         seeds,
         out / CriteoTrainer.architecture,
-        resume=resume,
         checkpoint_steps=checkpoint_every,
-        progress=progress,
-        on_network=on_network,
+        **options,
     )
 
 

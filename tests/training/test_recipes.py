@@ -1,3 +1,5 @@
+"""The recipes are the paper's, and wrong numbers are errors."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,12 +10,19 @@ from importlib.resources import files
 import pytest
 
 from predbn.models import NORMALISATIONS, ModelError
-from predbn.training import SEARCH_RANGES, Cifar10Recipe, TrainingError, tuned_recipe
+from predbn.training import (
+    SEARCH_RANGES,
+    Cifar10Recipe,
+    CriteoRecipe,
+    ImageNetRecipe,
+    TrainingError,
+    tuned_recipe,
+)
 
 TUNED = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
 
 
-def test_the_papers_schedule():
+def test_the_papers_schedule_for_cifar10():
     recipe = Cifar10Recipe(learning_rate=0.5)
     assert (recipe.epochs, recipe.batch_size, recipe.eps) == (100, 512, 1e-3)
     factors = [1.0] * 40 + [0.1] * 20 + [0.01] * 20 + [0.001] * 10 + [0.0005] * 10
@@ -41,7 +50,7 @@ def test_shorter_runs_have_a_shorter_schedule(epochs, lengths):
         *((name, 0) for name in ("epochs", "batch_size", "eps")),
     ],
 )
-def test_invalid_numbers(name, value):
+def test_invalid_numbers_for_cifar10(name, value):
     with pytest.raises(TrainingError, match=f"^{name} is {value}, but it must be "):
         Cifar10Recipe(**{name: value})
 
@@ -79,3 +88,64 @@ def test_tuned_numbers_are_within_the_search_ranges(norm):
 def test_tuned_numbers_of_an_unknown_normalisation():
     with pytest.raises(ModelError, match="no normalisation"):
         tuned_recipe("none")
+
+
+def test_the_rate_drops_at_the_same_fractions_as_for_cifar10():
+    recipe = CriteoRecipe(learning_rate=1.0)
+    rates = [recipe.learning_rate_at(step, 100) for step in (0, 39, 40, 59, 60, 79, 80, 89, 90, 99)]
+    assert rates == [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0005, 0.0005]
+    assert (recipe.epochs, recipe.batch_size, recipe.eps) == (1, 1024, 1e-3)
+    assert json.loads(json.dumps(recipe.to_dict())) == recipe.to_dict()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"learning_rate": 0},
+        {"adam_eps": float("nan")},
+        {"momentum": 1},
+        {"epochs": 0},
+        {"batch_size": 1},
+        {"patience": 0},
+        {"norm_momentum": 0},
+        {"precision": "fp8"},
+    ],
+)
+def test_invalid_numbers_for_criteo(wrong):
+    with pytest.raises(TrainingError, match=next(iter(wrong))):
+        CriteoRecipe(**wrong)
+
+
+def test_the_papers_schedule_for_imagenet():
+    recipe = ImageNetRecipe(learning_rate=0.4)
+    assert (recipe.batch_size, recipe.epochs, recipe.eps) == (512, 90, 1e-5)
+    expected = {0: 0, 1: 0.08, 2.5: 0.2, 5: 0.4, 29.99: 0.4, 30: 0.04, 59.9: 0.04, 60: 0.004, 80: 4e-4, 89.9: 4e-4}
+    for epoch, rate in expected.items():
+        assert recipe.learning_rate_at(epoch) == pytest.approx(rate)
+
+
+def test_a_shorter_training_has_the_drops_earlier():
+    recipe = ImageNetRecipe(learning_rate=1.0, epochs=9, warm_up=0)
+    assert [recipe.learning_rate_at(epoch) for epoch in range(9)] == pytest.approx(
+        [1] * 3 + [0.1] * 3 + [0.01] * 2 + [0.001]
+    )
+
+
+def test_the_margin_of_the_validation_images_is_the_same_at_every_size():
+    assert (ImageNetRecipe().preprocessing.size, ImageNetRecipe().preprocessing.resize) == ((224, 224), 256)
+    assert ImageNetRecipe(size=112).preprocessing.resize == 128
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"momentum": 0.0}, "momentum is 0.0, but Nesterov's"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
+        ({"warm_up": -1}, "warm_up is -1"),
+        ({"batch_size": 0}, "batch_size is 0, but it must be at least 1"),
+    ],
+)
+def test_invalid_numbers_for_imagenet(change, says):
+    with pytest.raises(TrainingError, match=says):
+        ImageNetRecipe(**change)

@@ -1,1 +1,0 @@
-"""The paper's network for click prediction on Criteo's rows."""

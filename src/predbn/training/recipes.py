@@ -1,0 +1,174 @@
+"""The paper's recipes for CIFAR-10, Criteo and ImageNet, and the numbers for CIFAR-10 that the searches found."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+from predbn.common import TrainingError
+from predbn.models import IMAGENET_PREPROCESSING, CriteoSizes, Preprocessing, find_normalisation
+
+_DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
+"""CIFAR-10 and Criteo: from these fractions of the training on, the learning rate has these factors (epochs 40, 60, 80
+and 90 of 100)."""
+_IMAGENET_DROPS = ((30 / 90, 0.1), (60 / 90, 0.01), (80 / 90, 0.001))
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseRecipe:
+    """The numbers that every recipe has. `eps` is the ε of the normalisation layers."""
+
+    learning_rate: float
+    momentum: float = 0.9
+    epochs: int
+    batch_size: int
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        self._check_positive("learning_rate", "eps")
+        self._check_at_least(epochs=1, batch_size=1)
+        if not 0 <= self.momentum < 1:
+            raise TrainingError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for cards and checkpoints."""
+        return asdict(self)
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if not 0 < getattr(self, name) < math.inf:
+                raise TrainingError(f"{name} is {getattr(self, name)}, but it must be finite and greater than 0.")
+
+    def _check_weight_decay(self, weight_decay: float) -> None:
+        if not 0 <= weight_decay < math.inf:
+            raise TrainingError(f"weight_decay is {weight_decay}, but it must be finite and not negative.")
+
+    def _check_at_least(self, **minimums: int) -> None:
+        for name, minimum in minimums.items():
+            if getattr(self, name) < minimum:
+                raise TrainingError(f"{name} is {getattr(self, name)}, but it must be at least {minimum}.")
+
+    def _dropped(self, drops: Iterable[tuple[float, float]], position: float) -> float:
+        """The learning rate times the factor of the last drop, (where, factor), at or before a position."""
+        factor = 1.0
+        for where, value in drops:
+            if position >= where:
+                factor = value
+        return self.learning_rate * factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10Recipe(BaseRecipe):
+    """Adam on ResNet-20 v1, batch 512, 100 epochs, the learning rate dropped four times.
+
+    `momentum` is Adam's β₁, `adam_eps` its ε. `weight_decay` acts on filters and matrices. The paper does not mention
+    any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It is added to the
+    gradient (L2: ½ weight_decay ‖w‖² in the loss) or, if `decoupled`, each step subtracts lr · weight_decay · w.
+    """
+
+    norm: str = "batch"
+    learning_rate: float = 1e-2
+    adam_eps: float = 1e-7
+    weight_decay: float = 0.0
+    decoupled: bool = False
+    epochs: int = 100
+    batch_size: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        find_normalisation(self.norm)
+        self._check_positive("adam_eps")
+        self._check_weight_decay(self.weight_decay)
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0; the first epoch always has the full one."""
+        return self._dropped(((max(1, round(fraction * self.epochs)), factor) for fraction, factor in _DROPS), epoch)
+
+
+def tuned_recipe(norm: str) -> Cifar10Recipe:
+    """The recipe with the numbers that `predbn tune` found for a normalisation (trials in `results/training`)."""
+    recipe = Cifar10Recipe(norm=norm)
+    numbers = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
+    return replace(recipe, **numbers.get(norm, {}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteoRecipe(BaseRecipe):
+    """Adam, one epoch, batch 1024, the learning rate dropped at the same fractions of the training as for CIFAR-10.
+
+    `momentum` is Adam's β₁, `adam_eps` its ε. Each step moves the running statistics of the batch norm by
+    `norm_momentum`: with 0.01 it takes some hundred steps to forget their initial values, too many for a short
+    training. With `patience`, training ends when the validation loss has not fallen for so many epochs; the network
+    of the best epoch is kept in any case. `precision` is that of the matrix products on a GPU.
+    """
+
+    learning_rate: float = 1e-3
+    adam_eps: float = 1e-7
+    epochs: int = 1
+    batch_size: int = 1024
+    patience: int | None = None
+    norm_momentum: float = 0.01
+    precision: Precision = "fp32"
+    sizes: CriteoSizes = field(default_factory=CriteoSizes)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("adam_eps")
+        self._check_at_least(batch_size=2)  # a batch norm has no variance of a single row
+        if self.patience is not None:
+            self._check_at_least(patience=1)
+        if not 0 < self.norm_momentum <= 1:
+            raise TrainingError(f"norm_momentum is {self.norm_momentum}, but it must be above 0 and at most 1.")
+        if self.precision not in get_args(Precision):
+            raise TrainingError(f"precision is {self.precision!r}, but it must be {', '.join(get_args(Precision))}.")
+
+    def learning_rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of a step, counted from 0 over all epochs, out of all steps of the training."""
+        return self._dropped(((round(fraction * steps), factor) for fraction, factor in _DROPS), step)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "sizes": self.sizes.to_dict()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageNetRecipe(BaseRecipe):
+    """SGD with Nesterov momentum on ResNet-50 v1, batch 512, 90 epochs, 5 of them warm-up, drops at 30, 60 and 80.
+
+    The paper gives the ranges in which it searched for the learning rate and the momentum, but not what it found, and
+    it does not mention weight decay: these are the usual numbers for ResNet-50 (0.1 for every 256 images of a batch,
+    0.9, 1e-4 on filters and matrices). `size` is the side of the images. `batch_size` is that of all GPUs together;
+    each GPU normalises with the statistics of its own share.
+    """
+
+    learning_rate: float = 0.2
+    weight_decay: float = 1e-4
+    epochs: int = 90
+    warm_up: int = 5
+    batch_size: int = 512
+    eps: float = 1e-5
+    size: int = 224
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.momentum == 0:
+            raise TrainingError(f"momentum is {self.momentum}, but Nesterov's method needs one greater than 0.")
+        self._check_weight_decay(self.weight_decay)
+        self._check_at_least(warm_up=0, size=1)
+
+    def learning_rate_at(self, epochs_done: float) -> float:
+        """The learning rate after so many epochs and fractions of one: a linear warm-up from 0, then steps."""
+        if epochs_done < self.warm_up:
+            return self.learning_rate * epochs_done / self.warm_up
+        drops = ((fraction * self.epochs - 1e-9, factor) for fraction, factor in _IMAGENET_DROPS)
+        return self._dropped(drops, epochs_done)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How images are prepared; validation images have the same margin at every size, 256 to 224."""
+        return replace(IMAGENET_PREPROCESSING, size=(self.size, self.size), resize=round(self.size * 256 / 224))
