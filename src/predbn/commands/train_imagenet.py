@@ -67,7 +67,7 @@ def train_imagenet_command(
     with join_process_group(parse_device_option(device)) as group:
         console = open_console(quiet or not group.is_first)
         with progress_bar(console, "decoding val", unit="images") as progress:
-            data = open_imagenet(root, recipe.preprocessing, subset=subset, report=progress)
+            data = open_imagenet(root, recipe.preprocessing, subset=subset, progress=progress)
         with progress_bar(console, "training", unit="steps") as progress:
             card = train_imagenet(
                 recipe,

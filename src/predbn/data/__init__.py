@@ -40,7 +40,18 @@ from .pictures import (
     resize_crop,
 )
 from .preview import write_preview
-from .references import IMAGENET_SETS, PictureFiles, is_shifted, open_images, open_shifted, open_unlabelled
+from .references import (
+    IMAGENET_SETS,
+    PictureFiles,
+    imagenet_folder,
+    is_shifted,
+    is_tabular,
+    open_images,
+    open_randomised,
+    open_rows,
+    open_shifted,
+    open_unlabelled,
+)
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
 
@@ -91,11 +102,15 @@ __all__ = [
     "from_folder",
     "from_npy",
     "imagenet",
+    "imagenet_folder",
     "is_shifted",
+    "is_tabular",
     "list_imagenet",
     "list_pictures",
     "load_array",
     "open_images",
+    "open_randomised",
+    "open_rows",
     "open_shifted",
     "open_unlabelled",
     "pixels_to_device",

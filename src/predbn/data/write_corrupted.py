@@ -58,11 +58,9 @@ def write_cifar10c(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    progress: Progress | None = None,
-    report: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
-    progress = progress or report or _no_progress
     clean = images if isinstance(images, np.ndarray) else load_array(images)
     truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
     if clean.ndim != 4 or clean.shape[3] != 3 or clean.dtype != np.uint8:
@@ -98,15 +96,13 @@ def write_imagenetc(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    progress: Progress | None = None,
-    report: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Write the pictures of a folder `<wnid>/<image>` under each corruption and severity.
 
     The shorter side of a picture is resized to 256 pixels and its centre of 224 × 224 is cropped, unless it already
     has that size. Its index is its position in the sorted list of all pictures.
     """
-    progress = progress or report or _no_progress
     listing = list_pictures(source)
     paths = [listing.path(position) for position in range(len(listing))]
     sizes = "\n".join(f"{name} {Path(path).stat().st_size}" for name, path in zip(listing.names, paths, strict=True))
@@ -218,7 +214,3 @@ def _digest(array: npt.NDArray[Any]) -> str:
     for start in range(0, len(array), 4096):
         digest.update(np.ascontiguousarray(array[start : start + 4096]).tobytes())
     return digest.hexdigest()
-
-
-def _no_progress(done: int, total: int) -> None:
-    """The default for `progress`."""

@@ -45,8 +45,8 @@ def evaluate(
     objects in memory that replace what the plan names.
     """
     engine = engine or InProcess()
-    report = None if progress is None else partial(_report_decoded, progress)
-    job = Job(plan, engine.device, data, validation, dict(models or {}), report=report)
+    decoded = None if progress is None else partial(_report_decoded, progress)
+    job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
     with open_run(job, out, engine) as run:
         run.write_card()
         units = _Units(engine, job, run.store, progress)

@@ -6,7 +6,8 @@ ends with the same bytes.
 
 Processes rather than threads, because parsing consists of many short calls, between which threads would wait for each
 other. On Linux the processes are forked, because a new interpreter needs seconds to import torch; they use only numpy,
-pyarrow and files.
+pyarrow and files. A worker ends with its parent, even if that is killed: otherwise it would wait for work forever and
+keep its copy of the lock on the folder.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +32,7 @@ import numpy.typing as npt
 from predbn.common import DataError
 
 from .parse import parse
-from .shards import Shard, Shards, write_shard
+from .shards import Shard, Shards, open_shards, write_shard
 from .source import Block, Source, open_source
 from .synthetic import synthetic_rows
 
@@ -76,9 +79,15 @@ def prepare(
         if name not in source.columns:
             raise DataError(f"{source.path} has no column {name!r}: it has {', '.join(source.columns)}.")
     workers = _workers("processes", processes)
-    shards = Shards(Path(out), _identity(source, where, block))
-    if shards.complete:
-        return shards
+    with open_shards(Path(out), _identity(source, where, block)) as shards:
+        if not shards.complete:
+            _prepare_blocks(source, shards, where, workers, block, progress)
+    return shards
+
+
+def _prepare_blocks(
+    source: Source, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: PrepareProgress
+) -> None:
     total = None if source.is_gzipped else source.path.stat().st_size
     begins = shards.done[-1].ends if shards.done else source.begins
     blocks = enumerate(source.blocks(block, begins=begins), len(shards.done))
@@ -86,7 +95,7 @@ def prepare(
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
-    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context)):
+    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, _end_with_parent)):
         shards.record(replace(shard, examples=tuple((line + own, reason) for own, reason in shard.examples)))
         line += shard.lines
         progress(shard.ends, total)
@@ -94,7 +103,6 @@ def prepare(
         condition = "".join(f" with {name} {value!r}" for name, value in where.items())
         raise DataError(f"{source.path} has no row{condition}: there is nothing to prepare.")
     shards.finish()
-    return shards
 
 
 def prepare_synthetic(
@@ -109,20 +117,21 @@ def prepare_synthetic(
     if count < 1:
         raise DataError(f"{count} synthetic rows cannot be made: ask for at least 1.")
     workers = _workers("threads", threads)
-    shards = Shards(Path(out), {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS})
-    if shards.complete:
-        return shards
+    source = {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS}
+    with open_shards(Path(out), source) as shards:
+        if shards.complete:
+            return shards
 
-    def work(number: int) -> Shard:
-        begins, ends = number * SYNTHETIC_ROWS, min(count, (number + 1) * SYNTHETIC_ROWS)
-        write_shard(shards.folder, number, [synthetic_rows(ends - begins, seed=seed, first=begins).table])
-        return Shard(ends - begins, ends - begins, begins, ends)
+        def work(number: int) -> Shard:
+            begins, ends = number * SYNTHETIC_ROWS, min(count, (number + 1) * SYNTHETIC_ROWS)
+            write_shard(shards.folder, number, [synthetic_rows(ends - begins, seed=seed, first=begins).table])
+            return Shard(ends - begins, ends - begins, begins, ends)
 
-    numbers = iter(range(len(shards.done), -(-count // SYNTHETIC_ROWS)))
-    for shard in _in_order(work, numbers, workers, lambda: ThreadPoolExecutor(workers)):
-        shards.record(shard)
-        progress(shard.ends, count)
-    shards.finish()
+        numbers = iter(range(len(shards.done), -(-count // SYNTHETIC_ROWS)))
+        for shard in _in_order(work, numbers, workers, lambda: ThreadPoolExecutor(workers)):
+            shards.record(shard)
+            progress(shard.ends, count)
+        shards.finish()
     return shards
 
 
@@ -175,6 +184,18 @@ def _in_order(
                 yield queue.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """End this worker process when its parent has ended."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _workers(name: str, count: int | None) -> int:
