@@ -3,8 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 import typer
+from typer.testing import CliRunner
 
-from predbn.commands.training_options import open_cifar10, parse_device_option, parse_ranges, parse_seeds
+from predbn import cli
+from predbn.commands.training_options import open_cifar10, parse_ranges, parse_seeds
+from predbn.models import NORMALISATIONS
 
 
 @pytest.mark.parametrize(
@@ -35,22 +38,9 @@ def test_no_range(text):
         parse_ranges([text])
 
 
-def test_devices(monkeypatch):
-    assert parse_device_option("cpu") == torch.device("cpu")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert parse_device_option("auto") == parse_device_option("cuda") == torch.device("cuda")
-    assert parse_device_option("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(typer.BadParameter, match="finds no cuda:2"):
-        parse_device_option("cuda:2")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert parse_device_option("auto") == torch.device("cpu")
-
-
-@pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", ""])
-def test_no_device(name):
-    with pytest.raises(typer.BadParameter, match="there is no device"):
-        parse_device_option(name)
+def test_the_help_names_all_normalisations():
+    output = CliRunner().invoke(cli.app, ["train", "cifar10", "--help"], env={"COLUMNS": "300"}).output
+    assert f"Normalisation: {', '.join(NORMALISATIONS)}." in output
 
 
 def test_the_sample_is_split():

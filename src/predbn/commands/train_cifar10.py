@@ -9,24 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from predbn.common import progress_bar
-from predbn.training import train_cifar10, tuned_recipe
 
-from .training_options import (
-    Device,
-    Norm,
-    OnSample,
-    Out,
-    Quiet,
-    Resume,
-    Root,
-    Seeds,
-    TensorBoard,
-    open_cifar10,
-    open_console,
-    parse_device_option,
-    parse_seeds,
-    usage_errors,
-)
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
+from .training_options import Norm, OnSample, Out, Resume, Root, Seeds, TensorBoard, open_cifar10, parse_seeds
 
 
 def train_cifar10_command(
@@ -59,6 +45,8 @@ def train_cifar10_command(
 
     predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
+    from predbn.training import train_cifar10, tuned_recipe
+
     options: dict[str, Any] = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -68,11 +56,11 @@ def train_cifar10_command(
         "weight_decay": weight_decay,
         "decoupled": decoupled,
     }
-    with usage_errors():
+    with usage_error():
         recipe = replace(tuned_recipe(norm), **{name: value for name, value in options.items() if value is not None})
     seed_list = parse_seeds(seeds)
     data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = open_console(quiet)
+    console = make_console(quiet=quiet, soft_wrap=True)
     accuracies: list[float] = []
 
     def print_scores(seed: int, card: dict[str, Any]) -> None:

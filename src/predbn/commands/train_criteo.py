@@ -8,21 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from predbn.common import progress_bar
-from predbn.data import criteo
-from predbn.models import CriteoSizes
-from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
-from .training_options import (
-    Device,
-    Out,
-    Quiet,
-    Resume,
-    Seeds,
-    open_console,
-    parse_device_option,
-    parse_seeds,
-    usage_errors,
-)
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
+from .training_options import Out, Resume, Seeds, parse_seeds
 
 
 def train_criteo_command(
@@ -63,7 +52,11 @@ def train_criteo_command(
 
     predbn train criteo --seeds 0-9 --resume
     """
-    with usage_errors():
+    from predbn.data import criteo
+    from predbn.models import CriteoSizes
+    from predbn.training import CriteoData, CriteoRecipe, train_criteo
+
+    with usage_error():
         recipe = CriteoRecipe(
             learning_rate=learning_rate,
             momentum=momentum,
@@ -77,7 +70,7 @@ def train_criteo_command(
         )
     seed_list, torch_device = parse_seeds(seeds), parse_device_option(device)
     data = CriteoData(criteo("train", root), criteo("validation", root), criteo("test", root))
-    console = open_console(quiet)
+    console = make_console(quiet=quiet, soft_wrap=True)
     aucs: list[float] = []
 
     def print_scores(seed: int, card: dict[str, Any]) -> None:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from predbn.common import progress_bar
-from predbn.training import ImageNetRecipe, ProcessGroup, join_process_group, open_imagenet, train_imagenet
 
-from .training_options import (
-    Device,
-    Out,
-    Quiet,
-    Resume,
-    TensorBoard,
-    open_console,
-    parse_device_option,
-    usage_errors,
-)
+from .options import Device, Quiet, parse_device_option, usage_error
+from .output import make_console
+from .training_options import Out, Resume, TensorBoard
+
+if TYPE_CHECKING:
+    from predbn.training import ProcessGroup
 
 
 def train_imagenet_command(
@@ -53,6 +48,8 @@ def train_imagenet_command(
 
     torchrun --nproc-per-node 8 --no-python predbn train imagenet --root ~/imagenet --resume
     """
+    from predbn.training import ImageNetRecipe, join_process_group, open_imagenet, train_imagenet
+
     options: dict[str, Any] = {
         "epochs": epochs,
         "warm_up": warm_up,
@@ -62,10 +59,10 @@ def train_imagenet_command(
         "weight_decay": weight_decay,
         "size": size,
     }
-    with usage_errors():
+    with usage_error():
         recipe = replace(ImageNetRecipe(), **{name: value for name, value in options.items() if value is not None})
     with join_process_group(parse_device_option(device)) as group:
-        console = open_console(quiet or not group.is_first)
+        console = make_console(quiet=quiet or not group.is_first, soft_wrap=True)
         with progress_bar(console, "decoding val", unit="images") as progress:
             data = open_imagenet(root, recipe.preprocessing, subset=subset, progress=progress)
         with progress_bar(console, "training", unit="steps") as progress:

@@ -10,19 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from predbn.common import atomic_write, progress_bar
-from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 
-from .training_options import (
-    Device,
-    Norm,
-    OnSample,
-    Quiet,
-    Root,
-    open_cifar10,
-    open_console,
-    parse_device_option,
-    parse_ranges,
-)
+from .options import Device, Quiet, parse_device_option
+from .output import make_console
+from .training_options import Norm, OnSample, Root, open_cifar10, parse_ranges
 
 
 def tune_cifar10_command(
@@ -58,9 +49,11 @@ def tune_cifar10_command(
 
     predbn tune cifar10 --norm layer --trials 10 --storage sqlite:///search.db --out layer.csv
     """
+    from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
+
     limits = parse_ranges(ranges or [])
     data = open_cifar10(root, on_sample, parse_device_option(device))
-    console = open_console(quiet)
+    console = make_console(quiet=quiet, soft_wrap=True)
     recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **({"batch_size": 100} if on_sample else {}))
     family = f"{'cifar10-sample' if on_sample else 'cifar10'}/{norm}{'/decoupled' if decoupled else ''}"
 
