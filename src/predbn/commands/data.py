@@ -49,7 +49,7 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import CIFAR10_FILES, cifar10_cache_file, read_cifar10_cache
+    from predbn.data import cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
@@ -58,7 +58,7 @@ def cifar10_command(
     target = cifar10_cache_file(cache)
     if target.is_file():
         try:
-            read_cifar10_cache(target, CIFAR10_FILES)
+            read_cifar10_cache(target)
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:
@@ -116,7 +116,6 @@ def list_command(cache: Cache = None) -> None:
     Example: predbn data list
     """
     from predbn.data import (
-        CIFAR10_FILES,
         CIFAR10_SHA256,
         SAMPLE_FOLDER,
         cifar10_cache_file,
@@ -134,10 +133,10 @@ def list_command(cache: Cache = None) -> None:
         _print_sums("", images.sums)
     path = cifar10_cache_file(cache)
     if path.is_file():
-        files = read_cifar10_cache(path, CIFAR10_FILES)
+        files = read_cifar10_cache(path)
         typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
-        for name in CIFAR10_FILES:
-            _print_sums(f"{name} ", CIFAR10_SHA256[name])
+        for name, sums in CIFAR10_SHA256.items():
+            _print_sums(f"{name} ", sums)
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):

@@ -51,8 +51,8 @@ def cifar10_cache_file(folder: Path | None = None) -> Path:
     return (folder or cache_folder()) / "cifar10.zip"
 
 
-def read_cifar10_cache(path: Path, names: Sequence[str]) -> list[Arrays]:
-    """The arrays of the official files of these names, each checked against its recorded SHA-256."""
+def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]:
+    """The arrays of the official files of these names, by default of all, each checked against its recorded SHA-256."""
 
     def read(name: str) -> Arrays:
         try:

@@ -12,42 +12,34 @@ from predbn.common import EvaluationError
 from .engines import Engine, InProcess
 from .job import Job, framing_of
 from .plan import Model, Plan, Setting
-from .plan_file import read_plan, write_plan
+from .plan_file import read_plan
 from .ray_engine import RayEngine
 from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
 from .run import Progress as UnitProgress
-from .run import Run, evaluate, open_run
+from .run import evaluate, open_run
 from .scoring import unpack_hits
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits
-from .store import Store
 from .tables import RELIABILITY as RELIABILITY_SCHEMA
 from .tables import RESULTS as RESULTS_SCHEMA
-from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
+from .units import Unit, UnitResult
 
 __all__ = [
     "BOOTSTRAP_RESAMPLES",
     "RELIABILITY_SCHEMA",
     "RESULTS_SCHEMA",
-    "Cell",
     "Engine",
     "EvaluationError",
-    "Fit",
-    "FitUnit",
     "InProcess",
     "Job",
     "Model",
     "Plan",
     "RayEngine",
     "Results",
-    "Row",
-    "Run",
     "Setting",
     "Split",
-    "SplitUnit",
-    "Store",
     "Unit",
     "UnitProgress",
     "UnitResult",
@@ -60,5 +52,4 @@ __all__ = [
     "resolve_splits",
     "stream_positions",
     "unpack_hits",
-    "write_plan",
 ]
