@@ -31,7 +31,7 @@ RESULTS = [result("fog"), result("snow", 3), result("clean", 0), fit("b"), fit("
 def opened(folder, results=()):
     store = Store(folder)
     with store.writing():
-        store.write_text("card.json", "{}")
+        (store.folder / "card.json").write_text("{}")
         for each in results:
             store.add(each)
     return store

@@ -32,7 +32,7 @@ import torch
 
 from predbn.common import DataError, Progress
 
-from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device
+from .batch import Device, ImageBatch, Order, batch_positions
 from .cifar10 import cifar10, sample
 from .cifar10c import Cifar10C
 from .criteo import Part as CriteoPart
@@ -42,7 +42,7 @@ from .imagenet import ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import Images
 from .npy import from_npy, load_images
-from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_pictures, resize_crop
+from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_batches, resize_crop
 
 _IMAGENET_C = "imagenet-c"
 IMAGENET_SETS = (*get_args(ImageNetSet), _IMAGENET_C)
@@ -142,11 +142,8 @@ class PictureFiles:
 
     def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
         """Batches of at most `size` pictures; all labels are 0 and mean nothing."""
-        target = torch.device("cpu" if device is None else device)
-        for positions in batch_positions(order, len(self), size):
-            pixels = read_pictures([self.paths[position] for position in positions.tolist()], self.transform)
-            labels = torch.zeros(len(positions), dtype=torch.int64, device=target)
-            yield ImageBatch(pixels_to_device(pixels, target), labels, positions)
+        positions, labels = batch_positions(order, len(self), size), torch.zeros(len(self), dtype=torch.int64)
+        return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
 
 
 def open_unlabelled(

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.common import hardware_of
+from predbn.common import hardware_of, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
-from .card import check_same, joined, make_card, to_json
+from .card import check_same, joined, make_card
 from .engines import Engine, InProcess
 from .job import Job
 from .plan import Plan
@@ -72,8 +72,9 @@ class Run:
         """Write plan.toml and card.json; the card has the fits that were found so far."""
         hardware = getattr(self.engine, "hardware", None)
         known = hardware_of(self.engine.device) if hardware is None else hardware()
-        self.store.write_text("plan.toml", write_plan(self.job.plan))
-        self.store.write_text("card.json", to_json(make_card(self.job.plan, self.context, known, self.store.fits())))
+        card = make_card(self.job.plan, self.context, known, self.store.fits())
+        write_text(self.store.folder / "plan.toml", write_plan(self.job.plan))
+        write_text(self.store.folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager

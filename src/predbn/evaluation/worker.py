@@ -66,7 +66,6 @@ class Worker:
     ) -> None:
         self.plan, self.source, self.cache, self.members, self.validation = plan, source, cache, members, validation
         self.device = source.device
-        self._settings = dict(plan.settings)
         self._started: _StartedUnit | None = None
         if validation is not None:
             cache.calibration_data = self._calibration_data
@@ -147,9 +146,7 @@ class Worker:
 
     def _setting(self, strategy: str) -> Setting:
         """The parsed strategy. The plan has parsed its own; a unit that was made by hand may have others."""
-        if strategy not in self._settings:
-            self._settings[strategy] = Setting.parse(strategy)
-        return self._settings[strategy]
+        return self.plan.settings.get(strategy) or Setting.parse(strategy)
 
     def _block_size(self, models: Sequence[str], pass_sizes: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU enough batches for all cores."""

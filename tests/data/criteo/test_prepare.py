@@ -120,7 +120,7 @@ def test_conditions(tmp_path):
 def test_other_folders_are_not_touched(text, tmp_path):
     prepare(text, tmp_path / "out")
     text.write_text(text.read_text() + lines(1)[0] + "\n")
-    with pytest.raises(DataError, match="prepared from another file"):
+    with pytest.raises(DataError, match="begun with other data or options"):
         prepare(text, tmp_path / "out")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()

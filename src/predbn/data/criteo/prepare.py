@@ -31,8 +31,9 @@ import numpy.typing as npt
 
 from predbn.common import DataError
 
+from ..output import open_output
 from .parse import parse
-from .shards import Shard, Shards, open_shards, write_shard
+from .shards import SOURCE, Shard, Shards, write_shard
 from .source import Block, Source, open_source
 from .synthetic import synthetic_rows
 
@@ -79,7 +80,8 @@ def prepare(
         if name not in source.columns:
             raise DataError(f"{source.path} has no column {name!r}: it has {', '.join(source.columns)}.")
     workers = _workers("processes", processes)
-    with open_shards(Path(out), _identity(source, where, block)) as shards:
+    with open_output(Path(out), SOURCE, _identity(source, where, block)):
+        shards = Shards(Path(out))
         if not shards.complete:
             _prepare_blocks(source, shards, where, workers, block, progress)
     return shards
@@ -118,7 +120,8 @@ def prepare_synthetic(
         raise DataError(f"{count} synthetic rows cannot be made: ask for at least 1.")
     workers = _workers("threads", threads)
     source = {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS}
-    with open_shards(Path(out), source) as shards:
+    with open_output(Path(out), SOURCE, source):
+        shards = Shards(Path(out))
         if shards.complete:
             return shards
 

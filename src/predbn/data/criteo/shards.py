@@ -8,8 +8,7 @@ preparation that was killed continues after the last shard that has its .json fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import PARTIAL_SUFFIX, DataError, atomic_write, lock_folder, write_text
+from predbn.common import atomic_write, write_text
 
 from .columns import WIDTH
 
@@ -37,27 +36,6 @@ class Shard:
     ends: int
     rejected: int = 0
     examples: tuple[tuple[int, str], ...] = ()
-
-
-@contextmanager
-def open_shards(folder: Path, source: Mapping[str, Any]) -> Iterator[Shards]:
-    """Create or continue a folder of prepared rows, locked, without the unfinished files of a killed run."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file, but prepared rows need a folder.")
-    source_path = folder / SOURCE
-    own_files = {SOURCE, SOURCE + PARTIAL_SUFFIX, ".lock"}
-    if folder.exists() and not source_path.exists() and any(path.name not in own_files for path in folder.iterdir()):
-        raise DataError(f"{folder} is not empty and does not hold prepared rows: choose another --out.")
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder, error=DataError):
-        if source_path.exists() and json.loads(source_path.read_text()) != source:
-            raise DataError(
-                f"{folder} was prepared from another file or with other options: delete it, or choose another --out."
-            )
-        for leftover in folder.glob("*" + PARTIAL_SUFFIX):
-            leftover.unlink()
-        _write_json(source_path, source)
-        yield Shards(folder)
 
 
 class Shards:
