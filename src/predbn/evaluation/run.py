@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def evaluate(
     objects in memory that replace what the plan names.
     """
     engine = engine or InProcess()
-    decoded = None if progress is None else partial(_report_decoded, progress)
+    decoded = None if progress is None else lambda done, total: progress(done, total, "pictures decoded")
     job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
     with open_run(job, out, engine) as run:
         run.write_card()
@@ -91,10 +90,6 @@ def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
             check_same(str(out), before, context)
             context = joined(before, context)
         yield Run(job, engine, store, context)
-
-
-def _report_decoded(progress: Progress, done: int, total: int) -> None:
-    progress(done, total, "pictures decoded")
 
 
 class _Units:

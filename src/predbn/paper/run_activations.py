@@ -117,12 +117,12 @@ def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], s
     has_batch_norm = len(strategies) > 1
     size = plan.batch_sizes[0]
     assert isinstance(size, int)
-    training = _Batches(_training_images(plan), size, job.device)
+    training = partial(_training_images(plan).batches, size, device=job.device)
     outputs = "all" if has_batch_norm else None
     # The first pass over the training images finds the ranges of the histograms, the second fills them.
-    ranges = profile(model, training, outputs=outputs)
+    ranges = profile(model, training(), outputs=outputs)
     steps.finish(f"training images, {name}")
-    reference = profile(model, training, like=ranges, bins=BINS, outputs=outputs)
+    reference = profile(model, training(), like=ranges, bins=BINS, outputs=outputs)
     steps.finish(f"training images, {name}")
     tables: Tables = {"results": [], "histograms": [], "spectra": []}
     shifted: dict[str, Profile] = {}  # all shifted splits together, by strategy
@@ -210,16 +210,6 @@ def _spectra(one: Profile) -> Iterator[dict[str, Any]]:
     for place in EIGENVALUES:
         for rank, value in enumerate(spectrum(one.distributions[place].gaussian).tolist(), 1):
             yield {"place": place, "rank": rank, "value": value}
-
-
-class _Batches:
-    """Images in batches, which can be iterated over more than once."""
-
-    def __init__(self, images: Images, size: int, device: str) -> None:
-        self._images, self._size, self._device = images, size, device
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._images.batches(self._size, device=self._device))
 
 
 def _training_images(plan: Plan) -> Images:

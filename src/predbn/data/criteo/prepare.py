@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import DataError
+from predbn.common import DataError, ProgressWithNote
 
 from ..output import open_output
 from .parse import parse
@@ -48,9 +48,6 @@ _HEAD = 1 << 20
 _LINES_WITHOUT_ROW = 100
 _MOST_WORKERS = 16
 
-PrepareProgress = Callable[[int, int | None], object]
-"""Called with how much is done and how much there is, None if that is not known."""
-
 T = TypeVar("T")
 
 
@@ -61,7 +58,7 @@ def prepare(
     where: Mapping[str, str] | None = None,
     processes: int | None = None,
     block: int = BLOCK,
-    progress: PrepareProgress = lambda done, total: None,
+    progress: ProgressWithNote = lambda done, total, note="": None,
 ) -> Shards:
     """Prepare `train.txt` or a CSV file, or continue an earlier preparation of the same file.
 
@@ -88,7 +85,7 @@ def prepare(
 
 
 def _prepare_blocks(
-    source: Source, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: PrepareProgress
+    source: Source, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: ProgressWithNote
 ) -> None:
     total = None if source.is_gzipped else source.path.stat().st_size
     begins = shards.done[-1].ends if shards.done else source.begins
@@ -113,7 +110,7 @@ def prepare_synthetic(
     *,
     seed: int = 0,
     threads: int | None = None,
-    progress: PrepareProgress = lambda done, total: None,
+    progress: ProgressWithNote = lambda done, total, note="": None,
 ) -> Shards:
     """Fill a folder with synthetic rows, which are not Criteo's, as if they had been prepared from text."""
     if count < 1:
