@@ -35,17 +35,15 @@ import numpy as np
 import torch
 
 from predbn import shifts
-from predbn.common.threads import each_on_one_core
+from predbn.common import each_on_one_core
 from predbn.data import Corrupted, ImageBatch, Images, cifar10, sample, wnids
-from predbn.data import resolve_order as positions_of
-from predbn.evaluation import InProcess, Plan, Unit, evaluate
-from predbn.evaluation.job import Job
+from predbn.data.batch import resolve_order
+from predbn.evaluation import InProcess, Job, Plan, Unit, evaluate
 from predbn.evaluation.model_cache import PredictorKey
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.store import Store
-from predbn.models import Classifier
-from predbn.models import ModelInfo as Description
-from predbn.models.architectures import find_architecture as find
+from predbn.models import Classifier, ModelInfo
+from predbn.models.architectures import find_architecture
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = shifts.names("all")
@@ -66,7 +64,7 @@ class Cached:
     def batches(
         self, name: str, severity: int, size: int, *, order: Any = None, device: Any = None
     ) -> Iterator[ImageBatch]:
-        for step in positions_of(order, len(self)).split(size):
+        for step in resolve_order(order, len(self)).split(size):
             yield ImageBatch(self.splits[name][step], self.labels[step], self.index[step])
 
 
@@ -163,8 +161,8 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
         batch_sizes=(batch,),
         precision=precision,  # type: ignore[arg-type]
     )
-    entry = find("resnet50-v1")
-    network = Classifier(entry.build(), Description(entry.name, entry.classes, entry.preprocessing)).eval()
+    entry = find_architecture("resnet50-v1")
+    network = Classifier(entry.build(), ModelInfo(entry.name, entry.classes, entry.preprocessing)).eval()
     with tempfile.TemporaryDirectory() as folder:
         data = _cache(Path(folder) / "decoded.npy", images)
         job = Job(plan, device, data, models={entry.name: network})

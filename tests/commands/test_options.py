@@ -36,6 +36,24 @@ def test_a_device_that_does_not_exist_is_a_usage_error():
         assert caught.value.param_hint == "--device"
 
 
+def test_devices(monkeypatch):
+    assert parse_device_option("cpu") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert parse_device_option("auto") == parse_device_option("cuda") == torch.device("cuda")
+    assert parse_device_option("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(typer.BadParameter, match="finds no cuda:2"):
+        parse_device_option("cuda:2")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert parse_device_option("auto") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", ""])
+def test_no_device(name):
+    with pytest.raises(typer.BadParameter, match="there is no device"):
+        parse_device_option(name)
+
+
 def test_only_errors_of_the_package_are_turned_into_usage_errors():
     with pytest.raises(typer.BadParameter, match="no fog today"), usage_error("--shift"):
         raise ShiftError("no fog today")

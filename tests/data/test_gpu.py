@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.data import Corrupted, from_npy, sample
+from predbn.data import Corrupted, sample
+from predbn.data.npy import from_npy
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.data import Corrupted, DataError, from_npy
+from predbn.data import Corrupted, DataError
+from predbn.data.npy import from_npy
 
 
 @pytest.fixture

@@ -147,9 +147,9 @@ def test_bad_input_writes_nothing(tmp_path: Path, cifar: Images, large: Images) 
 def test_does_not_mix_with_other_files(tmp_path: Path, cifar: Images) -> None:
     labels, out = np.zeros(4, np.int64), tmp_path / "c"
     write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
-    with pytest.raises(DataError, match="begun with other images, seed or constants"):
+    with pytest.raises(DataError, match="begun with other data or options"):
         write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=1)
-    with pytest.raises(DataError, match="begun with other images, seed or constants"):
+    with pytest.raises(DataError, match="begun with other data or options"):
         write_cifar10c(cifar[4:8], labels, out, ["contrast"], seed=0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.common import DataError, DiagnosticError, ShiftError
+from predbn.common import DataError, ShiftError
 from predbn.data import sample
-from predbn.diagnostics import open_diagnosis_data as open_data
+from predbn.diagnostics import open_diagnosis_data
 from predbn.models.preprocessing import SIGNED, Preprocessing
 from predbn.shifts import corrupt
 
@@ -21,12 +21,12 @@ def all_of(data, size: int = 7) -> torch.Tensor:
 
 
 def test_the_reference_and_the_data_of_the_sample_are_its_two_parts():
-    assert len(open_data("sample", "reference", SIGNED)) == 1000
-    assert len(open_data("sample", "data", SIGNED)) == 2000
+    assert len(open_diagnosis_data("sample", "reference", SIGNED)) == 1000
+    assert len(open_diagnosis_data("sample", "data", SIGNED)) == 2000
 
 
 def test_the_random_choice_depends_on_the_seed_alone():
-    first, second = (open_data("sample", "data", SIGNED, most=20, seed=3) for _ in range(2))
+    first, second = (open_diagnosis_data("sample", "data", SIGNED, most=20, seed=3) for _ in range(2))
     assert all_of(first).equal(all_of(second, size=20))
     positions = torch.randperm(2000, generator=torch.Generator().manual_seed(3))[:20]
     assert all_of(first).equal(sample("test").images[positions])
@@ -35,7 +35,7 @@ def test_the_random_choice_depends_on_the_seed_alone():
 
 
 def test_a_corruption_follows_the_image():
-    data = open_data("sample", "data", SIGNED, most=6, corruption="gaussian_noise", severity=4, seed=1)
+    data = open_diagnosis_data("sample", "data", SIGNED, most=6, corruption="gaussian_noise", severity=4, seed=1)
     whole = sample("test")
     expected = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
     assert all_of(data, size=4).equal(expected)
@@ -47,7 +47,7 @@ def test_an_array_needs_no_labels(tmp_path: Path, channels_last: bool, named: st
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
     stored = pixels if channels_last else pixels.transpose(0, 3, 1, 2)
     np.save(tmp_path / (named or "images.npy"), stored)
-    data = open_data(str(tmp_path / named), "data", SIGNED)
+    data = open_diagnosis_data(str(tmp_path / named), "data", SIGNED)
     expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
     assert all_of(data).equal(expected)
 
@@ -59,26 +59,26 @@ def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> 
         Image.fromarray(random.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
     preprocessing = Preprocessing((32, 32), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), resize=40)
-    data = open_data(str(tmp_path), "data", preprocessing)
+    data = open_diagnosis_data(str(tmp_path), "data", preprocessing)
     assert len(data) == 3
     middle = np.asarray(Image.open(tmp_path / "a.png"))[4:36, 14:46].transpose(2, 0, 1)
     assert any(np.array_equal(image.numpy(), middle) for image in all_of(data, size=2))
 
 
 def test_data_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DiagnosticError, match="There is no data 'nowhere'"):
-        open_data("nowhere", "data", SIGNED)
-    with pytest.raises(DiagnosticError, match="has no pictures"):
-        open_data(str(tmp_path), "data", SIGNED)
+    with pytest.raises(DataError, match="There is no data 'nowhere'"):
+        open_diagnosis_data("nowhere", "data", SIGNED)
+    with pytest.raises(DataError, match="has no pictures"):
+        open_diagnosis_data(str(tmp_path), "data", SIGNED)
     with pytest.raises(DataError, match="is missing"):
-        open_data(str(tmp_path / "x.npy"), "data", SIGNED)
+        open_diagnosis_data(str(tmp_path / "x.npy"), "data", SIGNED)
     np.save(tmp_path / "images.npy", np.zeros((2, 4, 4, 3)))
-    with pytest.raises(DiagnosticError, match="float64"):
-        open_data(str(tmp_path), "data", SIGNED)
+    with pytest.raises(DataError, match="float64"):
+        open_diagnosis_data(str(tmp_path), "data", SIGNED)
     np.save(tmp_path / "images.npy", np.zeros((0, 4, 4, 3), np.uint8))
-    with pytest.raises(DiagnosticError, match="no images"):
-        open_data(str(tmp_path), "data", SIGNED)
+    with pytest.raises(DataError, match="no images"):
+        open_diagnosis_data(str(tmp_path), "data", SIGNED)
     with pytest.raises(ShiftError, match="did you mean 'fog'"):
-        open_data("sample", "data", SIGNED, corruption="fogg")
-    with pytest.raises(DiagnosticError, match="severities 1 to 5"):
-        open_data("sample", "data", SIGNED, corruption="fog", severity=6)
+        open_diagnosis_data("sample", "data", SIGNED, corruption="fogg")
+    with pytest.raises(DataError, match="severities 1 to 5"):
+        open_diagnosis_data("sample", "data", SIGNED, corruption="fog", severity=6)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import Cell, EvaluationError, InProcess, Plan, Split, SplitUnit
+from predbn.evaluation import EvaluationError, InProcess, Plan, Split
 from predbn.evaluation.cuda_graphs import GraphedFunction, StaticInputs
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
+from predbn.evaluation.units import Cell, SplitUnit
 
 from . import tiny
 

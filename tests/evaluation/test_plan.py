@@ -1,7 +1,8 @@
 import pytest
 
-from predbn.evaluation import EvaluationError, Model, Plan, Setting, read_plan, write_plan
+from predbn.evaluation import EvaluationError, Model, Plan, Setting, read_plan
 from predbn.evaluation.plan import is_ensemble, needs_fit
+from predbn.evaluation.plan_file import write_plan
 from predbn.models import Preprocessing
 from predbn.norm import AdaptationError, Batch, Prior
 

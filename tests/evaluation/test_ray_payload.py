@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.data import Images, from_npy, sample
+from predbn.data import Images, sample
+from predbn.data.npy import from_npy
 from predbn.evaluation.ray_payload import _array, _packed, _tensor, _unpacked
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from predbn.common import DeviceError
 from predbn.data import sample
 from predbn.evaluation import EvaluationError, InProcess, Plan, Results, Setting, evaluate, read_plan
 from predbn.evaluation.job import Job
@@ -199,9 +200,9 @@ def test_a_model_with_other_classes_is_an_error(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_device_is_an_error():
-    with pytest.raises(EvaluationError, match="PyTorch finds no cuda here"):
+    with pytest.raises(DeviceError, match="PyTorch finds no cuda here"):
         InProcess("cuda")
-    with pytest.raises(EvaluationError, match="there is no device 'gpu0'"):
+    with pytest.raises(DeviceError, match="there is no device 'gpu0'"):
         InProcess("gpu0")
 
 

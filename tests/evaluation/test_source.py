@@ -4,11 +4,11 @@ import torch
 
 from predbn import shifts
 from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, Images, sample
-from predbn.evaluation import EvaluationError, Split
-from predbn.evaluation.references import open_images, open_pictures
+from predbn.evaluation import Job, Plan, Split
 from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import mixed_kinds, positions
-from predbn.models.preprocessing import SIGNED
+
+from . import tiny
 
 
 def test_a_stream_is_the_corrupted_images_in_its_order():
@@ -44,9 +44,7 @@ def test_published_splits_and_their_clean_images(tmp_path):
     ]
     np.save(tmp_path / "fog.npy", np.concatenate(rows))
     np.save(tmp_path / "labels.npy", np.tile(clean.labels.numpy(), 5))
-    opened = open_pictures(str(tmp_path))
-    assert isinstance(opened, Cifar10C)
-    source = PictureSource(opened)
+    source = PictureSource(Cifar10C(tmp_path))
     (batch,) = source.stream(Split("fog", 4), "official", 0, 10)
     assert np.array_equal(batch.images.permute(0, 2, 3, 1).numpy(), rows[3])
     assert source.describe()["corruptions"] == "as published"
@@ -54,6 +52,16 @@ def test_published_splits_and_their_clean_images(tmp_path):
     assert PictureSource(Cifar10C(tmp_path, clean=clean)).has_clean
     with pytest.raises(DataError, match="no clean images"):
         source.stream(Split("clean", 0), "official", 0, 10)
+    before = source.describe()["sha256"]
+    (tmp_path / ".lock").touch()
+    assert source.describe()["sha256"] == before
+    (tmp_path / "snow.npy").touch()
+    assert source.describe()["sha256"] != before
+
+
+def opened(data):
+    """What a plan with this data is evaluated on."""
+    return Job(Plan(models="tiny", data=str(data)), models={"tiny": tiny.classifier(0)}).source.data
 
 
 def test_the_layout_of_a_folder_is_recognised(tmp_path):
@@ -62,19 +70,16 @@ def test_the_layout_of_a_folder_is_recognised(tmp_path):
     (tmp_path / "npy").mkdir()
     np.save(tmp_path / "npy" / "images.npy", np.zeros((4, 32, 32, 3), np.uint8))
     np.save(tmp_path / "npy" / "labels.npy", np.arange(4))
-    assert isinstance(open_pictures(str(tmp_path / "npy")), Images)
+    assert isinstance(opened(tmp_path / "npy"), Images)
     for folder in ("classes/cat", "classes/dog", *(f"c/fog/{severity}/cat" for severity in range(1, 6))):
         (tmp_path / folder).mkdir(parents=True)
         Image.new("RGB", (40, 36)).save(tmp_path / folder / "a.png")
-    opened = open_pictures(str(tmp_path / "classes"), preprocessing=SIGNED)
-    assert isinstance(opened, Images)
-    assert opened.images.shape == (2, 3, 32, 32)
-    assert isinstance(open_pictures(str(tmp_path / "c")), ImageNetC)
-
-
-def test_missing_data_is_an_error():
-    with pytest.raises(EvaluationError, match="neither sample, cifar10"):
-        open_images("nowhere", "test")
+    images = opened(tmp_path / "classes")
+    assert isinstance(images, Images)
+    assert images.images.shape == (2, 3, 32, 32)
+    assert isinstance(opened(tmp_path / "c"), ImageNetC)
+    with pytest.raises(DataError, match="There is no data 'nowhere'"):
+        opened("nowhere")
 
 
 def test_the_description_has_the_checksums_of_the_images():

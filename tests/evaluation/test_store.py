@@ -5,8 +5,9 @@ import os
 import pytest
 
 from predbn.common import files
-from predbn.evaluation import Cell, EvaluationError, Fit, FitUnit, Results, Row, Split, SplitUnit, UnitResult
+from predbn.evaluation import EvaluationError, Results, Split, UnitResult
 from predbn.evaluation.store import Store
+from predbn.evaluation.units import Cell, Fit, FitUnit, Row, SplitUnit
 
 BINS = [{"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "accuracy": None},
         {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "accuracy": 0.5}]  # fmt: skip
@@ -30,7 +31,7 @@ RESULTS = [result("fog"), result("snow", 3), result("clean", 0), fit("b"), fit("
 def opened(folder, results=()):
     store = Store(folder)
     with store.writing():
-        store.write_text("card.json", "{}")
+        (store.folder / "card.json").write_text("{}")
         for each in results:
             store.add(each)
     return store

@@ -9,17 +9,17 @@ import torch
 from typer.testing import CliRunner
 
 from predbn import cli, metrics
-from predbn.data import sample
+from predbn.data import open_randomised, open_rows, sample
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, criteo, prepare_synthetic, synthetic_rows
-from predbn.evaluation import EvaluationError, InProcess, Plan, Split, SplitUnit, evaluate, read_plan, write_plan
+from predbn.evaluation import EvaluationError, InProcess, Plan, Split, evaluate, read_plan
 from predbn.evaluation.job import Job
 from predbn.evaluation.model_cache import inputs_of
-from predbn.evaluation.references import open_randomised, open_rows
+from predbn.evaluation.plan_file import write_plan
 from predbn.evaluation.source import PictureSource, RowSource, make_source, source_class
 from predbn.evaluation.splits import positions
+from predbn.evaluation.units import SplitUnit
 from predbn.methods import Temperature
-from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
-from predbn.models import write_weights as write
+from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, write_weights
 from predbn.norm import adapted
 
 from . import tiny
@@ -218,7 +218,7 @@ def prepared(tmp_path_factory):
     table = rows.table(torch.arange(len(rows)))
     for seed in range(2):
         state = model(seed, table).network.state_dict()
-        write(place / f"{seed}.safetensors", state, {"sizes": SIZES.to_dict(), "eps": 1e-3})
+        write_weights(place / f"{seed}.safetensors", state, {"sizes": SIZES.to_dict(), "eps": 1e-3})
     return place
 
 

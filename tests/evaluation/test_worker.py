@@ -8,9 +8,10 @@ import torch
 
 from predbn import metrics
 from predbn.data import sample
-from predbn.evaluation import Cell, EvaluationError, Fit, InProcess, Plan, Split, SplitUnit
+from predbn.evaluation import EvaluationError, InProcess, Plan, Split
 from predbn.evaluation.job import Job
 from predbn.evaluation.splits import positions
+from predbn.evaluation.units import Cell, Fit, SplitUnit
 from predbn.methods import Temperature, tune_eps
 from predbn.norm import adapted
 from predbn.shifts import corrupt, orders

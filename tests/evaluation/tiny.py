@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from predbn.data import ImageBatch, batch_positions, rows_to_device
-from predbn.models import Classifier, Preprocessing
-from predbn.models import ModelInfo as Description
+from predbn.data import ImageBatch, rows_to_device
+from predbn.data.batch import batch_positions
+from predbn.models import Classifier, ModelInfo, Preprocessing
 
 PREPROCESSING = Preprocessing((32, 32), mean=(120.0, 120.0, 120.0), std=(60.0, 60.0, 60.0))
 
@@ -41,7 +41,7 @@ def network(seed: int = 0, classes: int = 10) -> nn.Module:
 
 def classifier(seed: int = 0, classes: int = 10, ballast: int = 0) -> Classifier:
     """A classifier; `ballast` adds a buffer of that many unused numbers."""
-    made = Classifier(network(seed, classes), Description(f"tiny/{seed}", classes, PREPROCESSING))
+    made = Classifier(network(seed, classes), ModelInfo(f"tiny/{seed}", classes, PREPROCESSING))
     if ballast:
         made.register_buffer("ballast", torch.ones(ballast))
     return made.eval()

@@ -68,8 +68,8 @@ def corrupt_command(
     with usage_error("--only"):
         corruptions = [find_corruption(name).name for name in only] if only else list(names("all"))
     console = make_console(soft_wrap=True)
-    with progress_bar(console, "corrupting") as report:
-        options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "report": report}
+    with progress_bar(console, "corrupting") as progress:
+        options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "progress": progress}
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)
         else:

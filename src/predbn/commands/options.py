@@ -123,7 +123,8 @@ def in_process_engine(device: str) -> Engine:
     """The engine that computes in this process, on the device that --device names."""
     from predbn.evaluation import InProcess
 
-    return InProcess(str(parse_device_option(device)))
+    with usage_error("--device"):
+        return InProcess(device)
 
 
 @contextmanager

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from predbn.common import progress_bar
-from predbn.training import ImageNetRecipe, ProcessGroup, join_process_group, open_imagenet, train_imagenet
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .training_options import Out, Resume, TensorBoard, given
+
+if TYPE_CHECKING:
+    from predbn.training import ProcessGroup
 
 
 def train_imagenet_command(
@@ -45,6 +47,8 @@ def train_imagenet_command(
 
     torchrun --nproc-per-node 8 --no-python predbn train imagenet --root ~/imagenet --resume
     """
+    from predbn.training import ImageNetRecipe, join_process_group, open_imagenet, train_imagenet
+
     with usage_error():
         recipe = ImageNetRecipe(
             **given(
@@ -60,7 +64,7 @@ def train_imagenet_command(
     with join_process_group(parse_device_option(device)) as group:
         console = make_console(quiet=quiet or not group.is_first, soft_wrap=True)
         with progress_bar(console, "decoding val", unit="images") as progress:
-            data = open_imagenet(root, recipe.preprocessing, subset=subset, report=progress)
+            data = open_imagenet(root, recipe.preprocessing, subset=subset, progress=progress)
         with progress_bar(console, "training", unit="steps") as progress:
             card = train_imagenet(
                 recipe,

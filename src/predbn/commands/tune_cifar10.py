@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from predbn.common import atomic_write, progress_bar
-from predbn.training import SEARCH_RANGES, Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .training_options import Norm, OnSample, Root, given, open_cifar10
+
+if TYPE_CHECKING:
+    from predbn.training import Cifar10Recipe
 
 
 def tune_cifar10_command(
@@ -50,6 +52,8 @@ def tune_cifar10_command(
 
     predbn tune cifar10 --norm layer --trials 10 --storage sqlite:///search.db --out layer.csv
     """
+    from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
+
     limits = parse_ranges(ranges or [])
     with usage_error("--norm"):
         batch_size = given(batch_size=100 if on_sample else None)
@@ -89,6 +93,8 @@ def tune_cifar10_command(
 
 def parse_ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
     """Search ranges such as `weight_decay=1e-5,1e-4`."""
+    from predbn.training import SEARCH_RANGES
+
     ranges = {}
     for text in texts:
         name, _, ends = text.partition("=")

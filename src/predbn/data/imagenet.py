@@ -42,7 +42,6 @@ def imagenet(
     resize: int | None = 256,
     interpolation: Interpolation = "bilinear",
     progress: Progress | None = None,
-    report: Progress | None = None,
 ) -> Images:
     """One of the sets, from the folder that holds its class folders.
 
@@ -51,7 +50,7 @@ def imagenet(
     """
     transform = resize_crop(size, resize, interpolation)
     listing = list_imagenet(root, which)
-    images = decode(listing, transform, progress or report)
+    images = decode(listing, transform, progress)
     classes = wnids() if which == "imagenet-v2" else listing.classes
     return Images(images, listing.labels, torch.arange(len(listing)), classes, which)
 

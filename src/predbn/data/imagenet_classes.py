@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-import torch
-from torch import Tensor
-
 from predbn.common import DataError
 
 
@@ -47,16 +44,6 @@ class ClassMask:
     def everything(self) -> bool:
         """Whether the data has all classes of the model in the same order, so that the mask changes nothing."""
         return self.positions == tuple(range(self.total))
-
-    def restrict(self, logits: Tensor) -> Tensor:
-        """Logits [..., total] → [..., K]: those of the data's classes, in the order of the labels."""
-        if logits.shape[-1] != self.total:
-            raise DataError(f"There are {logits.shape[-1]} logits, but the classes are {len(self)} of {self.total}.")
-        return logits.index_select(-1, torch.tensor(self.positions, device=logits.device))
-
-    def among_all(self, labels: Tensor) -> Tensor:
-        """Labels of the data (0 to K − 1) as labels of the model (0 to total − 1)."""
-        return torch.tensor(self.positions, device=labels.device)[labels]
 
 
 def class_mask(classes: Sequence[str]) -> ClassMask:

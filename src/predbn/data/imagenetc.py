@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from predbn.common import DataError, map_ahead
+from predbn.common import DataError
 
-from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, rows_to_device
+from .batch import Device, ImageBatch, Order, batch_positions
 from .pictures import (
     Interpolation,
     Listing,
-    Pixels,
     ResizeCrop,
     class_folders,
     list_pictures,
-    read_pictures,
+    read_batches,
     resize_crop,
 )
 from .shifted import SEVERITIES, check_split
@@ -110,20 +108,9 @@ class ImageNetC:
 
         The next batch is decoded on all cores while the model works on the last one.
         """
-        target = torch.device("cpu" if device is None else device)
         transform = PUBLISHED_CROP if severity == 0 and self._transform is None else self._transform
-        listing = self.split(name, severity)
-        return self._read_batches(listing, transform, batch_positions(order, len(self), size), target)
-
-    def _read_batches(
-        self, listing: Listing, transform: ResizeCrop | None, batches: list[Tensor], target: torch.device
-    ) -> Iterator[ImageBatch]:
-        def read(positions: Tensor) -> tuple[Tensor, Pixels]:
-            return positions, read_pictures([listing.path(position) for position in positions.tolist()], transform)
-
-        for positions, pixels in map_ahead(read, batches):
-            labels = rows_to_device(self.labels, positions, target)
-            yield ImageBatch(pixels_to_device(pixels, target), labels, self.index[positions])
+        listing, positions = self.split(name, severity), batch_positions(order, len(self), size)
+        return read_batches(listing.path, positions, transform, self.labels, device)
 
 
 def _advice(root: Path) -> str:

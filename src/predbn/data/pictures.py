@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,7 +15,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from predbn.common import DataError, map_threads
+from predbn.common import DataError, map_ahead, map_threads
+
+from .batch import Device, ImageBatch, pixels_to_device, rows_to_device
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
 Pixels = npt.NDArray[np.uint8]
@@ -97,6 +99,23 @@ def read_pictures(paths: Sequence[str], transform: ResizeCrop | None = None) -> 
             size, first_size = (f"{height}×{width}" for height, width, _ in (array.shape, pixels[0].shape))
             raise DataError(f"{path} is {size} pixels, but {paths[0]} is {first_size}: replace it.")
     return np.stack(pixels)
+
+
+def read_batches(
+    path_of: Callable[[int], str],
+    batches: Sequence[Tensor],
+    transform: ResizeCrop | None,
+    labels: Tensor,
+    device: Device | None,
+) -> Iterator[ImageBatch]:
+    """Batches of pictures at these positions. The next one is decoded on all cores while the last one is used."""
+    target = torch.device("cpu" if device is None else device)
+
+    def read(positions: Tensor) -> tuple[Tensor, Pixels]:
+        return positions, read_pictures([path_of(position) for position in positions.tolist()], transform)
+
+    for positions, pixels in map_ahead(read, batches):
+        yield ImageBatch(pixels_to_device(pixels, target), rows_to_device(labels, positions, target), positions)
 
 
 @dataclass(frozen=True, eq=False)

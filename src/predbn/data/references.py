@@ -15,6 +15,9 @@ The first two have parts, such as "validation" and "test". References of shifted
 | `imagenet-c:DIR` | ImageNet-C with all 1,000 classes |
 | a folder with `labels.npy` and `<corruption>.npy` | an array per corruption, as CIFAR-10-C |
 | a folder of `<corruption>/<severity>` | class folders per severity, as ImageNet-C |
+
+Rows of a table, for `open_rows` and `open_randomised`: `criteo`, `criteo:FOLDER` or `criteo:FOLDER#PART`. Without a
+part the caller chooses one; `#all` is for a folder that is a test set as a whole.
 """
 
 from __future__ import annotations
@@ -29,15 +32,17 @@ import torch
 
 from predbn.common import DataError, Progress
 
-from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device
+from .batch import Device, ImageBatch, Order, batch_positions
 from .cifar10 import cifar10, sample
 from .cifar10c import Cifar10C
+from .criteo import Part as CriteoPart
+from .criteo import Randomised, Rows, criteo
 from .folder import from_folder
 from .imagenet import ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import Images
 from .npy import from_npy, load_images
-from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_pictures, resize_crop
+from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_batches, resize_crop
 
 _IMAGENET_C = "imagenet-c"
 IMAGENET_SETS = (*get_args(ImageNetSet), _IMAGENET_C)
@@ -69,10 +74,13 @@ def open_images(
     if name == _IMAGENET_C:
         raise DataError(f"data {reference} has corrupted pictures: name the clean ones, as in imagenet:DIR.")
     if name in IMAGENET_SETS:
-        return imagenet(_imagenet_folder(reference), cast(ImageNetSet, name), **options)
+        return imagenet(imagenet_folder(reference), cast(ImageNetSet, name), **options)
     folder = Path(reference).expanduser()
     if not folder.exists():
-        raise _unknown(reference)
+        raise DataError(
+            f"There is no data {reference!r}: use sample, cifar10, cifar10:PATH, imagenet:DIR (or imagenet-v2, "
+            "imagenet-a, imagenet-r), or a folder that exists."
+        )
     return from_npy(folder) if (folder / "images.npy").exists() else from_folder(folder, **options)
 
 
@@ -107,7 +115,7 @@ def open_shifted(
     originals = None if clean is None else Path(clean.removeprefix("imagenet:")).expanduser()
     is_imagenet = reference.startswith(_IMAGENET_C)
     data = ImageNetC(
-        _imagenet_folder(reference) if is_imagenet else folder,
+        imagenet_folder(reference) if is_imagenet else folder,
         clean=originals,
         size=size,
         resize=resize,
@@ -134,11 +142,8 @@ class PictureFiles:
 
     def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
         """Batches of at most `size` pictures; all labels are 0 and mean nothing."""
-        target = torch.device("cpu" if device is None else device)
-        for positions in batch_positions(order, len(self), size):
-            pixels = read_pictures([self.paths[position] for position in positions.tolist()], self.transform)
-            labels = torch.zeros(len(positions), dtype=torch.int64, device=target)
-            yield ImageBatch(pixels_to_device(pixels, target), labels, positions)
+        positions, labels = batch_positions(order, len(self), size), torch.zeros(len(self), dtype=torch.int64)
+        return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
 
 
 def open_unlabelled(
@@ -175,16 +180,31 @@ def open_unlabelled(
     return PictureFiles(tuple(paths), resize_crop(size, resize, interpolation))
 
 
-def _imagenet_folder(reference: str) -> Path:
-    """The folder of a reference such as `imagenet:DIR`; ImageNet is neither embedded nor downloaded."""
+def imagenet_folder(reference: str) -> Path:
+    """The folder of a reference such as `imagenet:DIR`; an error without one, since ImageNet is not downloaded."""
     name, _, path = reference.partition(":")
     if not path:
         raise DataError(f"data {name} is read from a folder of yours: add --root DIR, or write {name}:DIR.")
     return Path(path).expanduser()
 
 
-def _unknown(reference: str) -> DataError:
-    return DataError(
-        f"There is no data {reference!r}: use sample, cifar10, cifar10:PATH, imagenet:DIR (or imagenet-v2, "
-        "imagenet-a, imagenet-r), or a folder that exists."
-    )
+def is_tabular(reference: str) -> bool:
+    """Whether a reference names rows of a table, for `open_rows`."""
+    return reference.partition(":")[0] == "criteo"
+
+
+def open_rows(reference: str, part: CriteoPart) -> Rows:
+    """Rows by reference; `part` is used if the reference names none."""
+    folder, _, named_part = reference.partition(":")[2].partition("#")
+    return criteo(named_part or part, folder or None)  # type: ignore[arg-type]
+
+
+def open_randomised(reference: str, block: int) -> Randomised:
+    """The test rows with all their randomisations; `marginals` draws its values from the training rows.
+
+    `block` is the size of the prediction batch: `columns` draws once for that many rows, as the reference benchmark
+    does. With `#all` the training rows of the folder are among the test rows, so there are none to draw values from.
+    """
+    test = open_rows(reference, "test")
+    train = None if reference.endswith("#all") else open_rows(reference.partition("#")[0], "train")
+    return Randomised(test, train=train, block=block)

@@ -11,10 +11,8 @@ second process out of the folder.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,21 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import (
-    PARTIAL_SUFFIX,
-    DataError,
-    Progress,
-    finish_partial,
-    lock_folder,
-    partial_path,
-    write_array,
-    write_bytes,
-    write_text,
-)
+from predbn.common import DataError, Progress, finish_partial, partial_path, write_array, write_bytes
 from predbn.shifts import corrupt, find_corruption
 
 from .imagenetc import PUBLISHED_CROP
 from .npy import load_array
+from .output import open_output
 from .pictures import Pixels, list_pictures, read_picture
 from .shifted import SEVERITIES
 
@@ -58,11 +47,9 @@ def write_cifar10c(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    progress: Progress | None = None,
-    report: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
-    progress = progress or report or _no_progress
     clean = images if isinstance(images, np.ndarray) else load_array(images)
     truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
     if clean.ndim != 4 or clean.shape[3] != 3 or clean.dtype != np.uint8:
@@ -70,7 +57,8 @@ def write_cifar10c(
     if truth.shape != (len(clean),):
         raise DataError(f"There are {len(clean)} images, but the labels have shape {truth.shape}.")
     card = {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": _digest(clean)}
-    with _open_output(out, card, names, processes):
+    _check(card, names, processes)
+    with open_output(out, CARD, card):
         write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
         missing = [name for name in names if not (out / f"{name}.npy").exists()]
         total, done = len(names) * len(SEVERITIES), len(SEVERITIES) * (len(names) - len(missing))
@@ -98,21 +86,20 @@ def write_imagenetc(
     seed: int,
     processes: int = 1,
     constants: str = "auto",
-    progress: Progress | None = None,
-    report: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Write the pictures of a folder `<wnid>/<image>` under each corruption and severity.
 
     The shorter side of a picture is resized to 256 pixels and its centre of 224 × 224 is cropped, unless it already
     has that size. Its index is its position in the sorted list of all pictures.
     """
-    progress = progress or report or _no_progress
     listing = list_pictures(source)
     paths = [listing.path(position) for position in range(len(listing))]
     sizes = "\n".join(f"{name} {Path(path).stat().st_size}" for name, path in zip(listing.names, paths, strict=True))
     clean = hashlib.sha256(sizes.encode()).hexdigest()
     card = {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}
-    with _open_output(out, card, names, processes):
+    _check(card, names, processes)
+    with open_output(out, CARD, card):
         jobs = [
             (str(out), paths[start : start + _PICTURES_PER_JOB], start, tuple(names), seed, constants)
             for start in range(0, len(paths), _PICTURES_PER_JOB)
@@ -124,28 +111,13 @@ def write_imagenetc(
             progress(done, total)
 
 
-@contextmanager
-def _open_output(out: Path, card: Mapping[str, Any], names: Sequence[str], processes: int) -> Iterator[None]:
-    """Check all arguments, then create or continue the output folder, locked, without the parts of a killed run."""
+def _check(card: Mapping[str, Any], names: Sequence[str], processes: int) -> None:
     for name in names:
         find_corruption(name)
     if card["constants"] not in ("auto", "cifar", "imagenet"):
         raise DataError(f"constants is {card['constants']!r}, but it must be auto, cifar or imagenet.")
     if processes < 1:
         raise DataError(f"processes is {processes}, but there must be at least 1.")
-    if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file, but the output needs a directory.")
-    own_files = {CARD, CARD + PARTIAL_SUFFIX, ".lock"}
-    if out.exists() and not (out / CARD).exists() and any(path.name not in own_files for path in out.iterdir()):
-        raise DataError(f"{out} is not empty and was not made by this command: choose another directory.")
-    out.mkdir(parents=True, exist_ok=True)
-    with lock_folder(out, error=DataError):
-        if (out / CARD).exists() and json.loads((out / CARD).read_text()) != card:
-            raise DataError(f"{out} was begun with other images, seed or constants: choose another directory.")
-        for leftover in out.rglob("*" + PARTIAL_SUFFIX):
-            leftover.unlink()
-        write_text(out / CARD, json.dumps(card, indent=1) + "\n")
-        yield
 
 
 _clean: Any = None
@@ -218,7 +190,3 @@ def _digest(array: npt.NDArray[Any]) -> str:
     for start in range(0, len(array), 4096):
         digest.update(np.ascontiguousarray(array[start : start + 4096]).tobytes())
     return digest.hexdigest()
-
-
-def _no_progress(done: int, total: int) -> None:
-    """The default for `progress`."""

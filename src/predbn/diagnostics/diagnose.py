@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from predbn.common import DiagnosticError, Progress
-from predbn.norm import Strategy, Train, device_of, find_strategy, named_layers
+from predbn.norm import Strategy, Train, device_of, find_strategy, input_of, named_layers
 
 from .diagnosis import Diagnosis
 from .profile import BINS, profile, profiles
@@ -41,8 +41,7 @@ class _Batches:
         if isinstance(self.data, DataSet):
             batches = self.data.batches(self.size, order=self.order, device=self.device)
         for batch in batches:
-            x = batch[0] if isinstance(batch, tuple | list) else batch
-            self.largest = max(self.largest, len(x))
+            self.largest = max(self.largest, len(input_of(batch)))
             yield batch
 
     def count(self) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import DiagnosticError
-from predbn.norm import Layers, Population, Strategy, Train, device_of, find_strategy
+from predbn.norm import Layers, Population, Strategy, Train, device_of, find_strategy, input_of
 
 from .confidence import Confidence
 from .distribution import Distribution
@@ -164,7 +164,7 @@ def profiles(
     result = {name: Profile(bins=shared_bins, covariance=covariance) for name in recorders}
     device = device_of(model)
     for batch in batches:
-        x = batch[0] if isinstance(batch, tuple | list) else batch
+        x = input_of(batch)
         if not isinstance(x, Tensor):
             raise DiagnosticError(
                 f"A batch is a {type(x).__name__}, but it must be a tensor or a tuple that begins with one: wrap the "

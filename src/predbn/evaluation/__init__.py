@@ -9,67 +9,47 @@ pandas and pyarrow are used because results are tidy Parquet files that any tool
 
 from predbn.common import EvaluationError
 
-from .card import check_same as check_same_context
-from .card import joined as join_contexts
-from .card import make_card
-from .card import to_json as card_json
 from .engines import Engine, InProcess
-from .job import Job
+from .job import Job, framing_of
 from .plan import Model, Plan, Setting
-from .plan_file import read_plan, write_plan
+from .plan_file import read_plan
 from .ray_engine import RayEngine
-from .references import IMAGENET_SETS, framing_of, open_images
 from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
 from .run import Progress as UnitProgress
-from .run import Run, evaluate, open_run
+from .run import evaluate, open_run
 from .scoring import unpack_hits
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits
-from .store import Store
 from .tables import RELIABILITY as RELIABILITY_SCHEMA
 from .tables import RESULTS as RESULTS_SCHEMA
-from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
+from .units import Unit, UnitResult
 
 __all__ = [
     "BOOTSTRAP_RESAMPLES",
-    "IMAGENET_SETS",
     "RELIABILITY_SCHEMA",
     "RESULTS_SCHEMA",
-    "Cell",
     "Engine",
     "EvaluationError",
-    "Fit",
-    "FitUnit",
     "InProcess",
     "Job",
     "Model",
     "Plan",
     "RayEngine",
     "Results",
-    "Row",
-    "Run",
     "Setting",
     "Split",
-    "SplitUnit",
-    "Store",
     "Unit",
     "UnitProgress",
     "UnitResult",
-    "card_json",
-    "check_same_context",
     "compare",
     "evaluate",
     "framing_of",
-    "join_contexts",
-    "make_card",
     "mce_by_image",
-    "open_images",
     "open_run",
     "read_plan",
     "resolve_splits",
     "stream_positions",
     "unpack_hits",
-    "write_plan",
 ]

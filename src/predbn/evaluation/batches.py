@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
 
 import torch
 
 from .source import AnyBatch
+
+T = TypeVar("T")
+
+
+class Reiterable(Generic[T]):
+    """A stream that can be iterated over any number of times; `start` starts it."""
+
+    def __init__(self, start: Callable[[], Iterator[T]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Iterator[T]:
+        return self._start()
 
 
 class Rebatcher:

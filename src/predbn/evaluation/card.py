@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -48,13 +47,8 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
     }
 
 
-def to_json(card: Mapping[str, Any]) -> str:
-    """The card as text for a file."""
-    return json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-
-
 def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise an error if results would be added to a folder whose results have another context."""
+    """Raise an error if results would be added to a folder whose results have another context; both are from JSON."""
     difference = _first_difference(before, now)
     if difference is not None:
         name, old, new = difference
@@ -78,12 +72,7 @@ def _first_difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, 
                 if difference is not None:
                     return difference
         return None
-    return None if _as_lists(before) == _as_lists(now) else (name, before, now)
-
-
-def _as_lists(value: Any) -> Any:
-    """JSON turns tuples into lists."""
-    return [_as_lists(item) for item in value] if isinstance(value, list | tuple) else value
+    return None if before == now else (name, before, now)
 
 
 def _short(value: Any) -> str:

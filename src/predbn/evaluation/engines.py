@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Protocol
 
-from predbn.common import DeviceError, EvaluationError, parse_device
+from predbn.common import parse_device
 
 from .job import Job
 from .units import Unit, UnitResult
@@ -30,16 +30,8 @@ class InProcess:
     """Computes one unit after another in this process, on the CPU or on one GPU."""
 
     def __init__(self, device: str = "cpu") -> None:
-        self.device = check_device(device)
+        self.device = str(parse_device(device))
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
         """The results, in the order of the units."""
         return (job.worker.do(unit, next_unit) for unit, next_unit in zip_longest(units, units[1:]))
-
-
-def check_device(device: str) -> str:
-    """The device as torch writes it; an error if there is no such device."""
-    try:
-        return str(parse_device(device))
-    except DeviceError as error:
-        raise EvaluationError(str(error)) from None

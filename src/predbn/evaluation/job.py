@@ -11,13 +11,21 @@ from typing import Any
 import torch
 
 from predbn.common import EvaluationError, Progress
-from predbn.data import Images, Rows
+from predbn.data import (
+    Images,
+    Rows,
+    is_shifted,
+    is_tabular,
+    open_images,
+    open_randomised,
+    open_rows,
+    open_shifted,
+)
 from predbn.models import AnyModel, Classifier, Preprocessing
 
 from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
-from .references import open_test_data, open_validation_data
 from .source import AnyData, Source, make_source
 from .splits import resolve
 from .units import Cell, Fit, FitUnit, SplitUnit
@@ -29,7 +37,7 @@ class Job:
     """A plan and a device, with data and models in memory that replace what the plan names.
 
     An engine with several processes pickles `data`, `validation` and `models` (by name). `memory_limit` is for the
-    models, in bytes. `report` is called with how many pictures of a folder are decoded, and how many there are; it is
+    models, in bytes. `progress` is called with how many pictures of a folder are decoded, and how many there are; it is
     not pickled.
     """
 
@@ -39,14 +47,14 @@ class Job:
     validation: Images | Rows | None = None
     models: Mapping[str, AnyModel] = field(default_factory=dict)
     memory_limit: int = MEMORY_LIMIT
-    report: Progress | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         check_precision(self.plan.precision, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields only: what was opened stays in its process."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "report"}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "progress"}
 
     @cached_property
     def _models_by_member(self) -> dict[str, dict[str, Model | None]]:
@@ -87,39 +95,48 @@ class Job:
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
-        plan, data = self.plan, self.data
-        if data is None:
-            options: Any = {"block": plan.largest_batch, "preprocessing": self._preprocessing, "report": self.report}
-            data = open_test_data(plan.data, plan.clean, **options)
-        return make_source(data, images=plan.images, device=self.device)
+        data = self._open_test_data() if self.data is None else self.data
+        return make_source(data, images=self.plan.images, device=self.device)
 
     @cached_property
     def worker(self) -> Worker:
         """What computes the units in this process."""
-        plan, validation = self.plan, self.validation
-        if validation is None and plan.needs_validation:
-            reference = plan.validation_data
-            if reference is None:
-                raise EvaluationError(
-                    "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
-                    "--validation, or use auto(calibrated=False)."
-                )
-            validation = open_validation_data(reference, preprocessing=self._preprocessing, report=self.report)
+        validation = self.validation
+        if validation is None and self.plan.needs_validation:
+            validation = self._open_validation_data()
         self.cache.restrict_to(self.source.classes)
-        return Worker(plan, self.source, self.cache, self.members, validation)
+        return Worker(self.plan, self.source, self.cache, self.members, validation)
 
-    def _preprocessing(self) -> Preprocessing:
+    def _open_test_data(self) -> AnyData:
+        reference = self.plan.data
+        if is_tabular(reference):
+            return open_randomised(reference, self.plan.largest_batch)
+        if is_shifted(reference):
+            return open_shifted(reference, self.plan.clean, **self._framing())
+        return open_images(reference, "test", progress=self.progress, **self._framing())
+
+    def _open_validation_data(self) -> Images | Rows:
+        reference = self.plan.validation_data
+        if reference is None:
+            raise EvaluationError(
+                "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
+                "--validation, or use auto(calibrated=False)."
+            )
+        if is_tabular(reference):
+            return open_rows(reference, "validation")
+        return open_images(reference, "validation", progress=self.progress, **self._framing())
+
+    def _framing(self) -> dict[str, Any]:
         """How the models want pictures resized and cropped: all in the same way, since pictures are decoded once."""
         names = [members[0] for members in self.members.values()]
-        wanted = {name: _picture_preprocessing(name, self.cache.original(name)) for name in names}
-        first = wanted[names[0]]
-        for name, other in wanted.items():
-            if (other.size, other.resize, other.interpolation) != (first.size, first.resize, first.interpolation):
+        framings = {name: framing_of(_picture_preprocessing(name, self.cache.original(name))) for name in names}
+        for name, framing in framings.items():
+            if framing != framings[names[0]]:
                 raise EvaluationError(
                     f"{name} wants its pictures resized and cropped in another way than {names[0]}: "
                     "evaluate them in separate runs."
                 )
-        return first
+        return framings[names[0]]
 
     def context(self) -> dict[str, Any]:
         """Everything that determines values and is not a key of a row. All results of a folder have the same."""
@@ -199,6 +216,11 @@ class Job:
                         needed = tuple(fit for fit in fits if (fit.strategy, fit.batch_size) in used)
                         units.append(SplitUnit(split, order, seed, missing, needed))
         return units
+
+
+def framing_of(preprocessing: Preprocessing) -> dict[str, Any]:
+    """How a model wants pictures resized and cropped, as the keywords of the data sets."""
+    return {name: getattr(preprocessing, name) for name in ("size", "resize", "interpolation")}
 
 
 def _picture_preprocessing(name: str, model: AnyModel) -> Preprocessing:

@@ -89,7 +89,7 @@ class ModelCache:
 
         Call it before the first prediction.
         """
-        self._mask = mask_for(classes)
+        self._mask = class_mask(classes) if classes and set(classes) <= set(wnids()) else None
         for entry in self._entries.values():
             entry.model = self._restricted(entry.model)
 
@@ -216,15 +216,6 @@ class ModelCache:
 def inputs_of(model: AnyModel) -> Inputs:
     """Whether a model takes pictures or rows."""
     return "pictures" if isinstance(model, Classifier) else "rows"
-
-
-def mask_for(classes: tuple[str, ...]) -> ClassMask | None:
-    """Which of ImageNet's 1,000 logits are for these classes; None if the classes are others, or all of them."""
-    imagenet_classes = set(wnids())
-    if not classes or any(name not in imagenet_classes for name in classes):
-        return None
-    mask = class_mask(classes)
-    return None if mask.everything else mask
 
 
 def check_classes(name: str, classes: int, data_classes: tuple[str, ...]) -> None:

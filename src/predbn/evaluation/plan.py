@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any, Literal
 
 from predbn.common import EvaluationError
+from predbn.data import IMAGENET_SETS, imagenet_folder
 from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
 from predbn.norm import Population, Strategy, find_strategy
 
 from .precision import PRECISIONS, Precision
-from .references import check_imagenet, dataset_name, is_imagenet
 from .source import source_class
 from .splits import check_order
 
@@ -189,7 +189,8 @@ class Plan:
                 raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
         if not isinstance(self.hits, bool):
             raise EvaluationError(f"the plan's hits is {self.hits!r}, but it must be true or false.")
-        check_imagenet(self.data)
+        if self._dataset in IMAGENET_SETS:
+            imagenet_folder(self.data)
         for name in ("images", "bins", "diagram_bins"):
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and value >= 1):
@@ -198,9 +199,14 @@ class Plan:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
 
     @property
+    def _dataset(self) -> str:
+        """The name of the data, without its folder."""
+        return self.data.partition(":")[0]
+
+    @property
     def ece_bins(self) -> int:
         """The bins of the ECE: by default the paper's."""
-        return self.bins or (30 if is_imagenet(self.data) else 10)
+        return self.bins or (30 if self._dataset in IMAGENET_SETS else 10)
 
     @property
     def is_calibrated(self) -> bool:
@@ -223,7 +229,7 @@ class Plan:
         """The reference of the validation data: the given one, or the data itself if it has a validation part."""
         if self.validation is not None:
             return self.validation
-        has_part = dataset_name(self.data) in ("sample", "cifar10", "criteo") and "#" not in self.data
+        has_part = self._dataset in ("sample", "cifar10", "criteo") and "#" not in self.data
         return self.data if has_part else None
 
 

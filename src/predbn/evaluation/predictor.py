@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from predbn.models import AnyModel
 from predbn.norm import adapt, load_state_dict, reset, state_dict
 
+from .batches import Reiterable
 from .cuda_graphs import GraphedFunction, StaticInputs, layout_of
 from .plan import Setting
 from .precision import Precision, casting
@@ -83,7 +84,7 @@ class Predictor:
         """Forget the last stream, and collect statistics of the whole new one if the strategy needs them."""
         if self.setting.needs_whole_stream:
             with torch.inference_mode(), casting(self._precision, self._device):
-                adapt(self.model, self.setting.strategy, loader=_Reiterable(stream), **self._options)
+                adapt(self.model, self.setting.strategy, loader=Reiterable(stream), **self._options)
         elif self.setting.strategy.keeps_state:
             reset(self.model)
 
@@ -112,13 +113,3 @@ def _forward(model: nn.Module, precision: Precision, device: torch.device, image
     with casting(precision, device):
         logits: Tensor = model(images.contiguous(memory_format=layout_of(images)))
     return logits
-
-
-class _Reiterable:
-    """A stream that can be iterated over any number of times."""
-
-    def __init__(self, stream: Callable[[], Iterator[Tensor]]) -> None:
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return self._stream()

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from predbn.common import EvaluationError, hardware_of, package_versions
+from predbn.common import EvaluationError, hardware_of, package_versions, parse_device
 
-from .engines import check_device
 from .ray_payload import Payload
 from .units import Unit, UnitResult
 from .worker import Worker
@@ -36,7 +35,7 @@ class RayWorker:
 
     def open(self, payload: Payload) -> WorkerInfo:
         """Get ready for units."""
-        check_device(self._device)
+        parse_device(self._device)
         self._worker = payload.open(self._device)
         return WorkerInfo(hardware_of(self._device), package_versions())
 

@@ -6,15 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.common import hardware_of
+from predbn.common import hardware_of, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
-from .card import check_same, joined, make_card, to_json
+from .card import check_same, joined, make_card
 from .engines import Engine, InProcess
 from .job import Job
 from .plan import Plan
@@ -45,8 +44,8 @@ def evaluate(
     objects in memory that replace what the plan names.
     """
     engine = engine or InProcess()
-    report = None if progress is None else partial(_report_decoded, progress)
-    job = Job(plan, engine.device, data, validation, dict(models or {}), report=report)
+    decoded = None if progress is None else lambda done, total: progress(done, total, "pictures decoded")
+    job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
     with open_run(job, out, engine) as run:
         run.write_card()
         units = _Units(engine, job, run.store, progress)
@@ -72,8 +71,9 @@ class Run:
         """Write plan.toml and card.json; the card has the fits that were found so far."""
         hardware = getattr(self.engine, "hardware", None)
         known = hardware_of(self.engine.device) if hardware is None else hardware()
-        self.store.write_text("plan.toml", write_plan(self.job.plan))
-        self.store.write_text("card.json", to_json(make_card(self.job.plan, self.context, known, self.store.fits())))
+        card = make_card(self.job.plan, self.context, known, self.store.fits())
+        write_text(self.store.folder / "plan.toml", write_plan(self.job.plan))
+        write_text(self.store.folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -90,10 +90,6 @@ def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
             check_same(str(out), before, context)
             context = joined(before, context)
         yield Run(job, engine, store, context)
-
-
-def _report_decoded(progress: Progress, done: int, total: int) -> None:
-    progress(done, total, "pictures decoded")
 
 
 class _Units:

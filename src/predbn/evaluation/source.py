@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
-from predbn.common import Draws, EvaluationError
+from predbn.common import EvaluationError
 from predbn.data import (
     CLEAN,
     PERCENTAGES,
@@ -28,13 +28,13 @@ from predbn.data import (
     RowBatch,
     Rows,
     ShiftedDataset,
+    is_tabular,
     rows_to_device,
     sha256_of,
     wnids,
 )
-from predbn.shifts import find_corruption
+from predbn.shifts import draw_kinds, find_corruption
 
-from .references import is_tabular
 from .splits import SETS, Split, is_mixture, mixed_kinds, positions
 
 AnyBatch = ImageBatch | RowBatch
@@ -152,8 +152,10 @@ class PictureSource(Source):
         root = getattr(self.data, "root", None)
         if root is None:
             return {"labels": sha256_of(self.labels)}
-        # Reading all published files takes too long: their names and sizes have to do.
-        listing = "\n".join(f"{p.name} {p.stat().st_size if p.is_file() else ''}" for p in sorted(Path(root).glob("*")))
+        # Reading all published files takes too long: their names and sizes have to do. Hidden files are not data:
+        # the lock that `predbn corrupt` leaves behind is one.
+        paths = [path for path in sorted(Path(root).glob("*")) if not path.name.startswith(".")]
+        listing = "\n".join(f"{path.name} {path.stat().st_size if path.is_file() else ''}" for path in paths)
         return {"labels": sha256_of(self.labels), "listing": hashlib.sha256(listing.encode()).hexdigest()}
 
     def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[ImageBatch]:
@@ -172,7 +174,7 @@ class PictureSource(Source):
         """
         for step in visited.split(size):
             index = splits.index[step]
-            drawn = Draws(seed, "mixture", 0, index).integers(0, len(kinds))
+            drawn = draw_kinds(len(kinds), seed=seed, index=index)
             images: Tensor | None = None
             for number, kind in enumerate(kinds):
                 rows = (drawn == number).nonzero().squeeze(1)

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from predbn.common import EvaluationError, atomic_write, lock_folder, write_text
+from predbn.common import EvaluationError, atomic_write, lock_folder
 
 from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_table, tidy_tables
 from .units import Fit, UnitResult
@@ -69,10 +69,6 @@ class Store:
         except (OSError, ValueError) as error:
             raise EvaluationError(f"{path} cannot be read ({error}): the run must be computed again.") from None
         return card
-
-    def write_text(self, name: str, text: str) -> None:
-        """Write a small file atomically."""
-        write_text(self.folder / name, text)
 
     def add(self, result: UnitResult) -> None:
         """Keep the result of a unit."""

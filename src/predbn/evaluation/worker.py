@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from predbn.data import Images, Rows
 from predbn.methods import Method, Temperature, find_method, tune_eps
 from predbn.shifts import orders
 
-from .batches import Prefetcher, Rebatcher, block_size
+from .batches import Prefetcher, Rebatcher, Reiterable, block_size
 from .model_cache import ModelCache, PredictorKey
 from .plan import Plan, Setting, is_ensemble, needs_fit
 from .precision import casting, numerics
@@ -66,7 +66,6 @@ class Worker:
     ) -> None:
         self.plan, self.source, self.cache, self.members, self.validation = plan, source, cache, members, validation
         self.device = source.device
-        self._settings = dict(plan.settings)
         self._started: _StartedUnit | None = None
         if validation is not None:
             cache.calibration_data = self._calibration_data
@@ -147,9 +146,7 @@ class Worker:
 
     def _setting(self, strategy: str) -> Setting:
         """The parsed strategy. The plan has parsed its own; a unit that was made by hand may have others."""
-        if strategy not in self._settings:
-            self._settings[strategy] = Setting.parse(strategy)
-        return self._settings[strategy]
+        return self.plan.settings.get(strategy) or Setting.parse(strategy)
 
     def _block_size(self, models: Sequence[str], pass_sizes: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU enough batches for all cores."""
@@ -189,10 +186,12 @@ class Worker:
         size = max(1, min(_CALIBRATION_BATCH, _VALUES_PER_BLOCK["cuda"] // values))
         return (batch.inputs for batch in self._validation_batches(size, _CALIBRATION_IMAGES))
 
-    def _validation_batches(self, size: int, count: int | None = None) -> _ValidationBatches:
+    def _validation_batches(self, size: int, count: int | None = None) -> Reiterable[AnyBatch]:
+        """The validation data, shuffled; with `count`, only that many images or rows of it."""
         if self.validation is None:
             raise EvaluationError("there is no validation data to fit on: name some with --validation.")
-        return _ValidationBatches(self.validation, size, count, self.device)
+        order = orders.shuffled(len(self.validation), seed=0)[:count]
+        return Reiterable(partial(self.validation.batches, size, order=order, device=self.device))
 
     def _fit(self, unit: FitUnit) -> Fit:
         """Fit a temperature or an eps on the validation data, shuffled, in batches of the size that it is for."""
@@ -229,14 +228,3 @@ class Worker:
                 ).eps
 
         return on_one_core(tune)
-
-
-class _ValidationBatches:
-    """Validation data, shuffled, in batches; can be iterated over any number of times."""
-
-    def __init__(self, data: Images | Rows, size: int, count: int | None, device: torch.device) -> None:
-        self._data, self._size, self._device = data, size, device
-        self._order = orders.shuffled(len(data), seed=0)[:count]
-
-    def __iter__(self) -> Iterator[AnyBatch]:
-        return self._data.batches(self._size, order=self._order, device=self._device)

@@ -58,8 +58,7 @@ class Classifier(nn.Module):
 class RestrictedClassifier(Classifier):
     """The same network with the same layer names, but only the logits at `positions` are returned.
 
-    The positions are a buffer, not made in `forward` as `ClassMask.restrict` does: a copy from the host to the GPU
-    cannot be part of a CUDA graph.
+    The positions are a buffer, not made in `forward`: a copy from the host to the GPU cannot be part of a CUDA graph.
     """
 
     positions: Tensor

@@ -7,7 +7,7 @@ from predbn.common import AdaptationError
 
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration
-from .collect import evaluating
+from .collect import evaluating, input_of
 from .describe import Description, LayerDescription, describe
 from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
@@ -55,6 +55,7 @@ __all__ = [
     "evaluating",
     "find_strategy",
     "fold",
+    "input_of",
     "load_state_dict",
     "named_layers",
     "pool_central_moments",

@@ -173,11 +173,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
+def input_of(batch: Any) -> Any:
+    """The input of a model in a batch of a loader: the batch itself, or its first part if it is a tuple or a list."""
+    return batch[0] if isinstance(batch, tuple | list) else batch
+
+
 def _inputs(model: nn.Module, loader: Iterable[Any]) -> Iterator[Tensor]:
-    """The inputs of a loader on the model's device: each batch, or its first part if it is a tuple."""
+    """The inputs of a loader, on the model's device."""
     device = device_of(model)
     for batch in loader:
-        x = batch[0] if isinstance(batch, tuple | list) else batch
+        x = input_of(batch)
         if not isinstance(x, Tensor):
             raise AdaptationError(
                 f"the loader gave a {type(x).__name__}; give tensors, or tuples that begin with one (wrap the loader "

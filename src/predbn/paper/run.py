@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from predbn.common import NotMeasured, PaperError, write_text
-from predbn.data import DataError, Images
-from predbn.evaluation import Engine, Plan, Results, evaluate, open_images
+from predbn.data import DataError, Images, open_images
+from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
 from predbn.training import CROP_PADDING, crop_images, draw_crops, pad_images
 

@@ -13,7 +13,6 @@ is finished when its rows are written; an unfinished one starts again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +25,8 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from predbn.common import atomic_write, each_on_one_core, hardware_of
-from predbn.data import Images
+from predbn.common import atomic_write, each_on_one_core
+from predbn.data import Images, open_images
 from predbn.diagnostics import (
     Gaussian,
     Profile,
@@ -46,14 +45,8 @@ from predbn.evaluation import (
     Job,
     Plan,
     Split,
-    Store,
-    card_json,
-    check_same_context,
-    join_contexts,
-    make_card,
-    open_images,
+    open_run,
     resolve_splits,
-    write_plan,
 )
 from predbn.models import Classifier
 from predbn.norm import named_layers
@@ -86,15 +79,10 @@ def run_activations(
     progress: Callable[[int, int, str], object] | None = None,
 ) -> None:
     """Profile the networks of a plan with train and prediction-time BN on all of its splits."""
-    device = (engine or InProcess()).device
-    job = Job(plan, device, models=models or {})
-    store = Store(out)
-    context = json.loads(json.dumps(job.context()))
-    with store.writing():
-        earlier = store.card()
-        if earlier is not None:
-            check_same_context(str(out), earlier, context)
-            context = join_contexts(earlier, context)
+    # Of the engine only the device is used: profiles are computed in this process.
+    local = InProcess((engine or InProcess()).device)
+    job = Job(plan, local.device, models=models or {})
+    with open_run(job, out, local) as run:
         tables = {name: _read(Path(out) / f"{name}.parquet") for name in _SCHEMAS}
         finished = {row["model"] for row in tables["results"]}
         names = [name for members in job.members.values() for name in members if name not in finished]
@@ -106,8 +94,7 @@ def run_activations(
                 tables[table] += rows[table]
                 _write(Path(out) / f"{table}.parquet", pa.Table.from_pylist(tables[table], schema))
             _write(Path(out) / "reliability.parquet", RELIABILITY_SCHEMA.empty_table())
-            store.write_text("plan.toml", write_plan(plan))
-            store.write_text("card.json", card_json(make_card(plan, context, hardware_of(device), [])))
+            run.write_card()
 
 
 @dataclass
@@ -130,12 +117,12 @@ def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], s
     has_batch_norm = len(strategies) > 1
     size = plan.batch_sizes[0]
     assert isinstance(size, int)
-    training = _Batches(_training_images(plan), size, job.device)
+    training = partial(_training_images(plan).batches, size, device=job.device)
     outputs = "all" if has_batch_norm else None
     # The first pass over the training images finds the ranges of the histograms, the second fills them.
-    ranges = profile(model, training, outputs=outputs)
+    ranges = profile(model, training(), outputs=outputs)
     steps.finish(f"training images, {name}")
-    reference = profile(model, training, like=ranges, bins=BINS, outputs=outputs)
+    reference = profile(model, training(), like=ranges, bins=BINS, outputs=outputs)
     steps.finish(f"training images, {name}")
     tables: Tables = {"results": [], "histograms": [], "spectra": []}
     shifted: dict[str, Profile] = {}  # all shifted splits together, by strategy
@@ -223,16 +210,6 @@ def _spectra(one: Profile) -> Iterator[dict[str, Any]]:
     for place in EIGENVALUES:
         for rank, value in enumerate(spectrum(one.distributions[place].gaussian).tolist(), 1):
             yield {"place": place, "rank": rank, "value": value}
-
-
-class _Batches:
-    """Images in batches, which can be iterated over more than once."""
-
-    def __init__(self, images: Images, size: int, device: str) -> None:
-        self._images, self._size, self._device = images, size, device
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._images.batches(self._size, device=self._device))
 
 
 def _training_images(plan: Plan) -> Images:

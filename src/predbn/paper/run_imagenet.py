@@ -84,11 +84,11 @@ def _load_images(root: Path | None, model: Classifier, progress: UnitProgress | 
     if folder is None:
         raise NotMeasured(f"the ImageNet images are not named: use --root DIR, or set {_ROOT}")
 
-    def report(done: int, total: int) -> None:
+    def decoded(done: int, total: int) -> None:
         if progress is not None:
             progress(done, total, "images decoded")
 
-    return imagenet(folder, report=report, **framing_of(model.description.preprocessing))
+    return imagenet(folder, progress=decoded, **framing_of(model.description.preprocessing))
 
 
 def _path_from(variable: str) -> Path | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from predbn.common import lock_folder
 from predbn.data import DataError
 from predbn.data.criteo import criteo, prepare, prepare_synthetic, synthetic_rows
 from predbn.data.criteo.shards import Shards, write_shard
@@ -116,7 +120,7 @@ def test_conditions(tmp_path):
 def test_other_folders_are_not_touched(text, tmp_path):
     prepare(text, tmp_path / "out")
     text.write_text(text.read_text() + lines(1)[0] + "\n")
-    with pytest.raises(DataError, match="prepared from another file"):
+    with pytest.raises(DataError, match="begun with other data or options"):
         prepare(text, tmp_path / "out")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
@@ -126,6 +130,32 @@ def test_other_folders_are_not_touched(text, tmp_path):
         prepare(text, text)
     with pytest.raises(DataError, match="processes is 0"):
         prepare(text, tmp_path / "new", processes=0)
+
+
+def test_the_folder_is_locked_while_it_is_written(text, tmp_path):
+    out = tmp_path / "out"
+
+    def start_a_second_writer(done, total):
+        with pytest.raises(DataError, match="another process is writing to"):
+            prepare(text, out, processes=1)
+
+    prepare(text, out, processes=2, block=3000, progress=start_a_second_writer)
+    assert np.array_equal(rows_of(out), slow_table(text.read_text()))
+    with lock_folder(out), pytest.raises(DataError, match="another process is writing to"):
+        prepare_synthetic(10, out)
+
+
+def test_a_killed_preparation_leaves_no_worker_that_keeps_the_lock(text, tmp_path):
+    out = tmp_path / "out"
+    kill = "lambda done, total: done and os.kill(os.getpid(), signal.SIGKILL)"
+    call = f"prepare({str(text)!r}, {str(out)!r}, processes=2, block=3000, progress={kill})"
+    code = f"import os, signal\nfrom predbn.data.criteo import prepare\n{call}"
+    killed = subprocess.run([sys.executable, "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with lock_folder(out, wait=True):
+        assert not (out / "criteo.json").exists()
+    prepare(text, out, block=3000)
+    assert np.array_equal(rows_of(out), slow_table(text.read_text()))
 
 
 def test_a_file_without_rows_is_an_error(tmp_path):

@@ -5,11 +5,12 @@
 
 from .prepare import prepare, prepare_synthetic
 from .randomised import PERCENTAGES, Randomised
-from .rows import RowBatch, Rows, criteo, criteo_folder
+from .rows import Part, RowBatch, Rows, criteo, criteo_folder
 from .synthetic import Synthetic, synthetic_rows, write_synthetic_text
 
 __all__ = [
     "PERCENTAGES",
+    "Part",
     "Randomised",
     "RowBatch",
     "Rows",

@@ -6,7 +6,8 @@ ends with the same bytes.
 
 Processes rather than threads, because parsing consists of many short calls, between which threads would wait for each
 other. On Linux the processes are forked, because a new interpreter needs seconds to import torch; they use only numpy,
-pyarrow and files.
+pyarrow and files. A worker ends with its parent, even if that is killed: otherwise it would wait for work forever and
+keep its copy of the lock on the folder.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import DataError
+from predbn.common import DataError, ProgressWithNote
 
+from ..output import open_output
 from .parse import parse
-from .shards import Shard, Shards, write_shard
+from .shards import SOURCE, Shard, Shards, write_shard
 from .source import Block, Source, open_source
 from .synthetic import synthetic_rows
 
@@ -44,9 +48,6 @@ _HEAD = 1 << 20
 _LINES_WITHOUT_ROW = 100
 _MOST_WORKERS = 16
 
-PrepareProgress = Callable[[int, int | None], object]
-"""Called with how much is done and how much there is, None if that is not known."""
-
 T = TypeVar("T")
 
 
@@ -57,7 +58,7 @@ def prepare(
     where: Mapping[str, str] | None = None,
     processes: int | None = None,
     block: int = BLOCK,
-    progress: PrepareProgress = lambda done, total: None,
+    progress: ProgressWithNote = lambda done, total, note="": None,
 ) -> Shards:
     """Prepare `train.txt` or a CSV file, or continue an earlier preparation of the same file.
 
@@ -76,9 +77,16 @@ def prepare(
         if name not in source.columns:
             raise DataError(f"{source.path} has no column {name!r}: it has {', '.join(source.columns)}.")
     workers = _workers("processes", processes)
-    shards = Shards(Path(out), _identity(source, where, block))
-    if shards.complete:
-        return shards
+    with open_output(Path(out), SOURCE, _identity(source, where, block)):
+        shards = Shards(Path(out))
+        if not shards.complete:
+            _prepare_blocks(source, shards, where, workers, block, progress)
+    return shards
+
+
+def _prepare_blocks(
+    source: Source, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: ProgressWithNote
+) -> None:
     total = None if source.is_gzipped else source.path.stat().st_size
     begins = shards.done[-1].ends if shards.done else source.begins
     blocks = enumerate(source.blocks(block, begins=begins), len(shards.done))
@@ -86,7 +94,7 @@ def prepare(
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
-    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context)):
+    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, _end_with_parent)):
         shards.record(replace(shard, examples=tuple((line + own, reason) for own, reason in shard.examples)))
         line += shard.lines
         progress(shard.ends, total)
@@ -94,7 +102,6 @@ def prepare(
         condition = "".join(f" with {name} {value!r}" for name, value in where.items())
         raise DataError(f"{source.path} has no row{condition}: there is nothing to prepare.")
     shards.finish()
-    return shards
 
 
 def prepare_synthetic(
@@ -103,26 +110,28 @@ def prepare_synthetic(
     *,
     seed: int = 0,
     threads: int | None = None,
-    progress: PrepareProgress = lambda done, total: None,
+    progress: ProgressWithNote = lambda done, total, note="": None,
 ) -> Shards:
     """Fill a folder with synthetic rows, which are not Criteo's, as if they had been prepared from text."""
     if count < 1:
         raise DataError(f"{count} synthetic rows cannot be made: ask for at least 1.")
     workers = _workers("threads", threads)
-    shards = Shards(Path(out), {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS})
-    if shards.complete:
-        return shards
+    source = {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS}
+    with open_output(Path(out), SOURCE, source):
+        shards = Shards(Path(out))
+        if shards.complete:
+            return shards
 
-    def work(number: int) -> Shard:
-        begins, ends = number * SYNTHETIC_ROWS, min(count, (number + 1) * SYNTHETIC_ROWS)
-        write_shard(shards.folder, number, [synthetic_rows(ends - begins, seed=seed, first=begins).table])
-        return Shard(ends - begins, ends - begins, begins, ends)
+        def work(number: int) -> Shard:
+            begins, ends = number * SYNTHETIC_ROWS, min(count, (number + 1) * SYNTHETIC_ROWS)
+            write_shard(shards.folder, number, [synthetic_rows(ends - begins, seed=seed, first=begins).table])
+            return Shard(ends - begins, ends - begins, begins, ends)
 
-    numbers = iter(range(len(shards.done), -(-count // SYNTHETIC_ROWS)))
-    for shard in _in_order(work, numbers, workers, lambda: ThreadPoolExecutor(workers)):
-        shards.record(shard)
-        progress(shard.ends, count)
-    shards.finish()
+        numbers = iter(range(len(shards.done), -(-count // SYNTHETIC_ROWS)))
+        for shard in _in_order(work, numbers, workers, lambda: ThreadPoolExecutor(workers)):
+            shards.record(shard)
+            progress(shard.ends, count)
+        shards.finish()
     return shards
 
 
@@ -175,6 +184,18 @@ def _in_order(
                 yield queue.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """End this worker process when its parent has ended."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _workers(name: str, count: int | None) -> int:

@@ -45,8 +45,6 @@ class Randomised:
     randomisation.
     """
 
-    severities = PERCENTAGES
-
     def __init__(self, clean: Rows, *, train: Rows | None = None, seed: int = 0, block: int = 500) -> None:
         if block < 1:
             raise DataError(f"block is {block}, but it must be at least 1 row.")

@@ -2,7 +2,7 @@
 
 `source.json` says what the rows were made from and is written first. Each shard `00000.npy` has a `00000.json`,
 written after it, which says which lines of the source it holds. `criteo.json`, written last, has the totals. A
-preparation that was killed continues after the last shard that has its .json file.
+preparation that was killed continues after the last shard that has its .json file. A lock keeps a second process out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import PARTIAL_SUFFIX, DataError, atomic_write, write_text
+from predbn.common import atomic_write, write_text
 
 from .columns import WIDTH
 
@@ -39,25 +39,10 @@ class Shard:
 
 
 class Shards:
-    """A folder of prepared rows, new or continued; `done` are its shards so far."""
+    """A folder of prepared rows; `done` are its shards so far."""
 
-    def __init__(self, folder: Path, source: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if folder.exists() and not folder.is_dir():
-            raise DataError(f"{folder} is a file, but prepared rows need a folder.")
-        source_path = folder / SOURCE
-        if source_path.exists():
-            if json.loads(source_path.read_text()) != source:
-                raise DataError(
-                    f"{folder} was prepared from another file or with other options: delete it, "
-                    "or choose another --out."
-                )
-        elif folder.exists() and any(folder.iterdir()):
-            raise DataError(f"{folder} is not empty and does not hold prepared rows: choose another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*" + PARTIAL_SUFFIX):
-            leftover.unlink()
-        _write_json(source_path, source)
         self.done: list[Shard] = []
         while (shard_path := folder / f"{len(self.done):05d}.json").exists():
             fields = json.loads(shard_path.read_text())

@@ -68,7 +68,7 @@ class ImageNetData:
 
 
 def open_imagenet(
-    root: str | Path, preprocessing: Preprocessing, *, subset: bool = False, report: Progress | None = None
+    root: str | Path, preprocessing: Preprocessing, *, subset: bool = False, progress: Progress | None = None
 ) -> ImageNetData:
     """Open a folder with `train` and `val`, and check their classes.
 
@@ -87,7 +87,7 @@ def open_imagenet(
         preprocessing.size,
         resize=preprocessing.resize,
         interpolation=preprocessing.interpolation,
-        report=report,
+        progress=progress,
     )
     return ImageNetData(list_pictures(root / "train"), validation, preprocessing.size[0])
 

@@ -1,4 +1,4 @@
-"""ImageNet and its variants by reference, in small folders of the published layouts."""
+"""Evaluations on ImageNet and its variants, in small folders of the published layouts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.data import DataError, decoded_files, wnids
-from predbn.evaluation import EvaluationError, Plan, evaluate, unpack_hits
-from predbn.evaluation.model_cache import mask_for
-from predbn.evaluation.references import open_images, open_pictures
+from predbn.data import DataError, class_mask, decoded_files, open_images, open_shifted, wnids
+from predbn.evaluation import Plan, evaluate, framing_of, unpack_hits
 from predbn.models import restrict
 
 from ..data.folders import make_folder, pixels_of
 from . import tiny
 
+FRAMING = framing_of(tiny.PREPROCESSING)
 MODELS = {"thousand": tiny.classifier(0, 1000)}
 SMALL = {"models": "thousand", "shifts": ("clean", "contrast"), "severities": 5, "batch_sizes": 10, "images": 30}
 
@@ -56,10 +55,9 @@ def test_a_set_of_200_classes_is_scored_on_their_logits(folders, tmp_path):
     plan = Plan(data=f"imagenet-a:{tmp_path / 'a'}", strategies="train", **{**SMALL, "shifts": "clean", "images": None})
     results = evaluate(plan, tmp_path / "run", models=MODELS)
     assert results.card["models"]["thousand"]["classes"] == 200
-    images = open_images(plan.data, "test", preprocessing=tiny.PREPROCESSING)
-    mask = mask_for(images.classes)
+    images = open_images(plan.data, "test", **FRAMING)
     with torch.no_grad():
-        right = restrict(MODELS["thousand"], mask)(images.images).argmax(1) == images.labels
+        right = restrict(MODELS["thousand"], class_mask(images.classes))(images.images).argmax(1) == images.labels
     value = results.filter(metric="accuracy").frame["value"].item()
     assert value == pytest.approx(right.double().mean().item())
     assert results.mce().empty
@@ -72,15 +70,8 @@ def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
     assert results.card["models"]["own"]["classes"] == 200
 
 
-def test_only_a_subset_of_the_1000_classes_has_a_mask():
-    assert mask_for(wnids()) is None
-    assert mask_for(()) is None
-    assert mask_for(("cat", "dog")) is None
-    assert mask_for(wnids()[10:12]).positions == (10, 11)
-
-
 def test_folders_of_v2_are_numbers(folders):
-    images = open_images(f"imagenet-v2:{folders / 'v2'}", "test", preprocessing=tiny.PREPROCESSING)
+    images = open_images(f"imagenet-v2:{folders / 'v2'}", "test", **FRAMING)
     assert images.classes == wnids()
     assert images.labels.tolist() == list(range(1000))
 
@@ -89,9 +80,7 @@ def test_the_published_corruptions_are_read_with_their_originals(folders, tmp_pa
     make_folder(tmp_path / "c" / "contrast" / "1", wnids(), height=32, width=32)
     for severity in range(2, 6):
         (tmp_path / "c" / "contrast" / str(severity)).symlink_to(tmp_path / "c" / "contrast" / "1")
-    source = open_pictures(
-        f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", preprocessing=tiny.PREPROCESSING
-    )
+    source = open_shifted(f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", **FRAMING)
     batch = next(source.batches("contrast", 3, 2))
     assert batch.images.shape == (2, 3, 32, 32)
     assert next(source.batches("clean", 0, 2)).images.shape == (2, 3, 32, 32)
@@ -125,9 +114,9 @@ def test_unreadable_pictures_are_counted_before_anything_is_computed(tmp_path):
 
 
 def test_imagenet_without_its_folder_is_an_error():
-    with pytest.raises(EvaluationError, match="add --root DIR"):
+    with pytest.raises(DataError, match="add --root DIR"):
         Plan(data="imagenet", models="thousand")
-    with pytest.raises(EvaluationError, match="corrupted pictures"):
+    with pytest.raises(DataError, match="corrupted pictures"):
         open_images("imagenet-c:somewhere", "test")
 
 
@@ -142,8 +131,8 @@ def test_a_wrong_level_of_imagenet_c_is_an_error_that_names_the_right_one(folder
     first.mkdir(parents=True)
     for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):
         with pytest.raises(DataError, match=hint):
-            open_pictures(f"imagenet-c:{place}")
+            open_shifted(f"imagenet-c:{place}")
     make_folder(first, ["n01440764"])
     with pytest.raises(DataError, match="it is one severity: point at"):
-        open_pictures(f"imagenet-c:{first}")
+        open_shifted(f"imagenet-c:{first}")
     assert Path(first).is_dir()
