@@ -9,7 +9,7 @@ from predbn.common import ReportError
 from . import figures
 from .diagnosis_page import write_diagnosis
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
-from .figures import SEVERITY_STYLES, XAxis, box_chart, confidence_bins, curves, densities, heatmap, scatter
+from .figures import SEVERITY_AXIS, SEVERITY_STYLES, XAxis, box_chart, confidence_bins, curves, densities, heatmap, scatter
 from .frames import add_series, check_results, display_name, gain_over_baseline
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
@@ -22,6 +22,7 @@ from .templates import card_html, figure_html, render_page
 __all__ = [
     "GREY",
     "HUES",
+    "SEVERITY_AXIS",
     "SEVERITY_STYLES",
     "Chart",
     "Figure",

@@ -17,10 +17,10 @@ from predbn.common import NotMeasured
 from predbn.data import PERCENTAGES
 from predbn.evaluation import Setting
 from predbn.metrics import Interval, bootstrap_mean
-from predbn.report import FigureVariant, XAxis, box_chart, metric_info
+from predbn.report import FigureVariant, XAxis, metric_info
 
 from ..claims import Claim, Measurement
-from ..drawing import looks_of
+from ..drawing import boxes_of, looks_of, means_by
 from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import LEVEL
 from ..plans.cifar10 import LARGE_EPS
@@ -199,16 +199,12 @@ def _figure(runs: Runs, plan: str, rows: str) -> FigureSpec:
 
 
 def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> FigureVariant:
-    looks = looks_of(series, pairs=True)
     parts = []
     for each in series:
         rows = each.values(runs, metric, (0, *PERCENTAGES))
-        rows = rows[rows["corruption"].isin(["clean", kind])]
-        means = rows.groupby(["severity", "model"], as_index=False, observed=True)["value"].mean()
-        parts.append(means.assign(series=each.label, what=means["model"]))
+        parts.append(means_by(each, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
     x_axis = XAxis("severity", "probability that a feature is randomised, %")
-    chart = box_chart(pd.concat(parts, ignore_index=True), metric, looks, x_axis=x_axis, over="model")
-    return FigureVariant(chart, looks)
+    return boxes_of(parts, metric, looks_of(series, pairs=True), x_axis=x_axis, over="model")
 
 
 _DEGRADES = "AUC and Brier score degrade as more features are randomised, with train BN and with prediction-time BN"
