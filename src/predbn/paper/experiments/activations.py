@@ -107,7 +107,7 @@ LAYER_DISTRIBUTIONS = Experiment(
 def _spectra_not_identical(runs: Runs) -> list[Measurement]:
     measurements = []
     for metric in SPECTRUM_METRICS:
-        clean = float(ACTIVATIONS_TRAIN.values(runs, metric, CLEAN)["value"].mean())
+        clean = ACTIVATIONS_TRAIN.mean(runs, metric, CLEAN)
         shifted = paired(runs, (ACTIVATIONS_PREDICTION,), metric)[ACTIVATIONS_PREDICTION.label]
         what = f"{metric.replace('_', ' ')}: prediction BN on shifted images minus train BN on clean images"
         measurements.append(mean(what, shifted - clean, metric))

@@ -15,7 +15,7 @@ from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
 from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
 from ..runs import Runs
-from ..series import PREDICTION, SHIFTED, TRAIN, Series, paired
+from ..series import PREDICTION, TRAIN, Series, paired
 
 
 def _both_eps(network: str) -> tuple[Series, Series]:
@@ -37,7 +37,7 @@ COLOURS = {series: colour for scheme, colour in zip(SCHEMES, (GREY, *HUES[:5]), 
 def better_eps(runs: Runs, scheme: tuple[Series, ...], metric: str) -> Series:
     """The series of a scheme with the better mean under shift."""
     sign = metric_info(metric).sign
-    return max(scheme, key=lambda series: sign * series.values(runs, metric, SHIFTED)["value"].mean())
+    return max(scheme, key=lambda series: sign * series.mean(runs, metric))
 
 
 def _most_accurate(runs: Runs) -> list[Measurement]:

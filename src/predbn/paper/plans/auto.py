@@ -37,6 +37,8 @@ STREAM_BATCH = 100
 """Images per batch of the streams and mixtures."""
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams with few classes at a time: one class after another, and classes in bursts."""
+PAST = "auto-past"
+"""The plan with `auto_stream`, which only ResNet-20 has."""
 PAST_STRATEGIES, PAST_SIZES = ("train", "prior(N=16)", "ema", AUTO, AUTO_STREAM), (1, 5)
 """The strategies and batch sizes with which `auto_stream` is compared."""
 _IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
@@ -48,7 +50,6 @@ class NetworkPlans:
 
     label     how documents call the network
     baseline  the plan with `train` and `batch` in batches of 500
-    past      the plan with `auto_stream`, if there is one
     """
 
     label: str
@@ -59,13 +60,6 @@ class NetworkPlans:
     compared: str
     streams: str
     mixtures: str
-    past: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All plans, each once."""
-        names = (self.baseline, self.methods, self.sizes, self.compared, self.streams, self.mixtures, self.past)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 RESNET20_PLANS = NetworkPlans(
@@ -77,22 +71,12 @@ RESNET20_PLANS = NetworkPlans(
     compared="auto-compared",
     streams="auto-streams",
     mixtures="auto-mixtures",
-    past="auto-past",
 )
 
 
 def _imagenet_network(label: str, network: str, short: str) -> NetworkPlans:
     methods, sizes, streams, mixtures = (f"auto-{short}-{kind}" for kind in ("methods", "sizes", "streams", "mixtures"))
-    return NetworkPlans(
-        label,
-        network,
-        baseline=methods,
-        methods=methods,
-        sizes=sizes,
-        compared=sizes,
-        streams=streams,
-        mixtures=mixtures,
-    )
+    return NetworkPlans(label, network, methods, methods, sizes, sizes, streams, mixtures)
 
 
 IMAGENET_NETWORKS = (
@@ -163,7 +147,7 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             images=40,
         ),
         cifar10_plan(
-            str(plans.past),
+            PAST,
             "single images and batches of five, with and without the earlier batches of their stream (three networks, "
             "severity 3)",
             replace(three, strategies=PAST_STRATEGIES, severities=(3,), batch_sizes=PAST_SIZES, images=500),
@@ -228,3 +212,5 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
 
 CIFAR10_AUTO_PLANS = _cifar10_plans(RESNET20_PLANS)
 IMAGENET_AUTO_PLANS = tuple(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network))
+AUTO_PLANS = ("methods", *(plan.name for plan in (*CIFAR10_AUTO_PLANS, *IMAGENET_AUTO_PLANS)))
+"""The names of all plans that `auto` needs; `methods` has `train` and `batch` for ResNet-20."""
