@@ -139,7 +139,7 @@ def scatter(
         chart,
         "panel:N",
         points,
-        facet={"sort": list(panels)},
+        sort=list(panels),
         title=f"{info.title} over {title}",
         description=f"Scatter plots of {info.label} over {title}, a dot for each split: {', '.join(panels)}.",
     )

@@ -44,7 +44,7 @@ def densities(
         .properties(width=150, height=90)
     )
     text = {"title": title, "description": f"{title}: {names_of(styles)}."}
-    return facets(chart, "panel:N", values, columns=columns, own_axes=True, facet={"sort": list(panels)}, **text)
+    return facets(chart, "panel:N", values, columns=columns, own_axes=True, sort=list(panels), **text)
 
 
 def channels(diagnosis: Diagnosis, layer: str, *, most: int = 6) -> alt.FacetChart:
@@ -75,8 +75,9 @@ def channels(diagnosis: Diagnosis, layer: str, *, most: int = 6) -> alt.FacetCha
         alt.layer(area, line.encode(tooltip=tooltip)).properties(width=190, height=110),
         "channel:N",
         pd.DataFrame(rows),
+        sort=None,
+        label="'channel ' + datum.value",
         own_axes=True,
-        facet={"sort": None, "labelExpr": "'channel ' + datum.value"},
         title=f"Distributions of the channels of {layer}",
         description=f"Densities of the channels of {layer} that moved most, a panel for each channel.",
     )

@@ -1,4 +1,4 @@
-"""What the figures share: inline data with few digits, and channels that give each series its style."""
+"""What the figures share: inline data with few digits, channels that give each series its style, and panels."""
 
 from __future__ import annotations
 
@@ -54,17 +54,23 @@ def outlines(base: alt.Chart, styles: Sequence[SeriesStyle], interpolate: Any, o
 
 
 def facets(
-    panel: Any, by: str, data: pd.DataFrame, *, columns: int = 3, own_axes: bool = False, facet: Any = None, **text: str
+    panel: Any,
+    by: str,
+    data: pd.DataFrame,
+    *,
+    columns: int = 3,
+    sort: Any = alt.Undefined,
+    label: Any = alt.Undefined,
+    own_axes: bool = False,
+    **text: str,
 ) -> alt.FacetChart:
-    """One panel per value of a column such as `place:N`, with title and description of the whole.
+    """One panel per value of a column such as `place:N`; `text` is title and description of the whole.
 
+    label      a Vega expression for what is above each panel, by default the value of the column
     own_axes   whether each panel has its own axes
-    facet      further options of the facet: `sort`, or `labelExpr`, an expression for the labels
     """
-    options = dict(facet or {})
-    header = alt.Header(labelFontWeight=600, labelExpr=options.pop("labelExpr", alt.Undefined))
-    split = alt.Facet(by, title=None, header=header, **options)
-    chart: alt.FacetChart = panel.facet(facet=split, columns=columns, data=inline_data(data)).properties(**text)
+    facet = alt.Facet(by, title=None, sort=sort, header=alt.Header(labelExpr=label, labelFontWeight=600))
+    chart: alt.FacetChart = panel.facet(facet=facet, columns=columns, data=inline_data(data)).properties(**text)
     return chart.resolve_scale(x="independent", y="independent") if own_axes else chart
 
 

@@ -47,7 +47,7 @@ def reliability(frame: pd.DataFrame) -> alt.FacetChart:
         alt.layer(diagonal(), lines, dots).properties(width=180, height=180),
         "severity:O",
         bins,
-        facet={"labelExpr": "datum.value == 0 ? 'clean' : 'severity ' + datum.value"},
+        label="datum.value == 0 ? 'clean' : 'severity ' + datum.value",
         title="Reliability: below the diagonal is over-confident",
         description="Reliability diagrams: accuracy over confidence, a panel for each severity.",
     )
