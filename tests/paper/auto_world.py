@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan
 from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
 from predbn.paper import PLANS
-from predbn.paper.plans.auto import NETWORKS
+from predbn.paper.plans.auto import AUTO_PLANS
 from predbn.shifts import names
 
 IMAGES = 2_000
@@ -46,7 +46,7 @@ class AutoWorld:
 
     def write(self, folder: Path, *, skip: tuple[str, ...] = (), quick: bool = False) -> Path:
         """`folder` is that of CIFAR-10; that of ImageNet is next to it."""
-        for name in dict.fromkeys(name for plans in NETWORKS for name in plans.names):
+        for name in AUTO_PLANS:
             if name not in skip:
                 self._write(folder.parent / PLANS[name].data_set / name, name, quick)
         return folder

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from predbn.paper import Verdict
 from predbn.report.figure import Figure, FigureVariant
 from predbn.report.tables import Column, Table
-from predbn.report.templates import _macros, card_html, figure_html, render_page
+from predbn.report.templates import _environment, render_page
+
+
+def macro(name, *arguments):
+    return str(getattr(_environment().get_template("macros.html").module, name)(*arguments))
 
 
 def test_nested_values_of_a_card_are_printed_readably_and_escaped():
-    text = card_html(
-        {"batch_order": "a<b", "n": 10_000, "on": True, "none": None, "list": [1, 2], "deep": {"x": [{"y": 1}]}}
+    text = macro(
+        "card",
+        {"batch_order": "a<b", "n": 10_000, "on": True, "none": None, "list": [1, 2], "deep": {"x": [{"y": 1}]}},
     )
     assert "<dt>batch order</dt><dd>a&lt;b</dd>" in text
     assert "<dd>10,000</dd>" in text
@@ -17,18 +25,18 @@ def test_nested_values_of_a_card_are_printed_readably_and_escaped():
     assert "<dd>–</dd>" in text
     assert "<dd>1, 2</dd>" in text
     assert "<ol><li><dl><div><dt>y</dt><dd>1</dd></div></dl></li></ol>" in text
-    assert card_html({}) == "–"
+    assert macro("card", {}) == "–"
 
 
 def test_the_names_of_a_mapping_are_not_mistaken_for_its_methods():
-    assert card_html({"items": 3, "keys": {}}) == (
+    assert macro("card", {"items": 3, "keys": {}}) == (
         "<dl><div><dt>items</dt><dd>3</dd></div><div><dt>keys</dt><dd>–</dd></div></dl>"
     )
 
 
 def test_headings_are_buttons_and_cells_are_escaped():
     table = Table("All <i>", [Column("series", ["<b> · train"], is_number=False), Column("accuracy, %", ["90.1"])])
-    text = str(_macros().table(table))
+    text = macro("table", table)
     assert '<th scope="col" aria-sort="none" class="number"><button type="button">accuracy, %</button></th>' in text
     assert '<tr><td>&lt;b&gt; · train</td><td class="number">90.1</td></tr>' in text
     assert "<b>" not in text
@@ -37,16 +45,29 @@ def test_headings_are_buttons_and_cells_are_escaped():
 
 def test_a_choice_with_one_option_has_no_menu():
     variants = {("ECE", option): FigureVariant(None) for option in ("a", "<b>")}
-    text = figure_html(3, Figure("name", "Title <i>", "Caption", ("metric", "layer"), variants))
+    text = macro("figure", 3, Figure("name", "Title <i>", "Caption", ("metric", "layer"), variants))
     assert text.startswith('<figure data-figure="3"><h2>Title &lt;i&gt;</h2><p>Caption</p>')
     assert '<label>layer <select data-index="1"><option value="a">a</option>' in text
     assert '<option value="&lt;b&gt;">&lt;b&gt;</option>' in text
     assert text.count("<select") == 1
 
 
-def test_the_parts_of_a_gallery_are_html_and_its_title_is_text():
-    parts = {"first": "<em>first</em>", "note": "", "sections": "<section>one</section>", "card": "–"}
-    page = render_page("gallery.html", "<title>", [], **parts).decode()
-    assert "<h1><em>first</em></h1>" in page
-    assert "<section>one</section>" in page
+def test_a_gallery_escapes_what_it_shows_and_numbers_its_figures():
+    figures = [Figure(name, name, "", ()) for name in ("a", "b")]
+    experiment = SimpleNamespace(id="X1", title="<i>", figure="figure 1")
+    claim = SimpleNamespace(id="X1.1", statement="a < b.")
+    measurement = SimpleNamespace(what="x", value="+1", bounds="0 to 2", expected="above 0", verdict=Verdict.HOLDS)
+    findings = [
+        SimpleNamespace(claim=claim, verdict=Verdict.HOLDS, why="", measurements=[measurement]),
+        SimpleNamespace(claim=claim, verdict=Verdict.UNMEASURED, why="<b>", measurements=[]),
+    ]
+    sections = [(experiment, findings, figures[:1]), (experiment, [], figures[1:])]
+    context = {"summary": "<em>", "note": "", "sections": sections, "cards": {}}
+    page = render_page("gallery.html", "<title>", figures, **context).decode()
     assert "<title>&lt;title&gt;</title>" in page
+    assert "<h1>&lt;em&gt;</h1>" in page
+    assert "<h2>X1: &lt;i&gt;</h2>" in page
+    assert "a &lt; b. <strong>holds</strong>.<details>" in page
+    assert '<td class="number">0 to 2</td><td>above 0</td><td>holds</td>' in page
+    assert "<strong>not measured</strong>: &lt;b&gt;.</li>" in page
+    assert page.index('data-figure="0"') < page.index('data-figure="1"')

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from .experiments.auto_series import (
     with_method,
     with_past,
 )
+from .markdown import bold_best, markdown_table
 from .plans.auto import (
     AUTO,
     LARGEST,
@@ -55,14 +55,16 @@ _CLEAR = 2
 
 def auto_tables(runs: Runs) -> dict[str, str]:
     """Every table as Markdown, by name."""
-    makers: dict[str, Callable[[], str]] = {"headline": partial(_headline, runs), "verdicts": partial(_verdicts, runs)}
-    for plans in NETWORKS:
-        makers[f"guarantee {plans.label}"] = partial(_guarantee, runs, plans)
-        makers[f"sizes {plans.label}"] = partial(_sizes, runs, plans)
-        makers[f"streams {plans.label}"] = partial(_streams, runs, plans)
-        makers[f"methods {plans.label}"] = partial(_methods, runs, plans)
-    makers["past"] = partial(_past, runs)
-    return {name: _table_or_reason(make) for name, make in makers.items()}
+    by_network = {"guarantee": _guarantee, "sizes": _sizes, "streams": _streams, "methods": _methods}
+    return {
+        "headline": _table_or_reason(_headline, runs),
+        "verdicts": _table_or_reason(_verdicts, runs),
+        **{
+            f"{name} {plans.label}": _table_or_reason(make, runs, plans)
+            for plans, (name, make) in product(NETWORKS, by_network.items())
+        },
+        "past": _table_or_reason(_past, runs),
+    }
 
 
 def auto_charts(runs: Runs) -> dict[str, tuple[str, Chart]]:
@@ -103,37 +105,31 @@ def fill_page(path: str | Path, runs: Runs, *, figures: str | Path | None = None
     return write_file(path, text.encode())
 
 
-def _table_or_reason(make: Callable[[], str]) -> str:
+def _table_or_reason(make: Callable[..., str], *arguments: object) -> str:
     try:
-        return make()
+        return make(*arguments)
     except NotMeasured as error:
         return f"Not measured: {error}."
 
 
 def _headline(runs: Runs) -> str:
     """Mean accuracy under shift of train, batch and auto, by network and batch size."""
-    lines: list[str] = []
+    rows: list[Sequence[str]] = []
     for plans in NETWORKS:
         cells = gains_over_better(runs, plans)
         means = cells[cells["severity"] > 0].groupby("batch_size")[["train", "batch", AUTO]].mean()
-        if not lines:
-            lines = _table_head(["batches of", *map(str, means.index)])
-        for strategy in means:
-            texts = [
-                _bold_if(value == best, _percent(value))
-                for value, best in zip(means[strategy], means.max(axis=1), strict=True)
-            ]
-            lines.append(_row([f"{plans.label}, `{strategy}`", *texts]))
-    return "\n".join(lines)
+        labels = [f"{plans.label}, `{strategy}`" for strategy in means]
+        rows += zip(labels, *(bold_best("accuracy", values) for values in means.to_numpy().tolist()), strict=True)
+    return markdown_table(["batches of", *map(str, means.index)], rows)
 
 
 def _verdicts(runs: Runs) -> str:
     (findings,) = verify(runs, [AUTO]).values()
-    lines = ["| claim | | verdict |", "|---|---|---|"]
-    for finding in findings:
-        why = f": {finding.why}" if finding.why else ""
-        lines.append(f"| {finding.claim.id} | {finding.claim.statement} | {finding.verdict.value}{why} |")
-    return "\n".join(lines)
+    rows = [
+        [each.claim.id, each.claim.statement, each.verdict.value + (f": {each.why}" if each.why else "")]
+        for each in findings
+    ]
+    return markdown_table(["claim", "", "verdict"], rows, "lll")
 
 
 def _guarantee(runs: Runs, plans: NetworkPlans) -> str:
@@ -146,7 +142,7 @@ def _guarantee(runs: Runs, plans: NetworkPlans) -> str:
         heads += ["worst split, mean over networks", "worst network and split"]
     else:
         heads += ["clearly worse", "clearly better", "worst split"]
-    lines = _table_head(heads)
+    rows = []
     for size, of_size in cells.groupby("batch_size"):
         means = [
             _percent(part[strategy].mean())
@@ -161,77 +157,68 @@ def _guarantee(runs: Runs, plans: NetworkPlans) -> str:
         else:
             ratios = gains_in_standard_errors(runs, plans, of_size)
             last = [str((ratios < -_CLEAR).sum()), str((ratios > _CLEAR).sum()), worst_split]
-        lines.append(_row([str(size), *means, lost, *last]))
-    return "\n".join(lines)
+        rows.append([str(size), *means, lost, *last])
+    return markdown_table(heads, rows)
 
 
 def _sizes(runs: Runs, plans: NetworkPlans) -> str:
     """Accuracy, Brier score and ECE of every strategy by batch size, on the same images; the best is bold."""
     sizes = sorted(int(size) for size in runs.frame(plans.compared)["batch_size"].unique())
-    columns = [(metric, size) for metric in METRICS for size in sizes]
-    heads = [f"{metric_info(metric).label}: {size}" if size == sizes[0] else str(size) for metric, size in columns]
-    means = {
-        strategy: [
-            float(on_same_images(plans, strategy, size).values(runs, metric, SHIFTED)["value"].mean())
-            for metric, size in columns
-        ]
+    strategies = [
+        strategy
         for strategy in ("train", "batch", *PRIORS, AUTO, SKEWED, UNCALIBRATED)
         if Series("", plans.compared, strategy, network=plans.network).is_measured(runs)
-    }
-    lines = _table_head(["", *heads])
-    for strategy, values in means.items():
-        cells = []
-        for number, (metric, _) in enumerate(columns):
-            sign = metric_info(metric).sign
-            best = max(sign * others[number] for others in means.values())
-            cells.append(_bold_if(sign * values[number] == best, metric_info(metric).number(values[number])))
-        lines.append(_row([f"`{strategy}`", *cells]))
-    return "\n".join(lines)
+    ]
+    columns = [
+        bold_best(metric, [on_same_images(plans, strategy, size).mean(runs, metric) for strategy in strategies])
+        for metric, size in product(METRICS, sizes)
+    ]
+    heads = [
+        f"{metric_info(metric).label}: {size}" if size == sizes[0] else str(size)
+        for metric, size in product(METRICS, sizes)
+    ]
+    return markdown_table(["", *heads], zip([f"`{strategy}`" for strategy in strategies], *columns, strict=True))
 
 
 def _streams(runs: Runs, plans: NetworkPlans) -> str:
     """Accuracy on clean images and under shift in each order, and on mixed corruptions."""
     orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(plans.streams)["order"])]
     heads = ["", *(f"{part}, {order}" for order in orders for part in ("clean", "shifted")), "19 shifts mixed"]
-    lines = _table_head(heads)
+    rows = []
     for strategy in ("train", "batch", "prior(N=16)", "ema", AUTO, SKEWED):
-        if not in_order(plans, strategy, orders[0]).is_measured(runs):
-            continue
-        cells = [
-            _percent(in_order(plans, strategy, order).values(runs, "accuracy", severities)["value"].mean())
-            for order in orders
-            for severities in (CLEAN, SHIFTED)
-        ]
-        mixed = on_mixtures(plans, strategy)
-        last = _percent(mixed.values(runs, "accuracy", EVERY)["value"].mean()) if mixed.is_measured(runs) else "–"
-        lines.append(_row([f"`{strategy}`", *cells, last]))
-    return "\n".join(lines)
+        if in_order(plans, strategy, orders[0]).is_measured(runs):
+            mixed = on_mixtures(plans, strategy)
+            last = _percent(mixed.mean(runs, "accuracy", EVERY)) if mixed.is_measured(runs) else "–"
+            rows.append(
+                [f"`{strategy}`", *_clean_and_shifted(runs, (in_order(plans, strategy, each) for each in orders)), last]
+            )
+    return markdown_table(heads, rows)
 
 
 def _past(runs: Runs) -> str:
     """Accuracy in small batches with and without the earlier batches of their stream."""
-    lines = _table_head(["", *(f"{part}: {size}" for size in PAST_SIZES for part in ("clean", "shifted"))])
-    for strategy in PAST_STRATEGIES:
-        cells = [
-            _percent(with_past(RESNET20_PLANS, strategy, size).values(runs, "accuracy", severities)["value"].mean())
-            for size in PAST_SIZES
-            for severities in (CLEAN, SHIFTED)
-        ]
-        lines.append(_row([f"`{strategy}`", *cells]))
-    return "\n".join(lines)
+    rows = [
+        [f"`{strategy}`", *_clean_and_shifted(runs, (with_past(strategy, size) for size in PAST_SIZES))]
+        for strategy in PAST_STRATEGIES
+    ]
+    return markdown_table(["", *(f"{part}: {size}" for size in PAST_SIZES for part in ("clean", "shifted"))], rows)
+
+
+def _clean_and_shifted(runs: Runs, series: Iterable[Series]) -> list[str]:
+    return [_percent(each.mean(runs, "accuracy", severities)) for each in series for severities in (CLEAN, SHIFTED)]
 
 
 def _methods(runs: Runs, plans: NetworkPlans) -> str:
     """The methods with three strategies in batches of 500, means over the shifted splits."""
     with_batch_size(plans, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)  # raises NotMeasured without auto
-    lines = _table_head(["", *(metric_info(metric).label for metric in METRICS)])
-    for method, strategy in product(("vanilla", "temperature", "ensemble"), ("train", "batch", AUTO)):
-        series = with_method(plans, method, strategy)
-        if series.is_measured(runs):
-            means = [float(series.values(runs, metric, SHIFTED)["value"].mean()) for metric in METRICS]
-            cells = [metric_info(metric).number(value) for metric, value in zip(METRICS, means, strict=True)]
-            lines.append(_row([series.label, *cells]))
-    return "\n".join(lines)
+    combinations = product(("vanilla", "temperature", "ensemble"), ("train", "batch", AUTO))
+    every = [with_method(plans, method, strategy) for method, strategy in combinations]
+    rows = [
+        [series.label, *(metric_info(metric).number(series.mean(runs, metric)) for metric in METRICS)]
+        for series in every
+        if series.is_measured(runs)
+    ]
+    return markdown_table(["", *(metric_info(metric).label for metric in METRICS)], rows)
 
 
 def _gain_and_split(row: pd.Series) -> str:
@@ -241,15 +228,3 @@ def _gain_and_split(row: pd.Series) -> str:
 
 def _percent(value: float) -> str:
     return metric_info("accuracy").number(value)
-
-
-def _bold_if(is_best: bool, text: str) -> str:
-    return f"**{text}**" if is_best else text
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _table_head(heads: Sequence[str]) -> list[str]:
-    return [_row(heads), "|---|" + "--:|" * (len(heads) - 1)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
@@ -89,20 +89,22 @@ class Measurement:
         return text.replace("-", "\N{MINUS SIGN}")
 
 
+Measure = Callable[[Runs], Sequence[Measurement]]
+"""Takes the measurements of a claim from results, or raises NotMeasured."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper.
+    """One statement of the paper, in our words, and what is measured to test it.
 
-    statement       the statement, in our words
     interpretation  how it is tested if the paper leaves that open: what is compared, and why with these bounds
-    measure         takes the measurements from results, or raises NotMeasured
     """
 
     id: str
     figure: str
     statement: str
     interpretation: str
-    measure: Callable[[Runs], Sequence[Measurement]]
+    measure: Measure
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Finding:
 
     claim: Claim
     verdict: Verdict
-    measurements: tuple[Measurement, ...] = field(default=())
+    measurements: tuple[Measurement, ...] = ()
     why: str = ""
 
 
@@ -121,8 +123,6 @@ def check_claim(claim: Claim, runs: Runs) -> Finding:
         measurements = tuple(claim.measure(runs))
     except NotMeasured as error:
         return Finding(claim, Verdict.UNMEASURED, why=str(error))
-    verdicts = {measurement.verdict for measurement in measurements}
-    for verdict in (Verdict.FAILS, Verdict.UNCLEAR):
-        if verdict in verdicts:
-            return Finding(claim, verdict, measurements)
-    return Finding(claim, Verdict.HOLDS, measurements)
+    verdicts = [measurement.verdict for measurement in measurements]
+    worst = next((bad for bad in (Verdict.FAILS, Verdict.UNCLEAR) if bad in verdicts), Verdict.HOLDS)
+    return Finding(claim, worst, measurements)

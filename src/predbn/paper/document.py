@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
@@ -16,6 +17,7 @@ from .claims import Finding, Verdict
 from .experiment import Experiment
 from .experiments import EXPERIMENTS
 from .experiments.methods import CIFAR10_SERIES
+from .markdown import bold_best, markdown_table
 from .plans import PLANS
 from .plans.cifar10 import METHODS
 from .runs import Runs
@@ -56,19 +58,15 @@ def headline_table(runs: Runs) -> str:
     }
     splits = CIFAR10_SERIES[0].values(runs, "accuracy", SHIFTED)[["corruption", "severity"]].drop_duplicates()
     heads = [f"{labels[metric]}, {where}" for where in (f"{len(splits)} splits", "severity 5") for metric in METRICS]
-    lines = [f"| | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
+    rows: list[Sequence[str]] = []
     for pair in zip(CIFAR10_SERIES[::2], CIFAR10_SERIES[1::2], strict=True):
-        cells: tuple[list[str], list[str]] = [], []
-        for severities in (SHIFTED, TOP):
-            for metric in METRICS:
-                means = [float(series.values(runs, metric, severities)["value"].mean()) for series in pair]
-                signed = [metric_info(metric).sign * value for value in means]
-                for number, value in enumerate(means):
-                    text = metric_info(metric).number(value)
-                    is_better = signed[number] > signed[1 - number]
-                    cells[number].append(f"**{text}**" if is_better else text)
-        lines += [f"| {series.label} | {' | '.join(row)} |" for series, row in zip(pair, cells, strict=True)]
-    return "\n".join(lines)
+        columns = [
+            bold_best(metric, [series.mean(runs, metric, severities) for series in pair])
+            for severities in (SHIFTED, TOP)
+            for metric in METRICS
+        ]
+        rows += zip([series.label for series in pair], *columns, strict=True)
+    return markdown_table(["", *heads], rows)
 
 
 def _experiments() -> list[Experiment]:
@@ -121,12 +119,12 @@ def _head(runs: Runs, findings: Findings) -> str:
 
 
 def _overview(findings: Findings) -> str:
-    lines = ["| claim | in the paper | statement | verdict |", "|---|---|---|---|"]
-    for group in findings.values():
-        for finding in group:
-            claim = finding.claim
-            lines.append(f"| {claim.id} | {claim.figure} | {claim.statement} | {_verdict(finding)} |")
-    return "## Verdicts\n\n" + "\n".join(lines)
+    rows = [
+        [finding.claim.id, finding.claim.figure, finding.claim.statement, _verdict(finding)]
+        for group in findings.values()
+        for finding in group
+    ]
+    return "## Verdicts\n\n" + markdown_table(["claim", "in the paper", "statement", "verdict"], rows, "llll")
 
 
 def _section(
@@ -162,12 +160,11 @@ def _finding(finding: Finding) -> str:
     if not finding.measurements:
         return text
     rows = [
-        f"| {each.what} | {each.value} | {each.bounds} | {each.count} {each.over} | {each.expected} | "
-        f"{each.verdict.value} |"
+        [each.what, each.value, each.bounds, f"{each.count} {each.over}", each.expected, each.verdict.value]
         for each in finding.measurements
     ]
-    head = ["| measured | mean | 95 % interval | over | paper | |", "|---|--:|--:|---|---|---|"]
-    return "\n".join([text, "", *head, *rows])
+    table = markdown_table(["measured", "mean", "95 % interval", "over", "paper", ""], rows, "lrrlll")
+    return f"{text}\n\n{table}"
 
 
 def _verdict(finding: Finding) -> str:

@@ -7,7 +7,17 @@ from functools import partial
 
 import pandas as pd
 
-from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, box_chart, display_name, metric_info
+from predbn.report import (
+    GREY,
+    HUES,
+    SEVERITY_AXIS,
+    FigureVariant,
+    SeriesStyle,
+    XAxis,
+    box_chart,
+    display_name,
+    metric_info,
+)
 
 from .experiment import Charts, FigureSpec
 from .runs import Runs
@@ -35,10 +45,7 @@ def severity_figure(
     over: Over | None = None,
 ) -> FigureSpec:
     """Box plots by severity, one variant per metric (see `severity_boxes`)."""
-
-    def draw(metric: str) -> FigureVariant:
-        return severity_boxes(runs, series, metric, looks, severities=severities, over=over)
-
+    draw = partial(severity_boxes, runs, series, looks=looks, severities=severities, over=over)
     return metric_figure(name, title, caption, draw, metrics)
 
 
@@ -52,15 +59,26 @@ def severity_boxes(
     over: Over | None = None,
 ) -> FigureVariant:
     """For each severity one box per series, by default over the corruptions (over the draws for a mixture)."""
-    parts = [_box_values(each, each.values(runs, metric, severities), over or each.over) for each in series]
-    legend = list(looks or looks_of(series))
-    chart = box_chart(pd.concat(parts, ignore_index=True), metric, legend, over=over or "corruption")
-    return FigureVariant(chart, legend)
+    parts = [means_by(each, each.values(runs, metric, severities), "severity", over or each.over) for each in series]
+    return boxes_of(parts, metric, looks or looks_of(series), over=over or "corruption")
 
 
-def _box_values(series: Series, rows: pd.DataFrame, over: Over) -> pd.DataFrame:
-    """The values of a series' boxes; `what` is the name that is shown when the pointer is over a value."""
-    means = rows.groupby(["severity", over], as_index=False)["value"].mean()
+def boxes_of(
+    parts: Sequence[pd.DataFrame],
+    metric: str,
+    looks: Sequence[SeriesStyle],
+    *,
+    x_axis: XAxis = SEVERITY_AXIS,
+    over: Over = "corruption",
+) -> FigureVariant:
+    """Box plots of the values of several series, as `means_by` gives them."""
+    values = pd.concat(parts, ignore_index=True)
+    return FigureVariant(box_chart(values, metric, looks, x_axis=x_axis, over=over), list(looks))
+
+
+def means_by(series: Series, rows: pd.DataFrame, by: str, over: Over) -> pd.DataFrame:
+    """The means of a series for each (by, over); `what` is the name that is shown when the pointer is over a value."""
+    means = rows.groupby([by, over], as_index=False, observed=True)["value"].mean()
     what = means[over].map(lambda name: display_name(f"draw {name}" if over == "seed" else str(name)))
     values: pd.DataFrame = means.assign(series=series.label, what=what)
     return values
@@ -69,15 +87,12 @@ def _box_values(series: Series, rows: pd.DataFrame, over: Over) -> pd.DataFrame:
 def looks_of(series: Sequence[Series], pairs: bool = False) -> list[SeriesStyle]:
     """Looks in the order of the series: hollow for train BN, filled for the others.
 
-    With `pairs`, each two consecutive series share a hue, such as the two strategies of one method.
+    With `pairs`, each two consecutive series share a hue, such as the two strategies of one method. Otherwise train BN
+    is grey.
     """
-    looks, hues = [], iter((*HUES, *HUES))
-    hue = ""
-    for number, each in enumerate(series):
-        is_train = each.strategy == "train"
-        if pairs:
-            hue = hue if number % 2 else next(hues)
-        else:
-            hue = GREY if is_train else next(hues)
-        looks.append(SeriesStyle(each.label, hue, is_train))
-    return looks
+    are_train = [each.strategy == "train" for each in series]
+    if pairs:
+        hues = [HUES[number // 2] for number in range(len(series))]
+    else:
+        hues = [GREY if train else HUES[number - sum(are_train[:number])] for number, train in enumerate(are_train)]
+    return [SeriesStyle(each.label, hue, train) for each, hue, train in zip(series, hues, are_train, strict=True)]

@@ -1,10 +1,13 @@
 """The kinds of measurement that the claims are made of.
 
-Gains are signed so that positive is better, whichever way a metric points: gain = s · (first − second), with s = −1 if
-lower is better.
+Functions that take `runs` measure at once; the others, such as `gains`, give the `measure` of a claim. Gains are signed
+so that positive is better, whichever way a metric points: gain = s · (first − second), with s = −1 if lower is better.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +25,9 @@ from predbn.metrics import (
 )
 from predbn.report import metric_info
 
-from .claims import Measurement, Side
+from .claims import Measure, Measurement, Side
 from .runs import Runs
-from .series import SHIFTED, Over, Series, Severities, paired
+from .series import METRICS, SHIFTED, Over, Series, Severities, paired
 
 _RANK_RESAMPLES, LEVEL = 2_000, 0.95
 _PLURALS = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
@@ -50,13 +53,41 @@ def gain(
     return _measurement(what, interval, side, bound, len(table), over, metric)
 
 
-def gain_growth(runs: Runs, first: Series, second: Series, metric: str) -> Measurement:
-    """How much larger the gain of `first` over `second` is at severity 5 than at severity 1."""
-    tables = [signed(paired(runs, (first, second), metric, (severity,)), metric) for severity in (1, 5)]
-    mild, strong = (table[first.label] - table[second.label] for table in tables)
-    return mean(
-        f"{metric_info(metric).label}: gain at severity 5 minus gain at severity 1", (strong - mild).dropna(), metric
-    )
+def gains(
+    first: Series,
+    second: Series,
+    metrics: Sequence[str] = METRICS,
+    severities: Severities = SHIFTED,
+    **options: Any,
+) -> Measure:
+    """`gain`, with its options, in each of several metrics."""
+    return lambda runs: [gain(runs, first, second, metric, severities, **options) for metric in metrics]
+
+
+def gain_growth(first: Series, second: Series) -> Measure:
+    """How much larger the gain of `first` over `second` is at severity 5 than at severity 1, in each metric."""
+
+    def growth(runs: Runs, metric: str) -> Measurement:
+        tables = [signed(paired(runs, (first, second), metric, (severity,)), metric) for severity in (1, 5)]
+        mild, strong = (table[first.label] - table[second.label] for table in tables)
+        what = f"{metric_info(metric).label}: gain at severity 5 minus gain at severity 1"
+        return mean(what, (strong - mild).dropna(), metric)
+
+    return lambda runs: [growth(runs, metric) for metric in METRICS]
+
+
+def all_of(*measures: Measure) -> Measure:
+    """The measurements of several measures together."""
+    return lambda runs: [measurement for measure in measures for measurement in measure(runs)]
+
+
+def unmeasured(reason: str) -> Measure:
+    """The measure of a claim that cannot be tested."""
+
+    def measure(runs: Runs) -> list[Measurement]:
+        raise NotMeasured(reason)
+
+    return measure
 
 
 def mean(
@@ -96,21 +127,24 @@ def share(
 
 
 def gain_share(
-    runs: Runs,
     what: str,
     part: tuple[Series, Series],
     whole: tuple[Series, Series],
-    metric: str,
+    metrics: Sequence[str] = METRICS,
     severities: Severities = SHIFTED,
     *,
     side: Side,
     bound: float,
-) -> Measurement:
-    """The gain of part[0] over part[1], as a share of the gain of whole[0] over whole[1]."""
+) -> Measure:
+    """The gain of part[0] over part[1], as a share of the gain of whole[0] over whole[1], in each metric."""
     series = tuple(dict.fromkeys((*part, *whole)))
-    table = signed(paired(runs, series, metric, severities), metric)
-    gains = [table[first.label] - table[second.label] for first, second in (part, whole)]
-    return share(f"{metric_info(metric).label}: {what}", *gains, side=side, bound=bound)
+
+    def share_of_gain(runs: Runs, metric: str) -> Measurement:
+        table = signed(paired(runs, series, metric, severities), metric)
+        parts = [table[first.label] - table[second.label] for first, second in (part, whole)]
+        return share(f"{metric_info(metric).label}: {what}", *parts, side=side, bound=bound)
+
+    return lambda runs: [share_of_gain(runs, metric) for metric in metrics]
 
 
 def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -177,12 +211,16 @@ def mce(runs: Runs, series: Series, side: Side, bound: float) -> Measurement:
     return Measurement(what, interval, side, bound, len(values), over, digits=2, signed=False)
 
 
-def mce_gain(runs: Runs, first: Series, second: Series) -> Measurement:
+def mce_gain(first: Series, second: Series) -> Measure:
     """How much lower the mCE of `first` is than that of `second`."""
-    (first_values, over), (second_values, _) = _mce_values(runs, first), _mce_values(runs, second)
-    interval = bootstrap_mean(second_values - first_values, resamples=BOOTSTRAP_RESAMPLES)
-    what = f"mCE, points: {first.label} over {second.label}"
-    return Measurement(what, interval, "above", 0.0, len(first_values), over, digits=2)
+
+    def measure(runs: Runs) -> list[Measurement]:
+        (first_values, over), (second_values, _) = _mce_values(runs, first), _mce_values(runs, second)
+        interval = bootstrap_mean(second_values - first_values, resamples=BOOTSTRAP_RESAMPLES)
+        what = f"mCE, points: {first.label} over {second.label}"
+        return [Measurement(what, interval, "above", 0.0, len(first_values), over, digits=2)]
+
+    return measure
 
 
 def _mce_values(runs: Runs, series: Series) -> tuple[Array, str]:

@@ -60,6 +60,10 @@ class Series:
             raise NotMeasured(f"the results of the plan {self.plan} do not have the severities needed for {self.label}")
         return values
 
+    def mean(self, runs: Runs, metric: str, severities: Severities = SHIFTED) -> float:
+        """The mean of these values."""
+        return float(self.values(runs, metric, severities)["value"].mean())
+
     def is_measured(self, runs: Runs) -> bool:
         """Whether there are any rows of this series."""
         try:

@@ -9,7 +9,17 @@ from predbn.common import ReportError
 from . import figures
 from .diagnosis_page import write_diagnosis
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
-from .figures import SEVERITY_STYLES, XAxis, box_chart, confidence_bins, curves, densities, heatmap, scatter
+from .figures import (
+    SEVERITY_AXIS,
+    SEVERITY_STYLES,
+    XAxis,
+    box_chart,
+    confidence_bins,
+    curves,
+    densities,
+    heatmap,
+    scatter,
+)
 from .frames import add_series, check_results, display_name, gain_over_baseline
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
@@ -17,11 +27,12 @@ from .results_page import write
 from .save import check_suffix, save, write_file
 from .style import GREY, HUES, SeriesStyle
 from .tables import by_severity
-from .templates import card_html, figure_html, render_page
+from .templates import render_page
 
 __all__ = [
     "GREY",
     "HUES",
+    "SEVERITY_AXIS",
     "SEVERITY_STYLES",
     "Chart",
     "Figure",
@@ -32,14 +43,12 @@ __all__ = [
     "add_series",
     "box_chart",
     "by_severity",
-    "card_html",
     "check_results",
     "check_suffix",
     "confidence_bins",
     "curves",
     "densities",
     "display_name",
-    "figure_html",
     "figures",
     "gain_over_baseline",
     "headline",

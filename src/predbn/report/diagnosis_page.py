@@ -14,7 +14,7 @@ from .figures.diagnosis import depth_styles, profile_styles
 from .save import write_file
 from .strategy_info import strategy_sentences
 from .tables import Column, Table
-from .templates import render
+from .templates import render_page
 
 TITLE = "Diagnosis of a shift"
 MAX_LAYERS = 6
@@ -42,7 +42,7 @@ def write_diagnosis(
     path: str | Path, diagnosis: Diagnosis, card: Mapping[str, Any] | None = None, *, title: str | None = None
 ) -> Path:
     """Write a diagnosis atomically as one self-contained HTML file."""
-    page = render(
+    page = render_page(
         "diagnosis.html",
         title or TITLE,
         _figures(diagnosis),

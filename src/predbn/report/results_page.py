@@ -28,7 +28,7 @@ from .save import write_file
 from .strategy_info import strategy_sentences
 from .style import series_styles
 from .tables import by_severity, by_split, metric_table
-from .templates import render
+from .templates import render_page
 
 TITLE = "Prediction-time batch normalisation under shift"
 MAX_SERIES = 8
@@ -59,7 +59,7 @@ def write(
     by_setting = split_by_setting(results)
     captions = {setting: f", {setting}" if setting else "" for setting in by_setting}
     split_frames = {setting: by_split(rows) for setting, rows in by_setting.items()}
-    page = render(
+    page = render_page(
         "results.html",
         title or TITLE,
         results_figures(frame, reliability),

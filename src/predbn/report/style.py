@@ -79,26 +79,17 @@ class Theme:
         }
 
 
-LIGHT = Theme(
-    paper="#fffefb",
-    ink="#1c1b19",
-    muted="#62605a",
-    line="#e2dfd6",
-    shade="#f5f3ec",
-    worse="#b4530a",
-    neutral="#f3f1ea",
-    better="#1f66a8",
-)
-DARK = Theme(
-    paper="#15171a",
-    ink="#e9e6df",
-    muted="#a3a199",
-    line="#33363b",
-    shade="#1d2024",
-    worse="#b85c14",
-    neutral="#25282d",
-    better="#2f74b5",
-)
+_COLOURS = {  # light, dark
+    "paper": ("#fffefb", "#15171a"),
+    "ink": ("#1c1b19", "#e9e6df"),
+    "muted": ("#62605a", "#a3a199"),
+    "line": ("#e2dfd6", "#33363b"),
+    "shade": ("#f5f3ec", "#1d2024"),
+    "worse": ("#b4530a", "#b85c14"),
+    "neutral": ("#f3f1ea", "#25282d"),
+    "better": ("#1f66a8", "#2f74b5"),
+}
+LIGHT, DARK = (Theme(**dict(zip(_COLOURS, theme, strict=True))) for theme in zip(*_COLOURS.values(), strict=True))
 THEMES = {"light": LIGHT, "dark": DARK}
 
 

@@ -26,8 +26,8 @@ from .style import DARK, LIGHT, SANS, THEMES
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src"
 
 
-def render(template: str, title: str, figures: Sequence[Figure], **context: Any) -> bytes:
-    """A page from a template; the values of `context` are text unless they are `Markup`."""
+def render_page(template: str, title: str, figures: Sequence[Figure], **context: Any) -> bytes:
+    """A page from a template that shows `figures` and the values of `context`."""
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     script = _asset("page.js")
     context |= {
@@ -42,24 +42,6 @@ def render(template: str, title: str, figures: Sequence[Figure], **context: Any)
     return _environment().get_template(template).render(context).encode()
 
 
-def render_page(template: str, title: str, figures: Sequence[Figure], **html: str) -> bytes:
-    """A page from a template whose other parts are already HTML.
-
-    `figures` are those that `figure_html` made the HTML for, in the order of their numbers.
-    """
-    return render(template, title, figures, **{name: Markup(part) for name, part in html.items()})
-
-
-def figure_html(number: int, figure: Figure) -> str:
-    """The element of a figure, into which the page's script draws the chart."""
-    return str(_macros().figure(number, figure))
-
-
-def card_html(card: Mapping[str, Any]) -> str:
-    """A run card as nested definition lists."""
-    return str(_macros().card(card))
-
-
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -69,18 +51,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.policies["json.dumps_kwargs"] = {
-        "ensure_ascii": False,
-        "separators": (",", ":"),
-        "allow_nan": False,
-    }
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     environment.filters |= {"display_name": display_name, "card_text": _card_text}
     environment.tests["nested"] = _is_nested
     return environment
-
-
-def _macros() -> Any:
-    return _environment().get_template("macros.html").module
 
 
 def _is_nested(value: Any) -> bool:

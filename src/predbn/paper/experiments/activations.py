@@ -18,7 +18,7 @@ from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, curves, densit
 
 from ..claims import Claim, Measurement
 from ..experiment import Charts, Experiment, FigureSpec
-from ..measurements import gain, mean
+from ..measurements import gains, mean
 from ..networks import WITH_BATCH_NORM
 from ..plans.cifar10 import ACTIVATIONS
 from ..run_activations import EIGENVALUES, STORED_CHANNELS, TRAINING
@@ -62,10 +62,6 @@ def _distributions(
     )
 
 
-def _closer_distributions(runs: Runs) -> list[Measurement]:
-    return [gain(runs, ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, metric) for metric in ("distance", "outside")]
-
-
 def _layer_figures(runs: Runs) -> list[FigureSpec]:
     rows = read_table(runs, "histograms")
     layers = [place for place in dict.fromkeys(rows["place"]) if place not in ("embeddings", "logits")]
@@ -101,21 +97,17 @@ LAYER_DISTRIBUTIONS = Experiment(
             "Shape: the distance from the training distribution, averaged over channels and layers, must be smaller "
             "than with train BN. Support: the share of values outside the range of the training images must be smaller "
             "too.",
-            _closer_distributions,
+            gains(ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, ("distance", "outside")),
         ),
     ),
     make_figures=_layer_figures,
 )
 
 
-def _closer_spectra(runs: Runs) -> list[Measurement]:
-    return [gain(runs, ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, metric) for metric in SPECTRUM_METRICS]
-
-
 def _spectra_not_identical(runs: Runs) -> list[Measurement]:
     measurements = []
     for metric in SPECTRUM_METRICS:
-        clean = float(ACTIVATIONS_TRAIN.values(runs, metric, CLEAN)["value"].mean())
+        clean = ACTIVATIONS_TRAIN.mean(runs, metric, CLEAN)
         shifted = paired(runs, (ACTIVATIONS_PREDICTION,), metric)[ACTIVATIONS_PREDICTION.label]
         what = f"{metric.replace('_', ' ')}: prediction BN on shifted images minus train BN on clean images"
         measurements.append(mean(what, shifted - clean, metric))
@@ -123,9 +115,8 @@ def _spectra_not_identical(runs: Runs) -> list[Measurement]:
 
 
 def _spectrum(spectra: pd.DataFrame, place: str) -> FigureVariant:
-    shown = spectra[
-        (spectra["place"] == place) & (spectra["rank"] <= (EIGENVALUES[place] if place == "embeddings" else 10))
-    ]
+    last = EIGENVALUES["embeddings"] if place == "embeddings" else 10
+    shown = spectra[(spectra["place"] == place) & (spectra["rank"] <= last)]
     chart = curves(shown, f"eigenvalues of {place}", LOOKS, by="rank", title="rank", log=False, log_value=True)
     return FigureVariant(chart, list(LOOKS))
 
@@ -153,7 +144,7 @@ COVARIANCE_SPECTRA = Experiment(
             "training images than with train BN.",
             "The gap is the mean absolute difference of the logarithms of the largest eigenvalues (12 for the "
             "embeddings, 9 for the logits).",
-            _closer_spectra,
+            gains(ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, SPECTRUM_METRICS),
         ),
         Claim(
             "D3.2",
@@ -165,10 +156,6 @@ COVARIANCE_SPECTRA = Experiment(
     ),
     make_figures=_spectrum_figures,
 )
-
-
-def _smaller_logits(runs: Runs) -> list[Measurement]:
-    return [gain(runs, ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION, "logit_size")]
 
 
 def _dimension_figures(runs: Runs) -> list[FigureSpec]:
@@ -192,7 +179,7 @@ DIMENSION_DISTRIBUTIONS = Experiment(
             "figure A15",
             "With train BN the logits of shifted images are larger than with prediction-time BN.",
             "Their root mean square, over all 95 splits.",
-            _smaller_logits,
+            gains(ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION, ("logit_size",)),
         ),
     ),
     make_figures=_dimension_figures,

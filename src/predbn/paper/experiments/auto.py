@@ -6,17 +6,20 @@ reported as such. The method and the results are described in docs/auto.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import product
+from types import MappingProxyType
+from typing import Any
 
 from predbn.evaluation import Split
 
-from ..claims import Claim, Measurement
+from ..claims import Claim, Measure, Measurement
 from ..experiment import Experiment
-from ..measurements import accuracy_gain_by_image, gain, mean
+from ..measurements import accuracy_gain_by_image, all_of, gain, mean
 from ..plans.auto import (
     AUTO,
+    AUTO_PLANS,
     AUTO_STREAM,
     IMAGENET_NETWORKS,
     IMAGENET_PRIORS,
@@ -50,7 +53,6 @@ LEADS = {LARGEST: 0.02, 20: 0.05}
 """By how much `auto` has to be ahead of prediction-time BN on CIFAR-10-C, by batch size."""
 MAX_STREAM_LOSS = 0.01
 
-Measure = Callable[[Runs], Sequence[Measurement]]
 Comparison = tuple[NetworkPlans, Series, Series, float]
 """The network, the two series that are compared, and the bound of the gain."""
 
@@ -92,68 +94,38 @@ def _of(plans: NetworkPlans, measurement: Measurement) -> Measurement:
     return replace(measurement, what=f"{plans.label}: {measurement.what}")
 
 
-def _gains(
-    comparisons: Iterable[Comparison], metrics: Sequence[str], runs: Runs, **options: object
-) -> list[Measurement]:
-    return [
-        _of(plans, gain(runs, first, second, metric, bound=bound, **options))  # type: ignore[arg-type]
-        for plans, first, second, bound in comparisons
+def _gains(comparisons: Iterable[Comparison], metrics: Sequence[str] = ("accuracy",), **options: Any) -> Measure:
+    fixed = list(comparisons)
+    return lambda runs: [
+        _of(plans, gain(runs, first, second, metric, bound=bound, **options))
+        for plans, first, second, bound in fixed
         for metric in metrics
     ]
 
 
 def _over_batch(
-    networks: Sequence[NetworkPlans], sizes: Iterable[int], metrics: Sequence[str], leads: dict[int, float]
+    networks: Sequence[NetworkPlans],
+    sizes: Iterable[int],
+    metrics: Sequence[str] = ("accuracy",),
+    leads: Mapping[int, float] = MappingProxyType({}),
 ) -> Measure:
-    comparisons = [
+    comparisons = (
         (plans, with_batch_size(plans, AUTO, size), with_batch_size(plans, "batch", size), leads.get(size, 0.0))
-        for plans in networks
-        for size in sizes
-    ]
-    return partial(_gains, comparisons, metrics)
-
-
-def _over_prior(runs: Runs) -> list[Measurement]:
-    comparisons = [
-        (plans, on_same_images(plans, AUTO, size), on_same_images(plans, prior, size), 0.0)
-        for plans in IMAGENET_NETWORKS
-        for size in (20, 5, 1)
-        for prior in IMAGENET_PRIORS
-    ]
-    return _gains(comparisons, ("accuracy",), runs)
+        for plans, size in product(networks, sizes)
+    )
+    return _gains(comparisons, metrics)
 
 
 def _in_streams(strategy: str) -> Measure:
-    comparisons = [
+    comparisons = (
         (plans, in_order(plans, strategy, order), in_order(plans, "train", order), -MAX_STREAM_LOSS)
-        for plans in NETWORKS
-        for order in ORDERS
-    ]
-    return partial(_gains, comparisons, ("accuracy",), severities=EVERY)
+        for plans, order in product(NETWORKS, ORDERS)
+    )
+    return _gains(comparisons, severities=EVERY)
 
 
-def _on_mixtures(runs: Runs) -> list[Measurement]:
-    comparisons = [(plans, on_mixtures(plans, AUTO), on_mixtures(plans, "batch"), 0.0) for plans in NETWORKS]
-    return _gains(comparisons, ("accuracy",), runs, over="seed")
-
-
-def _with_methods(runs: Runs) -> list[Measurement]:
-    def over_vanilla(plans: NetworkPlans, method: str) -> Comparison:
-        return plans, with_method(plans, method), with_method(plans, "vanilla"), 0.0
-
-    return [
-        *_gains([over_vanilla(RESNET20_PLANS, "ensemble")], ("accuracy", "brier"), runs),
-        *_gains([over_vanilla(plans, "temperature") for plans in NETWORKS], ("ece",), runs),
-    ]
-
-
-def _with_past(runs: Runs) -> list[Measurement]:
-    comparisons = [
-        (RESNET20_PLANS, with_past(RESNET20_PLANS, AUTO_STREAM, size), with_past(RESNET20_PLANS, other, size), 0.0)
-        for size in PAST_SIZES
-        for other in (AUTO, "ema")
-    ]
-    return _gains(comparisons, ("accuracy",), runs, severities=EVERY)
+def _over_vanilla(plans: NetworkPlans, method: str) -> Comparison:
+    return plans, with_method(plans, method), with_method(plans, "vanilla"), 0.0
 
 
 def _claim(number: int, statement: str, interpretation: str, measure: Measure) -> Claim:
@@ -165,7 +137,7 @@ EXPERIMENT = Experiment(
     figure="not in the paper",
     title="statistics that follow the batch beyond chance",
     page="docs/auto.md",
-    plans=tuple(dict.fromkeys(name for plans in NETWORKS for name in plans.names)),
+    plans=AUTO_PLANS,
     claims=(
         _claim(
             1,
@@ -187,31 +159,34 @@ EXPERIMENT = Experiment(
             3,
             "On CIFAR-10-C, auto is ahead of prediction-time BN: by 2 points in batches of 500, by 5 in batches of 20.",
             "Mean accuracy over 95 splits.",
-            _over_batch((RESNET20_PLANS,), (LARGEST, 20), ("accuracy",), LEADS),
+            _over_batch((RESNET20_PLANS,), (LARGEST, 20), leads=LEADS),
         ),
         _claim(
             4,
             "On ImageNet-C, auto is more accurate than prediction-time BN in batches of 500 and of 100.",
             "Mean accuracy over 95 splits.",
-            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH), ("accuracy",), {}),
+            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH)),
         ),
         _claim(
             5,
             "On ImageNet-C, auto is more accurate than prior, a fixed mixture, in batches of 20, 5 and 1.",
             "Mean accuracy over 95 splits, compared with prior with N = 16 and 64.",
-            _over_prior,
+            _gains(
+                (plans, on_same_images(plans, AUTO, size), on_same_images(plans, prior, size), 0.0)
+                for plans, size, prior in product(IMAGENET_NETWORKS, (20, 5, 1), IMAGENET_PRIORS)
+            ),
         ),
         _claim(
             6,
             "On CIFAR-10-C, the Brier score and ECE of auto are better than those of prediction-time BN.",
             "Means over 95 splits, in batches of 500, 100, 20 and 5.",
-            _over_batch((RESNET20_PLANS,), (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece"), {}),
+            _over_batch((RESNET20_PLANS,), (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece")),
         ),
         _claim(
             7,
             "On ImageNet-C, the Brier score and ECE of auto are better than those of prediction-time BN.",
             "Like auto.6.",
-            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece"), {}),
+            _over_batch(IMAGENET_NETWORKS, (LARGEST, STREAM_BATCH, 20, 5), ("brier", "ece")),
         ),
         _claim(
             8,
@@ -229,20 +204,31 @@ EXPERIMENT = Experiment(
             10,
             "On batches of 100 that mix 19 corruptions, auto is more accurate than prediction-time BN.",
             "Pairs are draws of the mixture, averaged over the severities.",
-            _on_mixtures,
+            _gains(
+                ((plans, on_mixtures(plans, AUTO), on_mixtures(plans, "batch"), 0.0) for plans in NETWORKS), over="seed"
+            ),
         ),
         _claim(
             11,
             "Ensembles and temperature scaling help on top of auto.",
             "In batches of 500, over 95 splits: an ensemble in accuracy and Brier score, a temperature in ECE.",
-            _with_methods,
+            all_of(
+                _gains([_over_vanilla(RESNET20_PLANS, "ensemble")], ("accuracy", "brier")),
+                _gains((_over_vanilla(plans, "temperature") for plans in NETWORKS), ("ece",)),
+            ),
         ),
         _claim(
             12,
             "In batches of one and five, auto_stream, which also uses the earlier batches of its stream, is more "
             "accurate than auto and than a moving average.",
             "On clean images and 19 corruptions at severity 3.",
-            _with_past,
+            _gains(
+                (
+                    (RESNET20_PLANS, with_past(AUTO_STREAM, size), with_past(other, size), 0.0)
+                    for size, other in product(PAST_SIZES, (AUTO, "ema"))
+                ),
+                severities=EVERY,
+            ),
         ),
     ),
     make_figures=auto_figures,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import pandas as pd
 
-from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, XAxis, box_chart, curves, display_name, metric_info
+from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, XAxis, curves, display_name, metric_info
 
-from ..experiment import FigureSpec
+from ..drawing import boxes_of, means_by
+from ..experiment import Charts, FigureSpec
 from ..plans.auto import AUTO, NETWORKS, SKEWED, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
-from ..series import EVERY, METRICS, SHIFTED, Series, Severities
+from ..series import EVERY, METRICS, SHIFTED, Over, Series, Severities
 from .auto_series import gains_over_better, label_of, mean_over_networks
 
 FIGURE_NAMES = ("sizes", "lost", "streams")
@@ -29,46 +32,50 @@ COLOURS = {
 
 
 def _means(
-    runs: Runs, plan: str, network: str, metric: str, severities: Severities, by: list[str]
-) -> tuple[pd.DataFrame, list[SeriesStyle]]:
-    """The means of every measured strategy of a plan, grouped by some columns, and the looks of the strategies."""
+    runs: Runs, plan: str, network: str, metric: str, severities: Severities, by: str, over: Over
+) -> tuple[list[pd.DataFrame], list[SeriesStyle]]:
+    """The means (see `means_by`) and the looks of every measured strategy of a plan."""
     runs.frame(plan)  # raises NotMeasured if the plan has no results
     parts, looks = [], []
     for strategy, colour in COLOURS.items():
         series = Series(label_of(strategy), plan, strategy, network=network)
         if series.is_measured(runs):
-            means = series.values(runs, metric, severities).groupby(by, as_index=False, observed=True)["value"].mean()
-            parts.append(means.assign(series=series.label))
+            parts.append(means_by(series, series.values(runs, metric, severities), by, over))
             looks.append(SeriesStyle(series.label, colour, strategy == "train"))
-    return pd.concat(parts, ignore_index=True), looks
+    return parts, looks
 
 
 def _by_batch_size(runs: Runs, plans: NetworkPlans, metric: str) -> FigureVariant:
-    means, looks = _means(runs, plans.compared, plans.network, metric, SHIFTED, ["batch_size", "model"])
-    return FigureVariant(curves(means, metric, looks, by="batch_size", title="images in a batch"), looks)
+    means, looks = _means(runs, plans.compared, plans.network, metric, SHIFTED, "batch_size", "model")
+    values = pd.concat(means, ignore_index=True)
+    return FigureVariant(curves(values, metric, looks, by="batch_size", title="images in a batch"), looks)
 
 
 def _gains_by_split(runs: Runs, plans: NetworkPlans) -> FigureVariant:
     values = mean_over_networks(gains_over_better(runs, plans)).rename(columns={"gain": "value"})
     look = SeriesStyle("auto over the better of train and prediction BN", HUES[1], False)
+    what = (values["corruption"].astype(str) + " " + values["severity"].astype(str)).map(display_name)
     order = [str(size) for size in sorted(values["batch_size"].unique())]
-    splits = zip(values["corruption"], values["severity"], strict=True)
-    what = [display_name(f"{corruption} {severity}") for corruption, severity in splits]
     values = values.assign(series=look.series, what=what, batch_size=values["batch_size"].astype(str))
     x_axis = XAxis("batch_size", "images in a batch", order, shared=False)
-    return FigureVariant(box_chart(values, "accuracy", [look], x_axis=x_axis), [look])
+    return boxes_of([values], "accuracy", [look], x_axis=x_axis)
 
 
 def _by_order(runs: Runs, plans: NetworkPlans, metric: str) -> FigureVariant:
-    means, looks = _means(runs, plans.streams, plans.network, metric, EVERY, ["order", "corruption"])
-    means = means.assign(what=means["corruption"].map(lambda name: display_name(str(name))))
+    means, looks = _means(runs, plans.streams, plans.network, metric, EVERY, "order", "corruption")
     x_axis = XAxis("order", "order of the stream", ["shuffled", "dirichlet:0.1", "by_class"])
-    return FigureVariant(box_chart(means, metric, looks, x_axis=x_axis), looks)
+    return boxes_of(means, metric, looks, x_axis=x_axis)
 
 
 def auto_figures(runs: Runs) -> list[FigureSpec]:
     """Every figure with one variant per network, and per metric if there is a choice."""
-    choices = [(plans, metric) for plans in NETWORKS for metric in METRICS]
+
+    def by_metric(draw: Callable[[Runs, NetworkPlans, str], FigureVariant]) -> Charts:
+        return {
+            (plans.label, metric_info(metric).label): partial(draw, runs, plans, metric)
+            for plans, metric in product(NETWORKS, METRICS)
+        }
+
     return [
         FigureSpec(
             "sizes",
@@ -76,10 +83,7 @@ def auto_figures(runs: Runs) -> list[FigureSpec]:
             "Means over the shifted splits; bands reach from the lowest to the highest network. Classes are drawn "
             "independently of each other.",
             ("network", "metric"),
-            {
-                (plans.label, metric_info(metric).label): partial(_by_batch_size, runs, plans, metric)
-                for plans, metric in choices
-            },
+            by_metric(_by_batch_size),
         ),
         FigureSpec(
             "lost",
@@ -95,9 +99,6 @@ def auto_figures(runs: Runs) -> list[FigureSpec]:
             "Batches of 100 images in which classes are shuffled, come in bursts, or are sorted; boxes over the "
             "corruptions and the clean images.",
             ("network", "metric"),
-            {
-                (plans.label, metric_info(metric).label): partial(_by_order, runs, plans, metric)
-                for plans, metric in choices
-            },
+            by_metric(_by_order),
         ),
     ]

@@ -6,22 +6,12 @@ from functools import lru_cache
 
 import pandas as pd
 
-from predbn.common import NotMeasured
-
 from ..measurements import correct_by_split
-from ..plans.auto import AUTO, AUTO_STREAM, LARGEST, SKEWED, UNCALIBRATED, NetworkPlans
+from ..plans.auto import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
-from ..series import EVERY, Series
+from ..series import EVERY, STRATEGY_LABELS, Series
 
-_LABELS = {
-    "train": "train BN",
-    "batch": "prediction BN",
-    AUTO: "auto",
-    SKEWED: "auto(skewed)",
-    UNCALIBRATED: "auto, not calibrated",
-    "ema": "ema",
-    AUTO_STREAM: "auto_stream",
-}
+_LABELS = {**dict(STRATEGY_LABELS), SKEWED: "auto(skewed)", UNCALIBRATED: "auto, not calibrated"}
 
 
 def label_of(strategy: str) -> str:
@@ -48,12 +38,9 @@ def in_order(plans: NetworkPlans, strategy: str, order: str) -> Series:
     return Series(f"{label_of(strategy)}, {order}", plans.streams, strategy, network=plans.network, order=order)
 
 
-def with_past(plans: NetworkPlans, strategy: str, size: int) -> Series:
+def with_past(strategy: str, size: int) -> Series:
     """A strategy in small batches of a stream, on the images on which `auto_stream` was measured."""
-    if plans.past is None:
-        raise NotMeasured(f"no plan measures auto_stream with {plans.label}")
-    label = f"{label_of(strategy)}, batches of {size}"
-    return Series(label, plans.past, strategy, network=plans.network, batch_size=size)
+    return Series(f"{label_of(strategy)}, batches of {size}", PAST, strategy, batch_size=size)
 
 
 def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:

@@ -6,34 +6,25 @@ evaluate the same networks on test images that are cropped as in training.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from ..claims import Claim, Measurement
 from ..drawing import looks_of, severity_figure
 from ..experiment import Experiment, FigureSpec
-from ..measurements import gain, share
+from ..measurements import gains, share
 from ..plans.cifar10 import CROPS, CROPS_CONTINUED, METHODS
 from ..runs import Runs
-from ..series import CLEAN, PREDICTION, TRAIN, Series, paired
+from ..series import CLEAN, METRICS, PREDICTION, TRAIN, Series, paired
 from .methods import CIFAR10_SERIES
 
 SMALL_LOSS = 0.02
+ON_CLEAN: dict[str, Any] = {"severities": CLEAN, "over": "model", "suffix": " on clean images"}
 BLACK_BORDER, CONTINUED_BORDER = (
     (Series(f"train BN, {border}", plan, "train"), Series(f"prediction BN, {border}", plan, "batch"))
     for plan, border in ((CROPS, "crops with a black border"), (CROPS_CONTINUED, "crops with a continued border"))
 )
-
-
-def _worse(runs: Runs) -> list[Measurement]:
-    return [
-        gain(runs, PREDICTION, TRAIN, metric, CLEAN, over="model", side="below", suffix=" on clean images")
-        for metric in ("accuracy", "brier")
-    ]
-
-
-def _slightly(runs: Runs) -> list[Measurement]:
-    suffix = " on clean images"
-    return [gain(runs, PREDICTION, TRAIN, "accuracy", CLEAN, over="model", bound=-SMALL_LOSS, suffix=suffix)]
 
 
 def _because_of_the_border(runs: Runs) -> list[Measurement]:
@@ -63,7 +54,7 @@ def _figures(runs: Runs) -> list[FigureSpec]:
             title,
             text,
             series,
-            ("accuracy", "brier", "ece"),
+            METRICS,
             looks_of(series, pairs=True),
             severities=CLEAN,
             over="model",
@@ -86,14 +77,14 @@ EXPERIMENT = Experiment(
             "figure A1",
             "On clean data prediction-time BN is worse in accuracy and Brier score.",
             "Pairs are networks, each with both strategies, because there is only one clean test set.",
-            _worse,
+            gains(PREDICTION, TRAIN, ("accuracy", "brier"), side="below", **ON_CLEAN),
         ),
         Claim(
             "C2.2",
             "figure A1",
             "On clean data prediction-time BN is worse by a small amount only.",
             "Two percentage points of accuracy count as small: about the spread between training recipes.",
-            _slightly,
+            gains(PREDICTION, TRAIN, ("accuracy",), bound=-SMALL_LOSS, **ON_CLEAN),
         ),
         Claim(
             "C2.3",

@@ -5,17 +5,19 @@ The plan `eps` runs prediction-time BN with eps from 1e-5 to 10, for single mode
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from predbn.report import HUES, FigureVariant, SeriesStyle, curves
 
-from ..claims import Claim, Measurement, Side
+from ..claims import Claim, Measure
 from ..drawing import metric_figure
 from ..experiment import Experiment, FigureSpec
-from ..measurements import gain
+from ..measurements import all_of, gains
 from ..plans.cifar10 import EPS, LARGE_EPS
 from ..runs import Runs
-from ..series import CLEAN, Series
+from ..series import CLEAN, Over, Series
 
 COLLAPSE = 0.02
 """The loss of accuracy that counts as a collapse."""
@@ -28,23 +30,8 @@ def with_eps(eps: float, method: str = "vanilla") -> Series:
     return Series(f"eps {eps:g}", "eps", f"batch[eps={float(eps)}]", method)
 
 
-def _single_models(runs: Runs) -> list[Measurement]:
-    def gain_with(eps: float, metric: str, side: Side, bound: float) -> Measurement:
-        return gain(runs, with_eps(eps), with_eps(TRAINING_EPS), metric, CLEAN, over="model", side=side, bound=bound)
-
-    return [
-        gain_with(LARGE_EPS, "ece", "above", 0.0),
-        gain_with(LARGE_EPS, "accuracy", "above", -COLLAPSE),
-        gain_with(10 * LARGE_EPS, "accuracy", "below", -COLLAPSE),
-    ]
-
-
-def _ensemble(runs: Runs) -> list[Measurement]:
-    default = with_eps(TRAINING_EPS, "ensemble")
-    return [
-        gain(runs, with_eps(eps, "ensemble"), default, "ece", CLEAN, over="seed", side="below")
-        for eps in (10 * TRAINING_EPS, LARGE_EPS)
-    ]
+def _over_default(eps: float, metric: str, method: str = "vanilla", over: Over = "model", **options: Any) -> Measure:
+    return gains(with_eps(eps, method), with_eps(TRAINING_EPS, method), (metric,), CLEAN, over=over, **options)
 
 
 def _figures(runs: Runs) -> list[FigureSpec]:
@@ -78,7 +65,11 @@ EXPERIMENT = Experiment(
             "collapses.",
             "At eps = 0.1, ECE must be better than at the 0.001 of training, and accuracy lower by less than two "
             "percentage points; at eps = 1, accuracy must be lower by more than that. Pairs are networks.",
-            _single_models,
+            all_of(
+                _over_default(LARGE_EPS, "ece"),
+                _over_default(LARGE_EPS, "accuracy", bound=-COLLAPSE),
+                _over_default(10 * LARGE_EPS, "accuracy", side="below", bound=-COLLAPSE),
+            ),
         ),
         Claim(
             "C5.2",
@@ -86,7 +77,12 @@ EXPERIMENT = Experiment(
             "For ensembles a larger eps gains nothing.",
             "ECE must be no better at eps = 0.01 and 0.1 than at 0.001. Pairs are orders of the test images, because "
             "there is only one ensemble.",
-            _ensemble,
+            all_of(
+                *(
+                    _over_default(eps, "ece", "ensemble", over="seed", side="below")
+                    for eps in (10 * TRAINING_EPS, LARGE_EPS)
+                )
+            ),
         ),
     ),
     make_figures=_figures,

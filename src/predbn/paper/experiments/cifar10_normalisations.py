@@ -15,7 +15,7 @@ from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
 from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
 from ..runs import Runs
-from ..series import PREDICTION, SHIFTED, TRAIN, Series, paired
+from ..series import PREDICTION, TRAIN, Series, paired
 
 
 def _both_eps(network: str) -> tuple[Series, Series]:
@@ -31,27 +31,23 @@ NO_NORM = Series("no norm (Fixup)", NORMALISATIONS, "train", network=FIXUP)
 TRAIN_BOTH_EPS = TRAIN, Series(f"train BN, eps {LARGE_EPS:g}", STRATEGIES, f"train[eps={LARGE_EPS}]")
 PREDICTION_BOTH_EPS = PREDICTION, Series(f"prediction BN, eps {LARGE_EPS:g}", STRATEGIES, f"batch[eps={LARGE_EPS}]")
 SCHEMES: tuple[tuple[Series, ...], ...] = (TRAIN_BOTH_EPS, PREDICTION_BOTH_EPS, INSTANCE, LAYER, GROUP, (NO_NORM,))
-COLOURS = (GREY, *HUES[:5])
+COLOURS = {series: colour for scheme, colour in zip(SCHEMES, (GREY, *HUES[:5]), strict=True) for series in scheme}
 
 
 def better_eps(runs: Runs, scheme: tuple[Series, ...], metric: str) -> Series:
     """The series of a scheme with the better mean under shift."""
     sign = metric_info(metric).sign
-    return max(scheme, key=lambda series: sign * series.values(runs, metric, SHIFTED)["value"].mean())
+    return max(scheme, key=lambda series: sign * series.mean(runs, metric))
 
 
 def _most_accurate(runs: Runs) -> list[Measurement]:
-    prediction = better_eps(runs, PREDICTION_BOTH_EPS, "accuracy")
-    others = (TRAIN_BOTH_EPS, *SCHEMES[2:])
-    return [gain(runs, prediction, better_eps(runs, scheme, "accuracy"), "accuracy") for scheme in others]
+    train, prediction, *others = (better_eps(runs, scheme, "accuracy") for scheme in SCHEMES)
+    return [gain(runs, prediction, other, "accuracy") for other in (train, *others)]
 
 
 def _instance_norm(runs: Runs) -> list[Measurement]:
     instance, prediction = better_eps(runs, INSTANCE, "ece"), better_eps(runs, PREDICTION_BOTH_EPS, "ece")
-    return [
-        gain(runs, instance, prediction, "ece"),
-        gain(runs, instance, prediction, "accuracy", side="below"),
-    ]
+    return [gain(runs, instance, prediction, "ece"), gain(runs, instance, prediction, "accuracy", side="below")]
 
 
 def _fixup(runs: Runs) -> list[Measurement]:
@@ -63,24 +59,20 @@ def _fixup(runs: Runs) -> list[Measurement]:
 
 
 def _figures(runs: Runs) -> list[FigureSpec]:
-    measured = [
-        (scheme, colour) for scheme, colour in zip(SCHEMES, COLOURS, strict=True) if scheme[0].is_measured(runs)
-    ]
-    if not any(scheme[0].plan == NORMALISATIONS for scheme, _ in measured):
+    measured = [scheme for scheme in SCHEMES if scheme[0].is_measured(runs)]
+    if not any(scheme[0].plan == NORMALISATIONS for scheme in measured):
         raise NotMeasured("no network with another normalisation was measured")
-    colour_of = {series: colour for scheme, colour in measured for series in scheme}
-    every = list(colour_of)
-    larger = [scheme[1] for scheme, _ in measured if len(scheme) > 1]
 
     def boxes(series: list[Series], metric: str, hollow: list[Series]) -> FigureVariant:
-        looks = [SeriesStyle(each.label, colour_of[each], each in hollow) for each in series]
+        looks = [SeriesStyle(each.label, COLOURS[each], each in hollow) for each in series]
         return severity_boxes(runs, series, metric, looks)
 
     def draw_better(metric: str) -> FigureVariant:
-        return boxes([better_eps(runs, scheme, metric) for scheme, _ in measured], metric, [*TRAIN_BOTH_EPS])
+        return boxes([better_eps(runs, scheme, metric) for scheme in measured], metric, [*TRAIN_BOTH_EPS])
 
     def draw_both(metric: str) -> FigureVariant:
-        return boxes(every, metric, [*TRAIN_BOTH_EPS, *larger])
+        series = [series for scheme in measured for series in scheme]
+        return boxes(series, metric, [TRAIN, *(scheme[1] for scheme in measured if len(scheme) > 1)])
 
     return [
         metric_figure(

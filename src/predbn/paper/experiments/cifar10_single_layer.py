@@ -6,31 +6,20 @@ C8  figures 13 and A13: a network whose only batch norm layer is before the fina
 
 from __future__ import annotations
 
-from ..claims import Claim, Measurement
+from ..claims import Claim
 from ..drawing import looks_of, severity_figure
-from ..experiment import Experiment, FigureSpec
-from ..measurements import gain, gain_share
+from ..experiment import Experiment
+from ..measurements import gain_share, gains
 from ..networks import ONE_LAYER
 from ..plans.cifar10 import METHODS, ONE_BN_LAYER, STRATEGIES
-from ..runs import Runs
-from ..series import METRICS, PREDICTION, TRAIN, Series
+from ..series import PREDICTION, TRAIN, Series
 
 MOST = 0.5
 FIGURE_METRICS = ("ece", "accuracy", "brier")
 
 LAST = Series("prediction BN in the last layer", STRATEGIES, "batch[layers=last]")
-ONE_TRAIN = Series("one layer, train BN", ONE_BN_LAYER, "train", network=ONE_LAYER)
 ONE = Series("one layer, prediction BN", ONE_BN_LAYER, "batch", network=ONE_LAYER)
-
-
-def _last_layer_is_worse(runs: Runs) -> list[Measurement]:
-    return [gain(runs, LAST, TRAIN, metric, side="below") for metric in METRICS]
-
-
-def _last_layer_figures(runs: Runs) -> list[FigureSpec]:
-    caption = "Boxes over the 19 corruptions. In the third series all layers but the last keep their train statistics."
-    title = "Prediction statistics in the last layer only"
-    return [severity_figure(runs, "last-layer", title, caption, (TRAIN, PREDICTION, LAST), FIGURE_METRICS)]
+ONE_LAYER_SERIES = (TRAIN, PREDICTION, Series("one layer, train BN", ONE_BN_LAYER, "train", network=ONE_LAYER), ONE)
 
 
 LAST_LAYER = Experiment(
@@ -44,30 +33,20 @@ LAST_LAYER = Experiment(
             "figure 12",
             "Prediction statistics in the last batch norm layer alone do worse than train BN.",
             "Over all 95 splits, on every metric.",
-            _last_layer_is_worse,
+            gains(LAST, TRAIN, side="below"),
         ),
     ),
-    make_figures=_last_layer_figures,
+    make_figures=lambda runs: [
+        severity_figure(
+            runs,
+            "last-layer",
+            "Prediction statistics in the last layer only",
+            "Boxes over the 19 corruptions. In the third series all layers but the last keep their train statistics.",
+            (TRAIN, PREDICTION, LAST),
+            FIGURE_METRICS,
+        )
+    ],
 )
-
-
-def _recovers_most(runs: Runs) -> list[Measurement]:
-    what = "gain of one layer with prediction BN over train BN, as a share of the gain of all layers"
-    gains = (ONE, TRAIN), (PREDICTION, TRAIN)
-    return [gain_share(runs, what, *gains, metric, side="above", bound=MOST) for metric in METRICS]
-
-
-def _does_not_recover_all(runs: Runs) -> list[Measurement]:
-    return [gain(runs, PREDICTION, ONE, metric) for metric in METRICS]
-
-
-def _one_layer_figures(runs: Runs) -> list[FigureSpec]:
-    series = (TRAIN, PREDICTION, ONE_TRAIN, ONE)
-    title = "One batch norm layer before the last linear layer"
-    caption = "Boxes over the 19 corruptions, for networks with batch norm everywhere and with a single such layer."
-    return [
-        severity_figure(runs, "one-layer", title, caption, series, FIGURE_METRICS, looks_of(series, pairs=True)),
-    ]
 
 
 ONE_BATCH_NORM_LAYER = Experiment(
@@ -82,15 +61,31 @@ ONE_BATCH_NORM_LAYER = Experiment(
             "One batch norm layer before the final linear layer recovers most of what prediction-time BN gains.",
             "With prediction statistics it must gain, over the usual network with train BN, more than half of what "
             "the usual network gains with prediction statistics.",
-            _recovers_most,
+            gain_share(
+                "gain of one layer with prediction BN over train BN, as a share of the gain of all layers",
+                (ONE, TRAIN),
+                (PREDICTION, TRAIN),
+                side="above",
+                bound=MOST,
+            ),
         ),
         Claim(
             "C8.2",
             "figure 13",
             "It does not recover all of it.",
             "The usual network with prediction-time BN must be better on every metric.",
-            _does_not_recover_all,
+            gains(PREDICTION, ONE),
         ),
     ),
-    make_figures=_one_layer_figures,
+    make_figures=lambda runs: [
+        severity_figure(
+            runs,
+            "one-layer",
+            "One batch norm layer before the last linear layer",
+            "Boxes over the 19 corruptions, for networks with batch norm everywhere and with a single such layer.",
+            ONE_LAYER_SERIES,
+            FIGURE_METRICS,
+            looks_of(ONE_LAYER_SERIES, pairs=True),
+        )
+    ],
 )

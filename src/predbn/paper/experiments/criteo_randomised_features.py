@@ -17,11 +17,12 @@ from predbn.common import NotMeasured
 from predbn.data import PERCENTAGES
 from predbn.evaluation import Setting
 from predbn.metrics import Interval, bootstrap_mean
-from predbn.report import FigureVariant, XAxis, box_chart, metric_info
+from predbn.report import FigureVariant, XAxis, metric_info
 
 from ..claims import Claim, Measurement
-from ..drawing import looks_of
+from ..drawing import boxes_of, looks_of, means_by
 from ..experiment import Charts, Experiment, FigureSpec
+from ..markdown import bold_best, markdown_table
 from ..measurements import LEVEL
 from ..plans.cifar10 import LARGE_EPS
 from ..plans.criteo import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
@@ -153,19 +154,17 @@ def table(runs: Runs, plan: str = REAL) -> str:
         {strategy for strategy, _, _ in means["auc"].index}, key=lambda name: ("eps" in name, name[0] == "b")
     )
     heads = [f"{metric_info(metric).label}, {_label(strategy)}" for metric in METRICS for strategy in strategies]
-    lines = [f"| randomised | % | {' | '.join(heads)} |", f"|---|--:|{'--:|' * len(heads)}"]
     kinds = ("clean", *KINDS, "marginals")
     splits = {(kind, severity) for _, kind, severity in means["auc"].index}
+    rows = []
     for kind, severity in sorted(splits, key=lambda split: (kinds.index(split[0]), split[1])):
-        cells = []
+        row = ["nothing" if kind == "clean" else kind, str(severity)]
         for metric in METRICS:
-            values = [float(means[metric][strategy, kind, severity]) for strategy in strategies]
-            texts = [f"{metric_info(metric).sign * value:.4f}" for value in values]
-            cells += [
-                f"**{text}**" if value == max(values) else text for text, value in zip(texts, values, strict=True)
-            ]
-        lines.append(f"| {'nothing' if kind == 'clean' else kind} | {severity} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            sign = metric_info(metric).sign
+            values = [sign * float(means[metric][strategy, kind, severity]) for strategy in strategies]
+            row += bold_best(metric, values, digits=4)
+        rows.append(row)
+    return markdown_table(["randomised", "%", *heads], rows)
 
 
 def _label(strategy: str) -> str:
@@ -199,16 +198,12 @@ def _figure(runs: Runs, plan: str, rows: str) -> FigureSpec:
 
 
 def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> FigureVariant:
-    looks = looks_of(series, pairs=True)
     parts = []
     for each in series:
         rows = each.values(runs, metric, (0, *PERCENTAGES))
-        rows = rows[rows["corruption"].isin(["clean", kind])]
-        means = rows.groupby(["severity", "model"], as_index=False, observed=True)["value"].mean()
-        parts.append(means.assign(series=each.label, what=means["model"]))
+        parts.append(means_by(each, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
     x_axis = XAxis("severity", "probability that a feature is randomised, %")
-    chart = box_chart(pd.concat(parts, ignore_index=True), metric, looks, x_axis=x_axis, over="model")
-    return FigureVariant(chart, looks)
+    return boxes_of(parts, metric, looks_of(series, pairs=True), x_axis=x_axis, over="model")
 
 
 _DEGRADES = "AUC and Brier score degrade as more features are randomised, with train BN and with prediction-time BN"

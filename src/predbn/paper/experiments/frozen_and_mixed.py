@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from predbn.report import GREY, HUES, SeriesStyle
 
-from ..claims import Claim, Measurement
+from ..claims import Claim
 from ..drawing import severity_figure
 from ..experiment import Experiment, FigureSpec
-from ..measurements import gain, gain_share
+from ..measurements import all_of, gain_share, gains
 from ..plans import cifar10, imagenet
 from ..runs import Runs
-from ..series import METRICS, PREDICTION, STRATEGY_LABELS, TRAIN, Series
+from ..series import PREDICTION, STRATEGY_LABELS, TRAIN, Series
 
 MARGINAL = 0.1
 """The largest loss that counts as marginal, as a share of the gain of prediction-time BN."""
@@ -40,15 +40,6 @@ def _frozen_and_mixed(
     colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
     looks = [SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)]
 
-    def lost_by_freezing(runs: Runs) -> list[Measurement]:
-        what = "loss by freezing, as a share of the gain of prediction BN over train BN"
-        parts = (prediction, frozen), (prediction, train)
-        return [gain_share(runs, what, *parts, metric, side="below", bound=MARGINAL) for metric in METRICS]
-
-    def gained_on_mixtures(runs: Runs) -> list[Measurement]:
-        pairs = list(zip(mixed[1::2], mixed[::2], strict=True))
-        return [gain(runs, *pair, metric, over="seed") for pair in pairs for metric in METRICS]
-
     def figures(runs: Runs) -> list[FigureSpec]:
         title = f"Frozen statistics and mixed shifts{on}"
         caption = (
@@ -70,14 +61,20 @@ def _frozen_and_mixed(
                 "Keeping the statistics of the first batch of a split for all its other batches costs only marginally.",
                 "Freezing may lose no more than a tenth of what prediction-time BN gains over train BN, on all 95 "
                 "splits.",
-                lost_by_freezing,
+                gain_share(
+                    "loss by freezing, as a share of the gain of prediction BN over train BN",
+                    (prediction, frozen),
+                    (prediction, train),
+                    side="below",
+                    bound=MARGINAL,
+                ),
             ),
             Claim(
                 f"{id}.2",
                 "figure 6",
                 "With 5, and even with 19 corruptions in a batch, prediction-time BN beats train BN.",
                 "Each image has one of the corruptions; pairs are draws of the mixture, averaged over the severities.",
-                gained_on_mixtures,
+                all_of(gains(mixed[1], mixed[0], over="seed"), gains(mixed[3], mixed[2], over="seed")),
             ),
         ),
         make_figures=figures,

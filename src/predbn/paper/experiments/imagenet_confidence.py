@@ -10,23 +10,21 @@ from functools import partial
 import pandas as pd
 
 from predbn.common import NotMeasured
-from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, confidence_bins
+from predbn.report import FigureVariant, confidence_bins
 
 from ..claims import Claim, Measurement
+from ..drawing import looks_of
 from ..experiment import Charts, Experiment, FigureSpec
 from ..measurements import mean
 from ..plans.imagenet import METHODS, RESNET50
 from ..runs import Runs
-from ..series import SHIFTED, paired
+from ..series import PREDICTION, SHIFTED, STRATEGY_LABELS, TRAIN, paired
 from .methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
 
 UNDER_CONFIDENT = 0.02
 """Accuracy minus confidence from which on predictions count as under-confident."""
-TRAIN_LOOK, PREDICTION_LOOK = LOOKS = (
-    SeriesStyle("train BN", GREY, True),
-    SeriesStyle("prediction BN", HUES[0], False),
-)
-LABELS = {"train": TRAIN_LOOK.series, "batch": PREDICTION_LOOK.series}
+LABELS = dict(STRATEGY_LABELS)
+LOOKS = looks_of((TRAIN, PREDICTION))
 
 
 def _bins(runs: Runs, *, shifted: bool = True) -> pd.DataFrame:
@@ -56,7 +54,7 @@ def _more_accurate(runs: Runs) -> list[Measurement]:
     wide = _bins(runs).pivot_table(index=["corruption", "bin"], columns="series", values=["count", "right"]).dropna()
     accuracy = wide["right"] / wide["count"]
     weight = wide["count"].sum(axis=1)
-    difference = weight * (accuracy[PREDICTION_LOOK.series] - accuracy[TRAIN_LOOK.series])
+    difference = weight * (accuracy[LABELS["batch"]] - accuracy[LABELS["train"]])
     gains = difference.groupby("corruption").sum() / weight.groupby("corruption").sum()
     return [mean("accuracy within a bin of confidence: prediction BN over train BN", gains, "accuracy")]
 
@@ -73,7 +71,7 @@ def _not_under_confident(runs: Runs) -> list[Measurement]:
 def _chart(runs: Runs, shifted: bool) -> FigureVariant:
     bins = _bins(runs, shifted=shifted)
     pooled = bins.groupby(["series", "bin", "lower", "upper"], as_index=False)[["count", "right"]].sum()
-    return FigureVariant(confidence_bins(pooled, LOOKS), list(LOOKS))
+    return FigureVariant(confidence_bins(pooled, LOOKS), LOOKS)
 
 
 def _figures(runs: Runs) -> list[FigureSpec]:

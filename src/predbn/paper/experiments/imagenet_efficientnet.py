@@ -7,46 +7,20 @@ without a shift. The results are about EfficientNet-Lite0 only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from predbn.common import NotMeasured
 from predbn.report import FigureVariant, heatmap
 
-from ..claims import Claim, Measurement, Side
+from ..claims import Claim
 from ..drawing import looks_of, metric_figure, severity_figure
 from ..experiment import Experiment, FigureSpec
-from ..measurements import accuracy_gain_by_image, gain, mce_gain
+from ..measurements import accuracy_gain_by_image, all_of, gains, mce_gain, unmeasured
 from ..plans.imagenet import LITE0, LITE0_METHODS
 from ..runs import Runs
-from ..series import METRICS
+from ..series import METRICS, TOP
 from .methods import methods_of
 
 SERIES = methods_of(LITE0_METHODS, LITE0, ("vanilla", "temperature"))
 TRAIN, PREDICTION, _, _ = SERIES
 STAND_IN = "EfficientNet-Lite0, a stand-in:"
-
-
-def _noisy_student(runs: Runs) -> list[Measurement]:
-    raise NotMeasured(
-        "we do not have the weights; with them and ImageNet: predbn evaluate --data imagenet --root DIR --model "
-        "timm:tf_efficientnet_b7.ns_jft_in1k --batch-size 100 --precision fp16"
-    )
-
-
-def _clean(runs: Runs) -> list[Measurement]:
-    return [accuracy_gain_by_image(runs, PREDICTION, TRAIN, ("clean", 0), "below")]
-
-
-def _at_severity(severity: int, side: Side) -> Callable[[Runs], list[Measurement]]:
-    suffix = f" at severity {severity}"
-    return lambda runs: [
-        gain(runs, PREDICTION, TRAIN, metric, (severity,), suffix=suffix, side=side) for metric in METRICS
-    ]
-
-
-def _overall(runs: Runs) -> list[Measurement]:
-    gains = [gain(runs, PREDICTION, TRAIN, metric, side="below") for metric in METRICS]
-    return [*gains, mce_gain(runs, TRAIN, PREDICTION)]
 
 
 def _figures(runs: Runs) -> list[FigureSpec]:
@@ -69,7 +43,7 @@ def _figures(runs: Runs) -> list[FigureSpec]:
             "Where EfficientNet-Lite0 gains, and where it loses",
             "Prediction-time BN compared with train BN on every split, signed so that positive (blue) is better.",
             draw_splits,
-            ("accuracy", "brier", "ece"),
+            METRICS,
         ),
     ]
 
@@ -85,35 +59,38 @@ EXPERIMENT = Experiment(
             "figure 7",
             "For EfficientNet trained as Noisy Student prediction-time BN is worse than train BN on ImageNet-C.",
             "",
-            _noisy_student,
+            unmeasured(
+                "we do not have the weights; with them and ImageNet: predbn evaluate --data imagenet --root DIR "
+                "--model timm:tf_efficientnet_b7.ns_jft_in1k --batch-size 100 --precision fp16"
+            ),
         ),
         Claim(
             "I7.2",
             "not in the paper",
             f"{STAND_IN} on clean images prediction-time BN is less accurate.",
             "Image by image; both strategies see the same images.",
-            _clean,
+            lambda runs: [accuracy_gain_by_image(runs, PREDICTION, TRAIN, ("clean", 0), "below")],
         ),
         Claim(
             "I7.3",
             "not in the paper",
             f"{STAND_IN} under the mildest shift prediction-time BN is still worse.",
             "At severity 1, on every metric.",
-            _at_severity(1, "below"),
+            gains(PREDICTION, TRAIN, severities=(1,), suffix=" at severity 1", side="below"),
         ),
         Claim(
             "I7.4",
             "not in the paper",
             f"{STAND_IN} under the strongest shift prediction-time BN is better.",
             "At severity 5, on every metric.",
-            _at_severity(5, "above"),
+            gains(PREDICTION, TRAIN, severities=TOP, suffix=" at severity 5"),
         ),
         Claim(
             "I7.5",
             "not in the paper",
             f"{STAND_IN} over all shifts prediction-time BN is worse, as it is for Noisy Student.",
             "Over all 95 splits, on every metric, and in mCE.",
-            _overall,
+            all_of(gains(PREDICTION, TRAIN, side="below"), mce_gain(TRAIN, PREDICTION)),
         ),
     ),
     make_figures=_figures,

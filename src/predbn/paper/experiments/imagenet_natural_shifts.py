@@ -5,19 +5,13 @@ We do not have these data sets, so the claims are not measured; the reason names
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from predbn.common import NotMeasured
-
-from ..claims import Claim, Measurement
+from ..claims import Claim
 from ..experiment import Experiment
-from ..runs import Runs
+from ..measurements import unmeasured
 
 
 def _not_measured(id: str, figure: str, data_set: str, statement: str, options: str) -> Experiment:
-    def measure(runs: Runs) -> Sequence[Measurement]:
-        raise NotMeasured(f"we do not have {data_set}; with it: predbn evaluate {options}")
-
+    measure = unmeasured(f"we do not have {data_set}; with it: predbn evaluate {options}")
     return Experiment(id, figure, data_set, (), (Claim(f"{id}.1", figure, statement, "", measure),))
 
 

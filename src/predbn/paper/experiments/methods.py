@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from predbn.common import NotMeasured
-
-from ..claims import Claim, Measurement
+from ..claims import Claim, Measure, Measurement
 from ..drawing import looks_of, severity_figure
 from ..experiment import Experiment, FigureSpec
-from ..measurements import accuracy_gain_by_image, gain, gain_growth, mce, mce_gain, share, signed
+from ..measurements import (
+    accuracy_gain_by_image,
+    all_of,
+    gain,
+    gain_growth,
+    gains,
+    mce,
+    mce_gain,
+    share,
+    signed,
+    unmeasured,
+)
 from ..networks import WITH_BATCH_NORM
 from ..plans import cifar10, imagenet
 from ..runs import Runs
 from ..series import METRICS, STRATEGY_LABELS, Series, paired
-
-Measure = Callable[[Runs], list[Measurement]]
 
 PAPER_MCE, SCHNEIDER_MCE = 60.28, 62.2
 MCE_TOLERANCE = 3.0
@@ -37,25 +44,14 @@ def methods_of(plan: str, network: str, methods: tuple[str, ...]) -> tuple[Serie
 
 
 CIFAR10_SERIES = methods_of(cifar10.METHODS, WITH_BATCH_NORM, ("vanilla", "temperature", "ensemble"))
-CIFAR10_TRAIN, _, _, _, _, ENSEMBLE = CIFAR10_SERIES
+CIFAR10_TRAIN, CIFAR10_PREDICTION, CIFAR10_TEMPERATURE, _, _, ENSEMBLE = CIFAR10_SERIES
 IMAGENET_SERIES = methods_of(imagenet.METHODS, imagenet.RESNET50, ("vanilla", "temperature"))
-IMAGENET_TRAIN, IMAGENET_PREDICTION, _, _ = IMAGENET_SERIES
+IMAGENET_TRAIN, IMAGENET_PREDICTION, IMAGENET_TEMPERATURE, _ = IMAGENET_SERIES
 
 
-def _gains(runs: Runs, series: tuple[Series, ...]) -> list[Measurement]:
+def _prediction_over_train(series: tuple[Series, ...]) -> Measure:
     """The gain of prediction-time BN for each method and metric."""
-    pairs = zip(series[::2], series[1::2], strict=True)
-    return [gain(runs, prediction, train, metric) for train, prediction in pairs for metric in METRICS]
-
-
-def _growing_gains(series: tuple[Series, ...]) -> Measure:
-    train, prediction = series[:2]
-    return lambda runs: [gain_growth(runs, prediction, train, metric) for metric in METRICS]
-
-
-def _better_than_temperature(series: tuple[Series, ...]) -> Measure:
-    prediction, temperature_train = series[1:3]
-    return lambda runs: [gain(runs, prediction, temperature_train, metric) for metric in ("brier", "ece")]
+    return all_of(*(gains(prediction, train) for train, prediction in zip(series[::2], series[1::2], strict=True)))
 
 
 def _method_figures(title: str, caption: str, series: tuple[Series, ...]) -> Callable[[Runs], list[FigureSpec]]:
@@ -93,14 +89,14 @@ CIFAR10_METHODS = Experiment(
             "figure A1",
             "Under shift, prediction-time BN beats train BN in accuracy, Brier score and ECE, whatever the method.",
             "The gain over all 95 splits, for each of the three methods and each metric, must be above 0.",
-            lambda runs: _gains(runs, CIFAR10_SERIES),
+            _prediction_over_train(CIFAR10_SERIES),
         ),
         Claim(
             "C1.2",
             "figure 4a",
             "The more severe the shift, the more prediction-time BN gains.",
             "For single models, the gain at severity 5 must be larger than the gain at severity 1.",
-            _growing_gains(CIFAR10_SERIES),
+            gain_growth(CIFAR10_PREDICTION, CIFAR10_TRAIN),
         ),
         Claim(
             "C1.3",
@@ -123,7 +119,7 @@ CIFAR10_METHODS = Experiment(
             "Temperature scaling with train BN does not do as well under shift as prediction-time BN.",
             "Single models with prediction-time BN and no temperature must have the better Brier score and ECE over "
             "all 95 splits.",
-            _better_than_temperature(CIFAR10_SERIES),
+            gains(CIFAR10_PREDICTION, CIFAR10_TEMPERATURE, ("brier", "ece")),
         ),
     ),
     make_figures=_method_figures(
@@ -133,17 +129,6 @@ CIFAR10_METHODS = Experiment(
         CIFAR10_SERIES,
     ),
 )
-
-
-def _near_the_papers_mce(runs: Runs) -> list[Measurement]:
-    return [
-        mce(runs, IMAGENET_PREDICTION, "above", PAPER_MCE - MCE_TOLERANCE),
-        mce(runs, IMAGENET_PREDICTION, "below", PAPER_MCE + MCE_TOLERANCE),
-    ]
-
-
-def _no_ensemble(runs: Runs) -> list[Measurement]:
-    raise NotMeasured("there is only one set of weights, and an ensemble needs several")
 
 
 IMAGENET_METHODS = Experiment(
@@ -159,7 +144,10 @@ IMAGENET_METHODS = Experiment(
             "Our weights of the same architecture are different and our corruptions were generated again, so the mCE "
             f"may differ by {MCE_TOLERANCE:.0f} points: Schneider et al. (2020) report {SCHNEIDER_MCE} for the same "
             "method. The interval is over images, and so shows how far the result on a part of the 50,000 may be off.",
-            _near_the_papers_mce,
+            lambda runs: [
+                mce(runs, IMAGENET_PREDICTION, "above", PAPER_MCE - MCE_TOLERANCE),
+                mce(runs, IMAGENET_PREDICTION, "below", PAPER_MCE + MCE_TOLERANCE),
+            ],
         ),
         Claim(
             "I1.2",
@@ -168,37 +156,35 @@ IMAGENET_METHODS = Experiment(
             "The gain over all 95 splits, vanilla and with temperature, must be above 0, and so must the gain in mCE. "
             "The temperature is a single number, fitted on the clean images that are also evaluated, because there are "
             "no other labelled images.",
-            lambda runs: [*_gains(runs, IMAGENET_SERIES), mce_gain(runs, IMAGENET_PREDICTION, IMAGENET_TRAIN)],
+            all_of(_prediction_over_train(IMAGENET_SERIES), mce_gain(IMAGENET_PREDICTION, IMAGENET_TRAIN)),
         ),
         Claim(
             "I1.3",
             "figure 4b",
             "The more severe the shift, the more prediction-time BN gains.",
             "The gain at severity 5 must be larger than the gain at severity 1.",
-            _growing_gains(IMAGENET_SERIES),
+            gain_growth(IMAGENET_PREDICTION, IMAGENET_TRAIN),
         ),
         Claim(
             "I1.4",
             "figure 4b",
             "Temperature scaling with train BN does not do as well under shift as prediction-time BN.",
             "Prediction-time BN without a temperature must have the better Brier score and ECE over all 95 splits.",
-            _better_than_temperature(IMAGENET_SERIES),
+            gains(IMAGENET_PREDICTION, IMAGENET_TEMPERATURE, ("brier", "ece")),
         ),
         Claim(
             "I1.5",
             "figure A3 at severity 0",
             "On clean images prediction-time BN is less accurate.",
             "Image by image; both strategies see the same images.",
-            lambda runs: [
-                accuracy_gain_by_image(runs, IMAGENET_PREDICTION, IMAGENET_TRAIN, ("clean", 0), "below"),
-            ],
+            lambda runs: [accuracy_gain_by_image(runs, IMAGENET_PREDICTION, IMAGENET_TRAIN, ("clean", 0), "below")],
         ),
         Claim(
             "I1.6",
             "figure A3",
             "Ensembles with prediction-time BN are the best in accuracy and Brier score, and lose in ECE.",
             "",
-            _no_ensemble,
+            unmeasured("there is only one set of weights, and an ensemble needs several"),
         ),
     ),
     make_figures=_method_figures(

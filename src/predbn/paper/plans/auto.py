@@ -18,7 +18,10 @@ On ImageNet each network has four such plans, and `auto` is calibrated on the im
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from predbn.evaluation import Model, Plan
 
@@ -37,6 +40,8 @@ STREAM_BATCH = 100
 """Images per batch of the streams and mixtures."""
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams with few classes at a time: one class after another, and classes in bursts."""
+PAST = "auto-past"
+"""The plan with `auto_stream`, which only ResNet-20 has."""
 PAST_STRATEGIES, PAST_SIZES = ("train", "prior(N=16)", "ema", AUTO, AUTO_STREAM), (1, 5)
 """The strategies and batch sizes with which `auto_stream` is compared."""
 _IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
@@ -48,7 +53,6 @@ class NetworkPlans:
 
     label     how documents call the network
     baseline  the plan with `train` and `batch` in batches of 500
-    past      the plan with `auto_stream`, if there is one
     """
 
     label: str
@@ -59,13 +63,6 @@ class NetworkPlans:
     compared: str
     streams: str
     mixtures: str
-    past: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All plans, each once."""
-        names = (self.baseline, self.methods, self.sizes, self.compared, self.streams, self.mixtures, self.past)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 RESNET20_PLANS = NetworkPlans(
@@ -77,22 +74,12 @@ RESNET20_PLANS = NetworkPlans(
     compared="auto-compared",
     streams="auto-streams",
     mixtures="auto-mixtures",
-    past="auto-past",
 )
 
 
 def _imagenet_network(label: str, network: str, short: str) -> NetworkPlans:
     methods, sizes, streams, mixtures = (f"auto-{short}-{kind}" for kind in ("methods", "sizes", "streams", "mixtures"))
-    return NetworkPlans(
-        label,
-        network,
-        baseline=methods,
-        methods=methods,
-        sizes=sizes,
-        compared=sizes,
-        streams=streams,
-        mixtures=mixtures,
-    )
+    return NetworkPlans(label, network, methods, methods, sizes, sizes, streams, mixtures)
 
 
 IMAGENET_NETWORKS = (
@@ -105,7 +92,6 @@ NETWORKS = (RESNET20_PLANS, *IMAGENET_NETWORKS)
 def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
     three_seeds = tuple(Model(reference) for reference in seeds_of(WITH_BATCH_NORM, 3))
     quick_seeds = (Model(f"{WITH_BATCH_NORM}/[0-2]"),)
-    quick = {"models": three_seeds[:1], "batch_sizes": (20,), "severities": (5,), "images": 40}
     methods = Plan(
         models=(Model(f"{WITH_BATCH_NORM}/*"),),
         data="cifar10",
@@ -113,118 +99,107 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
         strategies=(AUTO,),
         batch_sizes=(LARGEST,),
     )
-    three = replace(methods, models=three_seeds, methods=("vanilla",))
+
+    def plan(name: str, what: str, quick: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> PaperPlan:
+        """A plan with three networks by default, and a quick version with one network and few images."""
+        full = replace(methods, **{"models": three_seeds, "methods": ("vanilla",), **changes})
+        smaller = {"models": three_seeds[:1], "batch_sizes": (20,), "severities": (5,), "images": 40}
+        return cifar10_plan(name, what, full, **{**smaller, **quick})
+
     return (
         cifar10_plan(plans.methods, "three methods with auto on every split", methods, models=quick_seeds),
-        cifar10_plan(
+        plan(
             plans.sizes,
             "auto, train and prediction-time BN with batches from one image to 100",
-            replace(
-                methods, methods=("vanilla",), strategies=("train", "batch", AUTO), batch_sizes=SMALLER, images=5000
-            ),
-            **{**quick, "models": quick_seeds},
+            {"models": quick_seeds},
+            models=methods.models,
+            strategies=("train", "batch", AUTO),
+            batch_sizes=SMALLER,
+            images=5000,
         ),
-        cifar10_plan(
+        plan(
             plans.compared,
             "every variant of auto, and prior with several N, with batches from one image to 500 (three networks)",
-            replace(
-                three,
-                strategies=("train", "batch", AUTO, SKEWED, UNCALIBRATED, *PRIORS),
-                batch_sizes=(1, 5, 20, 100, LARGEST),
-                images=1000,
-            ),
-            **quick,
+            strategies=("train", "batch", AUTO, SKEWED, UNCALIBRATED, *PRIORS),
+            batch_sizes=(1, 5, 20, 100, LARGEST),
+            images=1000,
         ),
-        cifar10_plan(
+        plan(
             plans.streams,
             "batches of 100 with sorted classes, with classes in bursts, and shuffled",
-            replace(
-                three,
-                strategies=("train", "batch", AUTO, SKEWED, "prior(N=16)", "ema"),
-                severities=(1, 3, 5),
-                batch_sizes=(STREAM_BATCH,),
-                orders=("shuffled", *ORDERS),
-                images=2000,
-            ),
-            **quick,
+            strategies=("train", "batch", AUTO, SKEWED, "prior(N=16)", "ema"),
+            severities=(1, 3, 5),
+            batch_sizes=(STREAM_BATCH,),
+            orders=("shuffled", *ORDERS),
+            images=2000,
         ),
-        cifar10_plan(
+        plan(
             plans.mixtures,
             "batches of 100 that mix 19 corruptions, drawn five times",
-            replace(
-                three,
-                strategies=("train", "batch", AUTO, SKEWED),
-                shifts=("mixed-19",),
-                batch_sizes=(STREAM_BATCH,),
-                seeds=tuple(range(5)),
-            ),
-            models=three_seeds[:1],
-            seeds=(0, 1, 2),
-            images=40,
+            {"batch_sizes": (100,), "severities": (1, 5), "seeds": (0, 1, 2)},
+            strategies=("train", "batch", AUTO, SKEWED),
+            shifts=("mixed-19",),
+            batch_sizes=(STREAM_BATCH,),
+            seeds=tuple(range(5)),
         ),
-        cifar10_plan(
-            str(plans.past),
+        plan(
+            PAST,
             "single images and batches of five, with and without the earlier batches of their stream (three networks, "
             "severity 3)",
-            replace(three, strategies=PAST_STRATEGIES, severities=(3,), batch_sizes=PAST_SIZES, images=500),
-            models=three_seeds[:1],
-            batch_sizes=(5,),
-            images=40,
+            {"batch_sizes": (5,), "severities": (1, 5)},
+            strategies=PAST_STRATEGIES,
+            severities=(3,),
+            batch_sizes=PAST_SIZES,
+            images=500,
         ),
     )
 
 
 def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
-    methods = replace(
-        METHODS_PLAN,
-        models=(Model(f"{plans.network}/0"),),
-        strategies=("train", "batch", AUTO),
-        batch_sizes=(LARGEST,),
-        images=2000,
-        diagram_bins=None,
-    )
-    vanilla = replace(methods, methods=("vanilla",))
+    def plan(name: str, what: str, strategies: tuple[str, ...] = (), **changes: Any) -> PaperPlan:
+        """A plan with train and prediction-time BN, auto and further strategies, on 2,000 images by default."""
+        options: dict[str, Any] = {"methods": ("vanilla",), "images": 2000, "diagram_bins": None, **changes}
+        options |= {"models": (Model(f"{plans.network}/0"),), "strategies": ("train", "batch", AUTO, *strategies)}
+        return imagenet_plan(name, what.format(plans.label), replace(METHODS_PLAN, **options))
+
     return (
-        imagenet_plan(plans.methods, f"vanilla and temperature-scaled {plans.label} with auto on every split", methods),
-        imagenet_plan(
+        plan(
+            plans.methods,
+            "vanilla and temperature-scaled {} with auto on every split",
+            methods=("vanilla", "temperature"),
+            batch_sizes=(LARGEST,),
+        ),
+        plan(
             plans.sizes,
-            f"{plans.label} with auto and the strategies it is compared with, in batches from one image to 100",
-            replace(
-                vanilla,
-                strategies=("train", "batch", AUTO, UNCALIBRATED, *IMAGENET_PRIORS),
-                batch_sizes=SMALLER,
-                images=500,
-            ),
+            "{} with auto and the strategies it is compared with, in batches from one image to 100",
+            (UNCALIBRATED, *IMAGENET_PRIORS),
+            batch_sizes=SMALLER,
+            images=500,
         ),
-        imagenet_plan(
+        plan(
             plans.streams,
-            f"{plans.label} in batches of 100 with sorted classes and with classes in bursts",
-            replace(
-                vanilla,
-                strategies=("train", "batch", AUTO, SKEWED, "ema"),
-                shifts=_IMAGENET_STREAM_SHIFTS,
-                severities=(3,),
-                batch_sizes=(STREAM_BATCH,),
-                orders=ORDERS,
-                images=4000,
-                hits=False,
-            ),
+            "{} in batches of 100 with sorted classes and with classes in bursts",
+            (SKEWED, "ema"),
+            shifts=_IMAGENET_STREAM_SHIFTS,
+            severities=(3,),
+            batch_sizes=(STREAM_BATCH,),
+            orders=ORDERS,
+            images=4000,
+            hits=False,
         ),
-        imagenet_plan(
+        plan(
             plans.mixtures,
-            f"{plans.label} in batches of 100 that mix 19 corruptions, drawn three times",
-            replace(
-                vanilla,
-                strategies=("train", "batch", AUTO, SKEWED),
-                shifts=("mixed-19",),
-                batch_sizes=(STREAM_BATCH,),
-                seeds=(0, 1, 2),
-                images=2000,
-                hits=False,
-            ),
+            "{} in batches of 100 that mix 19 corruptions, drawn three times",
+            (SKEWED,),
+            shifts=("mixed-19",),
+            batch_sizes=(STREAM_BATCH,),
+            seeds=(0, 1, 2),
+            hits=False,
         ),
     )
 
 
 CIFAR10_AUTO_PLANS = _cifar10_plans(RESNET20_PLANS)
 IMAGENET_AUTO_PLANS = tuple(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network))
+AUTO_PLANS = ("methods", *(plan.name for plan in (*CIFAR10_AUTO_PLANS, *IMAGENET_AUTO_PLANS)))
+"""The names of all plans that `auto` needs; `methods` has `train` and `batch` for ResNet-20."""

@@ -1,6 +1,6 @@
 """Charts: each function returns an Altair chart of the tidy frames or of a diagnosis; one module per family."""
 
-from .boxes import XAxis, box_chart, boxes
+from .boxes import SEVERITY_AXIS, XAxis, box_chart, boxes
 from .curves import SEVERITY_STYLES, curves, scatter
 from .diagnosis import confidence, depth, spectra
 from .distributions import channels, densities
@@ -8,6 +8,7 @@ from .heatmap import heatmap
 from .reliability import confidence_bins, reliability
 
 __all__ = [
+    "SEVERITY_AXIS",
     "SEVERITY_STYLES",
     "XAxis",
     "box_chart",

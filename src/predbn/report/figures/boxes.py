@@ -73,7 +73,7 @@ def box_chart(
     info = metric_info(metric)
     values = values[["series", x_axis.column, "what", "value"]]
     legend = series_legend("square")
-    line, fill = by_series(alt.Stroke, styles, legend), by_series(alt.Fill, styles, legend, "area")
+    line, fill = by_series(styles, legend, stroke="colour"), by_series(styles, legend, fill="area")
     x = alt.X(
         f"{x_axis.column}:O",
         title=x_axis.title,
@@ -92,11 +92,11 @@ def box_chart(
 
     box = alt.Chart(inline_data(five_numbers(values, x_axis.column))).encode(x=x, xOffset=offset)
     whiskers = [
-        box.mark_rule(strokeWidth=1).encode(y=y(start), y2=alt.Y2(f"{end}:Q"), stroke=line)
+        box.mark_rule(strokeWidth=1).encode(y=y(start), y2=alt.Y2(f"{end}:Q"), **line)
         for start, end in (("low", "lower"), ("upper", "high"))
     ]
-    body = box.mark_bar(strokeWidth=1).encode(y=y("lower"), y2=alt.Y2("upper:Q"), stroke=line, fill=fill)
-    median = box.mark_bar(strokeWidth=2.5, fillOpacity=0).encode(y=y("median"), y2=alt.Y2("median:Q"), stroke=line)
+    body = box.mark_bar(strokeWidth=1).encode(y=y("lower"), y2=alt.Y2("upper:Q"), **line, **fill)
+    median = box.mark_bar(strokeWidth=2.5, fillOpacity=0).encode(y=y("median"), y2=alt.Y2("median:Q"), **line)
     pointed = alt.selection_point(
         name="pointed", on="pointerover", clear="pointerout", nearest=True, fields=["what"], empty=False
     )
@@ -107,7 +107,7 @@ def box_chart(
             x=x,
             xOffset=offset,
             y=y("value"),
-            stroke=line,
+            **line,
             opacity=alt.condition(pointed, alt.value(1), alt.value(0.45)),
             size=alt.condition(pointed, alt.value(50), alt.value(3)),
         )

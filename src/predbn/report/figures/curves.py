@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..metric_info import metric_info
 from ..style import GREY, SeriesStyle
-from .encoding import by_series, inline_data, names_of, series_legend
+from .encoding import by_series, facets, inline_data, names_of, series_legend
 
 SEVERITY_STYLES = tuple(
     SeriesStyle(f"severity {severity}" if severity else "clean", colour, False)
@@ -41,7 +41,7 @@ def curves(
     """
     info = metric_info(metric)
     legend = series_legend("stroke", symbolStrokeWidth=2, symbolOpacity=1)
-    colour, dash = by_series(alt.Color, styles, legend), by_series(alt.StrokeDash, styles, legend, "dash")
+    colour, dash = by_series(styles, legend, color="colour"), by_series(styles, legend, strokeDash="dash")
     x = alt.X(
         f"{by}:Q",
         title=title,
@@ -56,12 +56,12 @@ def curves(
         return alt.Y(f"{field}:Q", title=None, scale=y_scale, axis=y_axis)
 
     base = alt.Chart(inline_data(value_ranges(values, by))).encode(x=x)
-    band = base.mark_area(opacity=0.18).encode(y=y("min"), y2="max:Q", color=colour)
-    line = base.mark_line(strokeWidth=2).encode(y=y("mean"), color=colour, strokeDash=dash)
+    band = base.mark_area(opacity=0.18).encode(y=y("min"), y2="max:Q", **colour)
+    line = base.mark_line(strokeWidth=2).encode(y=y("mean"), **colour, **dash)
     number = ".1%" if info.percent else ".3~g"
     dots = base.mark_circle(size=40, opacity=1).encode(
         y=y("mean"),
-        color=colour,
+        **colour,
         tooltip=[
             alt.Tooltip("series:N"),
             alt.Tooltip(f"{by}:Q", title=title),
@@ -125,7 +125,7 @@ def scatter(
                 scale=alt.Scale(zero=info.better == "lower"),
                 axis=alt.Axis(format=info.axis_format, tickCount=5, domain=False, ticks=False),
             ),
-            color=by_series(alt.Color, SEVERITY_STYLES, legend, column="level"),
+            **by_series(SEVERITY_STYLES, legend, column="level", color="colour"),
             tooltip=[
                 alt.Tooltip("corruption:N"),
                 alt.Tooltip("severity:O"),
@@ -135,9 +135,11 @@ def scatter(
         )
         .properties(width=220, height=220)
     )
-    facet = alt.Facet("panel:N", title=None, sort=list(panels), header=alt.Header(labelFontWeight=600))
-    faceted: alt.FacetChart = chart.facet(facet=facet, columns=3, data=inline_data(points)).properties(
+    return facets(
+        chart,
+        "panel:N",
+        points,
+        sort=list(panels),
         title=f"{info.title} over {title}",
         description=f"Scatter plots of {info.label} over {title}, a dot for each split: {', '.join(panels)}.",
     )
-    return faceted

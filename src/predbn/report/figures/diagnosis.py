@@ -11,7 +11,7 @@ from predbn.common import ReportError
 from predbn.diagnostics import Diagnosis, Profile, shift_threshold, spectrum
 
 from ..style import GREY, HUES, SeriesStyle
-from .encoding import by_series, inline_data, names_of, series_legend
+from .encoding import by_series, facets, inline_data, names_of, outlines, series_legend
 
 MERGED_BINS = 5
 
@@ -100,8 +100,7 @@ def depth(diagnosis: Diagnosis) -> alt.LayerChart:
         .encode(
             y=y,
             x=x("distance"),
-            stroke=by_series(alt.Stroke, styles, legend),
-            fill=by_series(alt.Fill, styles, legend, "area"),
+            **by_series(styles, legend, stroke="colour", fill="area"),
             tooltip=[
                 alt.Tooltip("layer:N", title="layer"),
                 alt.Tooltip("series:N", title="data · strategy"),
@@ -138,28 +137,26 @@ def spectra(diagnosis: Diagnosis, *, top: int = 12) -> alt.FacetChart:
         y=alt.Y(
             "variance:Q", title=None, scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5, format="~g", grid=False)
         ),
-        stroke=by_series(alt.Stroke, styles, legend),
+        **by_series(styles, legend, stroke="colour"),
     )
-    lines = base.mark_line(strokeWidth=1.5).encode(strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"))
+    lines = base.mark_line(strokeWidth=1.5).encode(**by_series(styles, legend, strokeDash="dash"))
     dots = base.mark_point(size=30, strokeWidth=1.5, opacity=1).encode(
-        fill=by_series(alt.Fill, styles, legend, "area"),
+        **by_series(styles, legend, fill="area"),
         tooltip=[
             alt.Tooltip("series:N", title="data · strategy"),
             alt.Tooltip("rank:O", title="rank"),
             alt.Tooltip("variance:Q", title="variance", format=".3g"),
         ],
     )
-    panel = alt.layer(lines, dots).properties(width=280, height=200)
-    facet = alt.Facet("place:N", title=None, header=alt.Header(labelFontWeight=600))
-    chart: alt.FacetChart = (
-        panel.facet(facet=facet, columns=2, data=inline_data(pd.DataFrame(rows)))
-        .resolve_scale(y="independent", x="independent")
-        .properties(
-            title="Spectra of the covariances",
-            description="Eigenvalues of the covariances of embeddings and logits by rank, one line per series.",
-        )
+    return facets(
+        alt.layer(lines, dots).properties(width=280, height=200),
+        "place:N",
+        pd.DataFrame(rows),
+        columns=2,
+        own_axes=True,
+        title="Spectra of the covariances",
+        description="Eigenvalues of the covariances of embeddings and logits by rank, one line per series.",
     )
-    return chart
 
 
 def confidence(diagnosis: Diagnosis) -> alt.LayerChart:
@@ -175,7 +172,7 @@ def confidence(diagnosis: Diagnosis) -> alt.LayerChart:
             rows.append({"series": style.series, "low": index * width, "high": (index + 1) * width, "share": share})
     if not rows:
         raise ReportError("The model gave no logits, so there is no confidence to draw.")
-    styles, legend = profile_styles(diagnosis), series_legend("stroke")
+    styles = profile_styles(diagnosis)
     frame: pd.DataFrame = pd.DataFrame(rows)
     ends = frame.groupby("series", sort=False).tail(1).assign(low=1.0)  # so that the last step has its width
     axis = alt.Axis(format="%", domain=False, ticks=False, tickCount=5)
@@ -183,18 +180,14 @@ def confidence(diagnosis: Diagnosis) -> alt.LayerChart:
         x=alt.X("low:Q", title="confidence", scale=alt.Scale(domain=[0, 1], nice=False), axis=axis),
         y=alt.Y("share:Q", title=None, scale=alt.Scale(type="sqrt"), axis=axis, stack=None),
     )
-    area = base.mark_area(interpolate="step-after", opacity=0.13).encode(fill=by_series(alt.Fill, styles, legend))
-    line = base.mark_line(interpolate="step-after", strokeWidth=1.5).encode(
-        stroke=by_series(alt.Stroke, styles, legend),
-        strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"),
-        tooltip=[
-            alt.Tooltip("series:N", title="data · strategy"),
-            alt.Tooltip("low:Q", title="from", format=".0%"),
-            alt.Tooltip("high:Q", title="to", format=".0%"),
-            alt.Tooltip("share:Q", title="predictions", format=".1%"),
-        ],
-    )
-    chart: alt.LayerChart = alt.layer(area, line).properties(
+    area, line = outlines(base, styles, "step-after", opacity=0.13)
+    tooltip = [
+        alt.Tooltip("series:N", title="data · strategy"),
+        alt.Tooltip("low:Q", title="from", format=".0%"),
+        alt.Tooltip("high:Q", title="to", format=".0%"),
+        alt.Tooltip("share:Q", title="predictions", format=".1%"),
+    ]
+    chart: alt.LayerChart = alt.layer(area, line.encode(tooltip=tooltip)).properties(
         width=640,
         height=220,
         title="Confidence",

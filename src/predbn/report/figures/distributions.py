@@ -14,7 +14,7 @@ from predbn.diagnostics import Diagnosis
 
 from ..style import SeriesStyle
 from .diagnosis import profile_styles, profiles
-from .encoding import by_series, inline_data, names_of, series_legend
+from .encoding import by_series, facets, names_of, outlines, series_legend
 
 MERGED_BINS = 2
 VISIBLE = 2e-3
@@ -39,17 +39,12 @@ def densities(
                 scale=alt.Scale(zero=False, nice=False),
             ),
             y=alt.Y("density:Q", title=None, axis=None, stack=None),
-            color=by_series(alt.Color, styles, legend),
+            **by_series(styles, legend, color="colour"),
         )
         .properties(width=150, height=90)
     )
-    facet = alt.Facet("panel:N", title=None, sort=list(panels), header=alt.Header(labelFontWeight=600))
-    faceted: alt.FacetChart = (
-        chart.facet(facet=facet, columns=columns, data=inline_data(values))
-        .resolve_scale(x="independent", y="independent")
-        .properties(title=title, description=f"{title}: {names_of(styles)}.")
-    )
-    return faceted
+    text = {"title": title, "description": f"{title}: {names_of(styles)}."}
+    return facets(chart, "panel:N", values, columns=columns, own_axes=True, sort=list(panels), **text)
 
 
 def channels(diagnosis: Diagnosis, layer: str, *, most: int = 6) -> alt.FacetChart:
@@ -64,35 +59,28 @@ def channels(diagnosis: Diagnosis, layer: str, *, most: int = 6) -> alt.FacetCha
     rows: list[dict[str, Any]] = []
     for channel in diagnosis.channels(layer)[:most]:
         rows += _channel_densities(diagnosis, layer, channel)
-    styles, legend = profile_styles(diagnosis), series_legend("stroke")
     base = alt.Chart().encode(
         x=alt.X(
             "value:Q", title=None, axis=alt.Axis(grid=False, ticks=False, tickCount=4), scale=alt.Scale(zero=False)
         ),
         y=alt.Y("density:Q", title=None, axis=None, stack=None),
     )
-    area = base.mark_area(interpolate="monotone", opacity=0.16).encode(fill=by_series(alt.Fill, styles, legend))
-    line = base.mark_line(interpolate="monotone", strokeWidth=1.5).encode(
-        stroke=by_series(alt.Stroke, styles, legend),
-        strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"),
-        tooltip=[
-            alt.Tooltip("series:N", title="data · strategy"),
-            alt.Tooltip("value:Q", title="value", format=".3g"),
-            alt.Tooltip("density:Q", title="density", format=".3g"),
-        ],
+    area, line = outlines(base, profile_styles(diagnosis), "monotone", opacity=0.16)
+    tooltip = [
+        alt.Tooltip("series:N", title="data · strategy"),
+        alt.Tooltip("value:Q", title="value", format=".3g"),
+        alt.Tooltip("density:Q", title="density", format=".3g"),
+    ]
+    return facets(
+        alt.layer(area, line.encode(tooltip=tooltip)).properties(width=190, height=110),
+        "channel:N",
+        pd.DataFrame(rows),
+        sort=None,
+        label="'channel ' + datum.value",
+        own_axes=True,
+        title=f"Distributions of the channels of {layer}",
+        description=f"Densities of the channels of {layer} that moved most, a panel for each channel.",
     )
-    panel = alt.layer(area, line).properties(width=190, height=110)
-    header = alt.Header(labelExpr="'channel ' + datum.value", labelFontWeight=600)
-    facet = alt.Facet("channel:N", title=None, sort=None, header=header)
-    chart: alt.FacetChart = (
-        panel.facet(facet=facet, columns=3, data=inline_data(pd.DataFrame(rows)))
-        .resolve_scale(x="independent", y="independent")
-        .properties(
-            title=f"Distributions of the channels of {layer}",
-            description=f"Densities of the channels of {layer} that moved most, a panel for each channel.",
-        )
-    )
-    return chart
 
 
 def _channel_densities(diagnosis: Diagnosis, layer: str, channel: int) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
-"""What the figures share: inline data with few digits, and channels that give each series its style."""
+"""What the figures share: inline data with few digits, channels that give each series its style, and panels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -13,7 +13,7 @@ from ..style import SeriesStyle
 
 DIGITS = 5
 
-Channel = TypeVar("Channel", alt.Color, alt.Stroke, alt.Fill, alt.StrokeDash)
+_CHANNELS = {"color": alt.Color, "stroke": alt.Stroke, "fill": alt.Fill, "strokeDash": alt.StrokeDash}
 
 
 def inline_data(frame: pd.DataFrame) -> alt.InlineData:
@@ -30,18 +30,48 @@ def _shorten(value: Any) -> Any:
 
 
 def by_series(
-    channel: type[Channel],
-    styles: Sequence[SeriesStyle],
-    legend: alt.Legend,
-    attribute: Literal["colour", "area", "dash"] = "colour",
+    styles: Sequence[SeriesStyle], legend: alt.Legend, *, column: str = "series", **channels: str
+) -> dict[str, Any]:
+    """Channels of an encoding, each of which shows an attribute of the series' styles: ``stroke="colour"``.
+
+    `column` has the names of the series.
+    """
+    names = [style.series for style in styles]
+    encoding = {}
+    for channel, attribute in channels.items():
+        values = [getattr(style, attribute) for style in styles]
+        scale = alt.Scale(type="ordinal", domain=names, range=values)
+        encoding[channel] = _CHANNELS[channel](f"{column}:N", title=None, legend=legend, scale=scale)
+    return encoding
+
+
+def outlines(base: alt.Chart, styles: Sequence[SeriesStyle], interpolate: Any, opacity: float) -> list[alt.Chart]:
+    """For each series a pale area, and a line in its style."""
+    legend = series_legend("stroke")
+    area = base.mark_area(interpolate=interpolate, opacity=opacity).encode(**by_series(styles, legend, fill="colour"))
+    line = base.mark_line(interpolate=interpolate, strokeWidth=1.5)
+    return [area, line.encode(**by_series(styles, legend, stroke="colour", strokeDash="dash"))]
+
+
+def facets(
+    panel: Any,
+    by: str,
+    data: pd.DataFrame,
     *,
-    column: str = "series",
-) -> Channel:
-    """A channel such as `alt.Stroke` that shows an attribute of each series' style; `column` has the series' names."""
-    domain, values = [style.series for style in styles], [getattr(style, attribute) for style in styles]
-    return channel(
-        f"{column}:N", title=None, legend=legend, scale=alt.Scale(type="ordinal", domain=domain, range=values)
-    )
+    columns: int = 3,
+    sort: Any = alt.Undefined,
+    label: Any = alt.Undefined,
+    own_axes: bool = False,
+    **text: str,
+) -> alt.FacetChart:
+    """One panel per value of a column such as `place:N`; `text` is title and description of the whole.
+
+    label      a Vega expression for what is above each panel, by default the value of the column
+    own_axes   whether each panel has its own axes
+    """
+    facet = alt.Facet(by, title=None, sort=sort, header=alt.Header(labelExpr=label, labelFontWeight=600))
+    chart: alt.FacetChart = panel.facet(facet=facet, columns=columns, data=inline_data(data)).properties(**text)
+    return chart.resolve_scale(x="independent", y="independent") if own_axes else chart
 
 
 def series_legend(symbol: str = "circle", **options: Any) -> alt.Legend:

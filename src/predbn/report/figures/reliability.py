@@ -11,7 +11,7 @@ from predbn.common import ReportError
 
 from ..frames import add_series, check_reliability
 from ..style import SeriesStyle, series_styles
-from .encoding import by_series, diagonal, inline_data, names_of, series_legend
+from .encoding import by_series, diagonal, facets, inline_data, names_of, series_legend
 
 
 def reliability(frame: pd.DataFrame) -> alt.FacetChart:
@@ -31,11 +31,9 @@ def reliability(frame: pd.DataFrame) -> alt.FacetChart:
     base = alt.Chart().encode(
         x=alt.X("confidence:Q", title="confidence", scale=unit, axis=percent),
         y=alt.Y("accuracy:Q", title="accuracy", scale=unit, axis=percent),
-        color=by_series(alt.Color, styles, legend),
+        **by_series(styles, legend, color="colour"),
     )
-    lines = base.mark_line(strokeWidth=1.5).encode(
-        order="bin:O", strokeDash=by_series(alt.StrokeDash, styles, legend, "dash")
-    )
+    lines = base.mark_line(strokeWidth=1.5).encode(order="bin:O", **by_series(styles, legend, strokeDash="dash"))
     dots = base.mark_circle(opacity=0.85).encode(
         size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 1], range=[6, 220]), legend=None),
         tooltip=[
@@ -45,14 +43,14 @@ def reliability(frame: pd.DataFrame) -> alt.FacetChart:
             alt.Tooltip("count:Q", format=",", title="predictions"),
         ],
     )
-    panel = alt.layer(diagonal(), lines, dots).properties(width=180, height=180)
-    header = alt.Header(labelExpr="datum.value == 0 ? 'clean' : 'severity ' + datum.value", labelFontWeight=600)
-    facet = alt.Facet("severity:O", title=None, header=header)
-    chart: alt.FacetChart = panel.facet(facet=facet, columns=3, data=inline_data(bins)).properties(
+    return facets(
+        alt.layer(diagonal(), lines, dots).properties(width=180, height=180),
+        "severity:O",
+        bins,
+        label="datum.value == 0 ? 'clean' : 'severity ' + datum.value",
         title="Reliability: below the diagonal is over-confident",
         description="Reliability diagrams: accuracy over confidence, a panel for each severity.",
     )
-    return chart
 
 
 def pool_bins(frame: pd.DataFrame) -> pd.DataFrame:
@@ -98,8 +96,7 @@ def confidence_bins(bins: pd.DataFrame, styles: Sequence[SeriesStyle]) -> alt.VC
         .mark_line(strokeWidth=1.5)
         .encode(
             x=alt.X("middle:Q", title="confidence", scale=unit, axis=percent),
-            color=by_series(alt.Color, styles, legend),
-            strokeDash=by_series(alt.StrokeDash, styles, legend, "dash"),
+            **by_series(styles, legend, color="colour", strokeDash="dash"),
             tooltip=[
                 alt.Tooltip("series:N", title="series"),
                 alt.Tooltip("lower:Q", title="from", format=".0%"),
