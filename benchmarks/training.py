@@ -31,7 +31,7 @@ from predbn.data import Images
 from predbn.models import NORMALISATIONS, accelerate, resnet20
 from predbn.training import Cifar10Data, Cifar10Recipe, crop_images, draw_crops
 from predbn.training.cifar10.trainer import Cifar10Trainer
-from predbn.training.loop import Run, run_epoch
+from predbn.training.loop import TrainingRun, run_epoch
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 TARGET = 2.0
@@ -79,12 +79,12 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def make_runs(norm: str, count: int, data: Cifar10Data) -> list[Run]:
+def make_runs(norm: str, count: int, data: Cifar10Data) -> list[TrainingRun]:
     recipe = Cifar10Recipe(norm=norm, learning_rate=1e-3)
-    return [Run(Cifar10Trainer(recipe, seed, data)) for seed in range(count)]
+    return [TrainingRun(Cifar10Trainer(recipe, seed, data)) for seed in range(count)]
 
 
-def first_steps(runs: list[Run]) -> None:
+def first_steps(runs: list[TrainingRun]) -> None:
     for run in runs:
         run.trainer.begin_epoch()
         run.trainer.train_step()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from predbn.diagnostics import Shift, diagnose, is_shifted
+from predbn.diagnostics import Shift, diagnose, has_shifted
 from predbn.diagnostics.diagnosis import recovered_share
 
 from .models import one_layer
@@ -23,7 +23,7 @@ def row(apart: float, noise: float = 0.02, distance: float | None = None) -> Shi
     [(0.09, 0.001, False), (0.11, 0.001, True), (0.29, 0.1, False), (0.31, 0.1, True)],
 )
 def test_more_than_chance_and_more_than_a_tenth(distance, noise, expected):
-    assert is_shifted(row(distance, noise)) is expected
+    assert has_shifted(row(distance, noise)) is expected
 
 
 def test_the_share_of_a_shift_that_is_undone():

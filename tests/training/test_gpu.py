@@ -13,7 +13,7 @@ from predbn.models import NORMALISATIONS, CriteoSizes
 from predbn.training import Cifar10Data, Cifar10Recipe, CriteoData, CriteoRecipe
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.criteo import CriteoTrainer
-from predbn.training.loop import Run, train_side_by_side
+from predbn.training.loop import TrainingRun, train_side_by_side
 
 from .tiny import same_weights
 
@@ -44,7 +44,7 @@ def test_alone_side_by_side_and_resumed(norm, gpu_data, tmp_path):
     recipe = Cifar10Recipe(norm=norm, learning_rate=1e-3, weight_decay=1e-4, epochs=4)
 
     def make_run(seed, path=None):
-        return Run(Cifar10Trainer(recipe, seed, gpu_data), path)
+        return TrainingRun(Cifar10Trainer(recipe, seed, gpu_data), path)
 
     together, alone = [make_run(seed) for seed in range(3)], make_run(1)
     train_side_by_side(together)
@@ -70,7 +70,7 @@ def test_the_captured_step_of_criteo_trains_like_the_plain_one(precision, tmp_pa
     graphed = CriteoTrainer(recipe, 0, replace(data, train=data.train.to(CUDA)), CUDA)
     plain = CriteoTrainer(recipe, 0, data, CUDA)
     plain.graph.run = lambda step: step()
-    train_side_by_side([Run(graphed)])
-    train_side_by_side([Run(plain)])
+    train_side_by_side([TrainingRun(graphed)])
+    train_side_by_side([TrainingRun(plain)])
     assert graphed.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-3)
     assert graphed.metrics["validation_loss"] == pytest.approx(plain.metrics["validation_loss"], rel=1e-2)

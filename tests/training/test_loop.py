@@ -14,7 +14,7 @@ import torch
 
 from predbn.training import TrainingError
 from predbn.training.cifar10.trainer import Cifar10Trainer
-from predbn.training.loop import Run, report_steps, train_side_by_side
+from predbn.training.loop import TrainingRun, report_steps, train_side_by_side
 
 from .tiny import TINY, same_metrics, same_weights
 
@@ -24,12 +24,12 @@ ROOT = Path(__file__).parents[2]
 
 def alone(data, recipe=TINY, seed=0):
     trainer = Cifar10Trainer(recipe, seed, data)
-    train_side_by_side([Run(trainer)])
+    train_side_by_side([TrainingRun(trainer)])
     return trainer
 
 
 def make_runs(data, folder, seeds=(0, 1)):
-    return [Run(Cifar10Trainer(TINY, seed, data), folder / str(seed)) for seed in seeds]
+    return [TrainingRun(Cifar10Trainer(TINY, seed, data), folder / str(seed)) for seed in seeds]
 
 
 class Interrupted(Exception):
@@ -47,7 +47,7 @@ def interrupt_after(epoch):
 def test_a_run_among_others_is_the_run_alone(data):
     recipes = [TINY, replace(TINY, norm="group"), replace(TINY, epochs=2), replace(TINY, batch_size=5)]
     trainers = [Cifar10Trainer(recipe, seed, data) for seed, recipe in enumerate(recipes)]
-    train_side_by_side([Run(trainer) for trainer in trainers])
+    train_side_by_side([TrainingRun(trainer) for trainer in trainers])
     for trainer in trainers:
         other = alone(data, trainer.recipe, trainer.seed)
         assert same_weights(trainer, other)
@@ -128,7 +128,7 @@ def test_a_killed_run_resumes_bit_for_bit(data, tmp_path, where):
     command = [sys.executable, "-c", KILLED, where, str(path), str(images)]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    epochs, run = [], Run(Cifar10Trainer(TINY, 0, data), path)
+    epochs, run = [], TrainingRun(Cifar10Trainer(TINY, 0, data), path)
     train_side_by_side([run], resume=True, on_epoch=lambda trainers: epochs.append(trainers[0].epoch))
     assert epochs == [3, 4]
     other = alone(data)
@@ -147,7 +147,7 @@ def test_an_interrupted_run_is_not_overwritten(data, tmp_path):
     assert (run.trainer.epoch, run.trainer.metrics) == (4, {})
     other = Cifar10Trainer(replace(TINY, learning_rate=0.5), 0, data)
     with pytest.raises(TrainingError, match=r"belongs to a run with learning_rate 0\.01, not 0\.5"):
-        train_side_by_side([Run(other, tmp_path / "0")], resume=True)
+        train_side_by_side([TrainingRun(other, tmp_path / "0")], resume=True)
 
 
 def test_a_diverged_run_stops_and_does_not_affect_others(data, tmp_path, monkeypatch):
@@ -192,7 +192,7 @@ def test_progress_counts_the_steps_of_all_networks(data):
         reports.append((done, total, note))
 
     train_side_by_side(
-        [Run(trainer) for trainer in trainers],
+        [TrainingRun(trainer) for trainer in trainers],
         on_step=lambda: report_steps(progress, trainers, done=1, networks=4),
     )
     assert [report[:2] for report in reports] == [(done, 16) for done in (6, 8, 10, 12)]
@@ -205,7 +205,7 @@ def test_cudnn_settings_are_restored(data):
     with torch.backends.cudnn.flags(deterministic=False, benchmark=True):
         settings = []
         train_side_by_side(
-            [Run(Cifar10Trainer(replace(TINY, epochs=1), 0, data))],
+            [TrainingRun(Cifar10Trainer(replace(TINY, epochs=1), 0, data))],
             on_epoch=lambda _: settings.append((torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark)),
         )
         assert settings == [(True, False)]

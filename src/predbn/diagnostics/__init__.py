@@ -6,7 +6,7 @@ BN undo it? `profiles` gives the distributions themselves, for any model, data a
 
 from .data import open_diagnosis_data
 from .diagnose import diagnose
-from .diagnosis import Diagnosis, Shift, is_shifted, shift_threshold
+from .diagnosis import Diagnosis, Shift, has_shifted, shift_threshold
 from .distance import distance_unit, paper_divergence, wasserstein
 from .gaussian import Gaussian, spectrum
 from .profile import Profile, profile, profiles
@@ -18,7 +18,7 @@ __all__ = [
     "Shift",
     "diagnose",
     "distance_unit",
-    "is_shifted",
+    "has_shifted",
     "open_diagnosis_data",
     "paper_divergence",
     "profile",

@@ -57,7 +57,7 @@ def shift_threshold(row: Shift) -> float:
     return max(TIMES_NOISE * row.noise, MIN_DISTANCE)
 
 
-def is_shifted(row: Shift) -> bool:
+def has_shifted(row: Shift) -> bool:
     """Whether a layer has moved further than chance explains, and far enough to matter."""
     return row.distance > shift_threshold(row)
 

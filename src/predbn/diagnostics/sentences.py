@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .diagnosis import is_shifted, mean_or_zero, recovered_share
+from .diagnosis import has_shifted, mean_or_zero, recovered_share
 
 if TYPE_CHECKING:
     from .diagnosis import Diagnosis, Shift
@@ -26,7 +26,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     """Whether the data has shifted, in which layers, and whether the strategy undoes it; the most important first."""
     layers = diagnosis.of("train", kind="batch norm")
     rows = layers or diagnosis.of("train")
-    shifted = [row for row in rows if is_shifted(row)]
+    shifted = [row for row in rows if has_shifted(row)]
     has_shifted = _is_enough(shifted, rows)
     result = [_whether_shifted(rows, shifted, "batch norm layer" if layers else "output")]
     if has_shifted and layers:
@@ -85,7 +85,7 @@ def _recovery(name: str, before: Sequence[Shift], after: Sequence[Shift], has_sh
 
 def _effect_on_reference(name: str, rows: Sequence[Shift]) -> str:
     """What the strategy does to data that has not shifted; empty if that is little."""
-    if not _is_enough([row for row in rows if is_shifted(row)], rows):
+    if not _is_enough([row for row in rows if has_shifted(row)], rows):
         return ""
     return (
         f"{name} moves even the reference, by {mean_or_zero([row.distance for row in rows]):.2f} standard deviations: "

@@ -16,7 +16,6 @@ from .plan_file import read_plan
 from .ray_engine import RayEngine
 from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
-from .run import Progress as UnitProgress
 from .run import evaluate, open_run
 from .scoring import unpack_hits
 from .splits import Split
@@ -41,7 +40,6 @@ __all__ = [
     "Setting",
     "Split",
     "Unit",
-    "UnitProgress",
     "UnitResult",
     "compare",
     "evaluate",

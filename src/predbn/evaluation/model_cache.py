@@ -21,7 +21,7 @@ from predbn.norm import calibrate
 
 from .cuda_graphs import StaticInputs
 from .plan import Model, Setting
-from .precision import Precision, casting, prepare
+from .precision import Precision, casting, prepare_model
 from .predictor import Predictor, copy_sharing_tensors, pass_size
 from .source import Inputs
 
@@ -102,7 +102,7 @@ class ModelCache:
         """The model in the precision of the plan, on the device."""
         entry = self._entry(name)
         if not entry.is_prepared:
-            entry.model = prepare(entry.model.to(self._device), self._precision)
+            entry.model = prepare_model(entry.model.to(self._device), self._precision)
             entry.is_prepared = True
             entry.nbytes = self._nbytes[name] = _nbytes(entry.model)
         return entry.model

@@ -31,7 +31,7 @@ def check_precision(precision: Precision, device: torch.device | str) -> None:
         raise EvaluationError(f"precision {precision} needs a GPU: use fp32, or --device cuda.")
 
 
-def prepare(model: M, precision: Precision) -> M:
+def prepare_model(model: M, precision: Precision) -> M:
     """Make a model ready to predict, in place.
 
     Convolutions get the layout that they are fastest in. For a half format, the weights that autocast would cast at

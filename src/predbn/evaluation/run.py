@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predbn.common import hardware_of, write_text
+from predbn.common import ProgressWithNote, hardware_of, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
@@ -23,9 +23,6 @@ from .source import AnyData
 from .store import Store
 from .units import FitUnit, Unit
 
-Progress = Callable[[int, int, str], object]
-"""Called with how many units are done, how many there are, and what was done last."""
-
 
 def evaluate(
     plan: Plan,
@@ -35,7 +32,7 @@ def evaluate(
     data: AnyData | None = None,
     validation: Images | Rows | None = None,
     models: Mapping[str, AnyModel] | None = None,
-    progress: Progress | None = None,
+    progress: ProgressWithNote | None = None,
 ) -> Results:
     """Compute what a plan asks for and the folder `out` does not have yet, and return everything in the folder.
 
@@ -95,7 +92,7 @@ def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
 class _Units:
     """Gives units to the engine, stores their results, and reports progress."""
 
-    def __init__(self, engine: Engine, job: Job, store: Store, progress: Progress | None) -> None:
+    def __init__(self, engine: Engine, job: Job, store: Store, progress: ProgressWithNote | None) -> None:
         self._engine, self._job, self._store, self._progress = engine, job, store, progress
         fits = self.missing([*job.eps_units(), *job.temperature_units(store.fits())])
         self._total, self._done = len(fits) + len(job.split_units([], store.done())), 0

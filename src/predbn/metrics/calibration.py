@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from .checks import check_positive, prepare
+from .checks import check_positive, prepare_inputs
 from .classification import ranks
 
 BinSums: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -82,7 +82,7 @@ def calibration_gap(correct: Tensor, confidence: Tensor) -> Tensor:
 def _binned(probabilities: Tensor, labels: Tensor, bins: int, equal_mass: bool) -> tuple[Tensor, BinSums]:
     """The edges, and the sums of each bin."""
     check_positive("bins", bins)
-    wide, labels = prepare(probabilities, labels)
+    wide, labels = prepare_inputs(probabilities, labels)
     confidence = wide.amax(1)
     edges = _equal_mass_edges(confidence, bins) if equal_mass else equal_width_edges(bins, wide.device)
     return edges, bin_sums(edges, confidence, ranks(wide, labels) == 0, confidence)

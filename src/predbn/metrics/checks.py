@@ -33,7 +33,7 @@ def probability_messages(classes: int) -> tuple[str, ...]:
     )
 
 
-def prepare(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def prepare_inputs(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Checked probabilities in float64 and labels in int64: the first step of every function."""
     check_shapes(probabilities, labels)
     check_not_empty(labels)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from predbn.common import MetricError
 
-from .checks import check_not_empty, check_positive, check_shapes, prepare, probability_messages, raise_first
+from .checks import check_not_empty, check_positive, check_shapes, prepare_inputs, probability_messages, raise_first
 from .exact_sums import UNIT_BITS
 
 Reduction: TypeAlias = Literal["mean", "none"]
@@ -21,7 +21,7 @@ _SQUARE_BITS = 52
 def accuracy(probabilities: Tensor, labels: Tensor, *, top: int = 1) -> Tensor:
     """The share of examples whose label is among the `top` most probable classes."""
     check_positive("top", top)
-    return (ranks(*prepare(probabilities, labels)) < top).double().mean()
+    return (ranks(*prepare_inputs(probabilities, labels)) < top).double().mean()
 
 
 def ranks(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def nll(predictions: Tensor, labels: Tensor, *, from_logits: bool = False, reduc
     if from_logits:
         logits, labels = _prepare_logits(predictions, labels)
         return _reduce(-of_label(torch.log_softmax(logits, 1), labels), reduction)
-    probabilities, labels = prepare(predictions, labels)
+    probabilities, labels = prepare_inputs(predictions, labels)
     return _reduce(-of_label(probabilities, labels).log(), reduction)
 
 
@@ -54,7 +54,7 @@ def brier(probabilities: Tensor, labels: Tensor, *, per_class: bool = False, red
     `per_class` divides it by the number of classes, as some tables do: .000514 there is .514 here for 1000 classes.
     `reduction="none"` returns one value per example.
     """
-    wide, labels = prepare(probabilities, labels)
+    wide, labels = prepare_inputs(probabilities, labels)
     distance = wide.scatter_add(1, labels[:, None], torch.full_like(wide[:, :1], -1)).square()
     return _reduce(distance.mean(1) if per_class else distance.sum(1), reduction)
 

@@ -27,7 +27,7 @@ def seeds_of(network: str, count: int) -> list[str]:
     return [f"{network}/{seed}" for seed in range(count)]
 
 
-def with_eps(reference: str, eps: float) -> str:
+def reference_with_eps(reference: str, eps: float) -> str:
     """The name of a network with another eps in its normalisation layers."""
     network, _, seed = reference.rpartition("/")
     return f"{network}[eps={eps}]/{seed}"

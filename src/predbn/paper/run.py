@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from predbn.common import NotMeasured, PaperError, write_text
+from predbn.common import NotMeasured, PaperError, ProgressWithNote, write_text
 from predbn.data import DataError, Images, open_images
 from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
@@ -22,8 +21,6 @@ from .run_activations import run_activations
 from .run_criteo import run_criteo
 from .run_imagenet import run_imagenet
 
-Progress = Callable[[int, int, str], object]
-
 
 def run_plan(
     name: str,
@@ -32,7 +29,7 @@ def run_plan(
     quick: bool = False,
     precision: str = "fp32",
     engine: Engine | None = None,
-    progress: Progress | None = None,
+    progress: ProgressWithNote | None = None,
     root: str | Path | None = None,
     weights: str | Path | None = None,
     images: int | None = None,
@@ -72,7 +69,9 @@ def run_plan(
     return reason
 
 
-def _run_cifar10(name: str, plan: Plan, out: Path, engine: Engine | None, progress: Progress | None) -> str | None:
+def _run_cifar10(
+    name: str, plan: Plan, out: Path, engine: Engine | None, progress: ProgressWithNote | None
+) -> str | None:
     """Run a plan with those of its networks that the zoo has, and return which ones it does not have."""
     missing = {model: missing_weights(model) for model in plan.models}
     models = tuple(model for model, weights in missing.items() if weights is None)

@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from predbn.common import NotMeasured, PaperError, atomic_write
+from predbn.common import NotMeasured, PaperError, ProgressWithNote, atomic_write
 from predbn.data import Randomised, Rows, criteo, prepare_synthetic
-from predbn.evaluation import Engine, Plan, Results, Setting, UnitProgress, evaluate
+from predbn.evaluation import Engine, Plan, Results, Setting, evaluate
 from predbn.models import ClickModel, CriteoSizes, load_criteo
 from predbn.norm import adapted
 from predbn.training import CriteoData, CriteoRecipe, train_criteo
@@ -66,7 +66,7 @@ def run_criteo(
     root: Path,
     quick: bool = False,
     engine: Engine | None = None,
-    progress: UnitProgress | None = None,
+    progress: ProgressWithNote | None = None,
 ) -> None:
     """Run one plan of K1; raises NotMeasured if its rows or networks are missing."""
     if not quick:
@@ -102,7 +102,7 @@ def _load_inputs(name: str, plan: Plan, root: Path) -> _Inputs:
     return _Inputs(Randomised(test, train=train, block=block), criteo("validation", rows), models)
 
 
-def _evaluate(plan: Plan, out: Path, inputs: _Inputs, engine: Engine | None, progress: UnitProgress | None) -> None:
+def _evaluate(plan: Plan, out: Path, inputs: _Inputs, engine: Engine | None, progress: ProgressWithNote | None) -> None:
     results = evaluate(
         plan,
         out,

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from predbn.common import NotMeasured
+from predbn.common import NotMeasured, ProgressWithNote
 from predbn.data import Images, imagenet
-from predbn.evaluation import Engine, Plan, UnitProgress, evaluate, framing_of, stream_positions
+from predbn.evaluation import Engine, Plan, evaluate, framing_of, stream_positions
 from predbn.models import Classifier, load
 
 from .plans.imagenet import LITE0, RESNET50
@@ -35,7 +35,7 @@ def run_imagenet(
     weights: Path | None = None,
     quick: bool = False,
     engine: Engine | None = None,
-    progress: UnitProgress | None = None,
+    progress: ProgressWithNote | None = None,
 ) -> None:
     """Run one plan; raises NotMeasured if its images or weights are not named."""
     if quick:
@@ -79,7 +79,7 @@ def _load_network(plan: Plan, weights: Path | None) -> Classifier:
     return load(f"file:{path}#{RESNET50}")
 
 
-def _load_images(root: Path | None, model: Classifier, progress: UnitProgress | None) -> Images:
+def _load_images(root: Path | None, model: Classifier, progress: ProgressWithNote | None) -> Images:
     folder = root or _path_from(_ROOT)
     if folder is None:
         raise NotMeasured(f"the ImageNet images are not named: use --root DIR, or set {_ROOT}")

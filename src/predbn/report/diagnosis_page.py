@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from predbn.diagnostics import Diagnosis, is_shifted
+from predbn.diagnostics import Diagnosis, has_shifted
 
 from .figure import Figure, FigureVariant
 from .figures import channels, confidence, depth, spectra
@@ -106,6 +106,6 @@ def _table(diagnosis: Diagnosis) -> Table:
         Column("by chance", [f"{row.noise:.3f}" for row in rows]),
         Column("outside, %", [f"{100 * row.outside:.1f}" for row in rows]),
         Column("divergence", [f"{row.divergence:.2f}" for row in rows]),
-        Column("shifted", ["yes" if is_shifted(row) else "no" for row in rows], is_number=False),
+        Column("shifted", ["yes" if has_shifted(row) else "no" for row in rows], is_number=False),
     ]
     return Table("Every layer on the shifted data", columns)

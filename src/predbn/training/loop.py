@@ -20,7 +20,7 @@ from .trainer import Trainer, backend_settings
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """A trainer, and the path of its files without a suffix; None to write no files."""
 
     trainer: Trainer
@@ -69,7 +69,7 @@ class Run:
 
 
 def train_side_by_side(
-    runs: Sequence[Run],
+    runs: Sequence[TrainingRun],
     *,
     resume: bool = False,
     checkpoint_epochs: int = 1,
@@ -109,7 +109,7 @@ def train_side_by_side(
 
 
 def run_epoch(
-    runs: Sequence[Run], *, checkpoint_steps: int | None = None, on_step: Callable[[], object] = lambda: None
+    runs: Sequence[TrainingRun], *, checkpoint_steps: int | None = None, on_step: Callable[[], object] = lambda: None
 ) -> None:
     """Train the runs to the end of their epoch, one step of each in turn. The last step is not reported."""
     trainers = [run.trainer for run in runs]

@@ -11,7 +11,7 @@ from typing import Any
 from predbn.common import ProgressWithNote, TrainingError, write_text
 from predbn.models import write_weights
 
-from .loop import Run, report_steps, train_side_by_side
+from .loop import TrainingRun, report_steps, train_side_by_side
 from .recipes import BaseRecipe
 from .run_files import check_same_recipe, run_file
 from .trainer import Trainer
@@ -47,7 +47,7 @@ def train_networks(
     for start in range(0, len(pending), side_by_side):
         trainers = [make_trainer(seed) for seed in pending[start : start + side_by_side]]
         train_side_by_side(
-            [Run(trainer, folder / str(trainer.seed)) for trainer in trainers],
+            [TrainingRun(trainer, folder / str(trainer.seed)) for trainer in trainers],
             resume=resume,
             checkpoint_epochs=checkpoint_epochs,
             checkpoint_steps=checkpoint_steps,

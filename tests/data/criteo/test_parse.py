@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from predbn.data.criteo import parse as module
 from predbn.data.criteo.columns import COLUMNS, MISSING_NUMBER
 from predbn.data.criteo.parse import Parsed, parse
-from predbn.data.criteo.source import PADDING, Piece, Source
+from predbn.data.criteo.source import PADDING, Piece, TextSource
 
 from .examples import lines, slow_table, slow_token
 
-KAGGLE = Source(None, "\t", COLUMNS, 0)  # type: ignore[arg-type]
+KAGGLE = TextSource(None, "\t", COLUMNS, 0)  # type: ignore[arg-type]
 
 
 def piece_of(text: str) -> Piece:
@@ -22,7 +22,7 @@ def piece_of(text: str) -> Piece:
     return Piece(bytearray(b"7" * PADDING + raw + b"7" * PADDING), PADDING + len(raw))
 
 
-def parsed_of(text: str, source: Source = KAGGLE, where=None) -> Parsed:
+def parsed_of(text: str, source: TextSource = KAGGLE, where=None) -> Parsed:
     return parse(piece_of(text), source, where or {})
 
 
@@ -115,7 +115,7 @@ def test_values_that_are_not_whole_numbers(value):
 def test_columns_in_any_order_and_conditions():
     rows = [row.split("\t") for row in lines(6)]
     columns = (*COLUMNS[::-1], "period")
-    source = Source(None, ",", columns, 1)  # type: ignore[arg-type]
+    source = TextSource(None, ",", columns, 1)  # type: ignore[arg-type]
     periods = ["early", "late", '"late"', "", "later", "late"]
     text = "\n".join(",".join([*row[::-1], period]) for row, period in zip(rows, periods, strict=True))
     everything = parsed_of(text, source)

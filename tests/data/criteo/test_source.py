@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 
 from predbn.data import DataError
 from predbn.data.criteo.columns import COLUMNS
-from predbn.data.criteo.source import Block, Source, open_source
+from predbn.data.criteo.source import TextBlock, TextSource, open_source
 
 from .examples import header, lines
 
 
-def text_of(source: Source, blocks) -> bytes:
+def text_of(source: TextSource, blocks) -> bytes:
     return b"".join(piece.text for block in blocks for piece in source.pieces(block))
 
 
 def test_layouts(tmp_path):
     kaggle = tmp_path / "train.txt"
     kaggle.write_text("\n".join(lines(3)) + "\n")
-    assert open_source(kaggle) == open_source(tmp_path) == Source(kaggle, "\t", COLUMNS, 0)
+    assert open_source(kaggle) == open_source(tmp_path) == TextSource(kaggle, "\t", COLUMNS, 0)
     named = tmp_path / "rows.csv"
     named.write_text("src," + header().upper() + "\r\n")
-    assert open_source(named) == Source(named, ",", ("src", *COLUMNS), len(header()) + 6)
+    assert open_source(named) == TextSource(named, ",", ("src", *COLUMNS), len(header()) + 6)
     gzipped = tmp_path / "rows"
     gzipped.write_bytes(gzip.compress(kaggle.read_bytes()))
     assert open_source(gzipped).is_gzipped
@@ -42,7 +42,7 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size,
     path = tmp_path_factory.mktemp("blocks") / "text"
     text = b"\n".join(content) + b"\n" * ended
     path.write_bytes(gzip.compress(b" " + text) if gzipped else b" " + text)
-    source = Source(path, "\t", COLUMNS, 1)
+    source = TextSource(path, "\t", COLUMNS, 1)
     blocks = list(source.blocks(size))
     assert text_of(source, blocks) == text
     assert [block.begins for block in blocks] == [1, *(block.ends for block in blocks)][:-1] or not blocks
@@ -83,7 +83,7 @@ def test_missing_and_incomplete_files_are_errors(tmp_path):
     for content in (b"1" * (3 << 20), gzip.compress(b"1" * (3 << 20))):
         path.write_bytes(content)
         with pytest.raises(DataError, match="no line end"):
-            list(Source(path, "\t", COLUMNS, 0).blocks(1 << 20))
+            list(TextSource(path, "\t", COLUMNS, 0).blocks(1 << 20))
 
 
 @given(
@@ -96,8 +96,8 @@ def test_pieces_are_whole_lines_and_all_of_them(tmp_path_factory, content, size,
     text = b"\n".join(content) + b"\n" * ended
     path = tmp_path_factory.mktemp("pieces") / "text"
     path.write_bytes(b"first block\n" + text + b"next block")
-    block = Block(12, 12 + len(text), text if in_memory else None)
-    pieces = [piece.text for piece in Source(path, "\t", COLUMNS, 0).pieces(block, size=size)]
+    block = TextBlock(12, 12 + len(text), text if in_memory else None)
+    pieces = [piece.text for piece in TextSource(path, "\t", COLUMNS, 0).pieces(block, size=size)]
     assert b"".join(pieces) == text
     assert all(piece.endswith(b"\n") for piece in pieces[:-1])
     longest = max(map(len, content), default=0) + 1

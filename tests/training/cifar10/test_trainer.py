@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from predbn.models import NORMALISATIONS
 from predbn.training import crop_images, draw_crops, pad_images
 from predbn.training.cifar10.trainer import Cifar10Trainer
-from predbn.training.loop import Run, run_epoch
+from predbn.training.loop import TrainingRun, run_epoch
 from predbn.training.networks import save_network
 
 from ..tiny import TINY, same_weights, small_resnet
@@ -49,7 +49,7 @@ def test_it_trains_like_a_plain_loop(data, norm):
     recipe = replace(TINY, norm=norm, decoupled=norm == "layer", adam_eps=1e-2)
     trainer = Cifar10Trainer(recipe, 3, data)
     for _ in range(2):
-        run_epoch([Run(trainer)])
+        run_epoch([TrainingRun(trainer)])
     expected = by_hand(recipe, 3, data, 2).state_dict()
     for name, tensor in trainer.network.state_dict().items():
         torch.testing.assert_close(tensor, expected[name], rtol=2e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_weights_whatever_was_drawn_before(data):
     for seed in (5, 5, 6):
         torch.rand(seed)
         trainer = Cifar10Trainer(TINY, seed, data)
-        run_epoch([Run(trainer)])
+        run_epoch([TrainingRun(trainer)])
         trainers.append(trainer)
     first, second, other = trainers
     assert same_weights(first, second)
@@ -75,19 +75,19 @@ def test_the_global_random_state_is_not_used(data):
 
 def test_the_state_is_all_that_is_needed_to_resume(data):
     whole, first = Cifar10Trainer(TINY, 1, data), Cifar10Trainer(TINY, 1, data)
-    run_epoch([Run(first)])
+    run_epoch([TrainingRun(first)])
     second = Cifar10Trainer(TINY, 1, data)
     second.load_state_dict(first.state_dict())
     for _ in range(2):
-        run_epoch([Run(whole)])
-    run_epoch([Run(second)])
+        run_epoch([TrainingRun(whole)])
+    run_epoch([TrainingRun(second)])
     assert second.epoch == 2
     assert same_weights(whole, second)
 
 
 def test_the_learning_rate_follows_the_schedule_after_resuming(data):
     trainer = Cifar10Trainer(TINY, 1, data)
-    run_epoch([Run(trainer)])
+    run_epoch([TrainingRun(trainer)])
     again = Cifar10Trainer(TINY, 1, data)
     again.load_state_dict(trainer.state_dict())
     for epoch in range(1, TINY.epochs):
@@ -100,10 +100,10 @@ def test_the_learning_rate_follows_the_schedule_after_resuming(data):
 
 def test_an_epoch_is_counted(data):
     trainer = Cifar10Trainer(TINY, 0, data)
-    run_epoch([Run(trainer)])
+    run_epoch([TrainingRun(trainer)])
     assert (trainer.epoch, trainer.cursor.item(), trainer.steps) == (1, 2, 2)
     assert 0 <= trainer.correct.item() <= 16
-    run_epoch([Run(trainer)])
+    run_epoch([TrainingRun(trainer)])
     assert trainer.cursor.item() == 2
 
 

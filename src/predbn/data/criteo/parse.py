@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
 from .parse_regular import parse_regular
-from .source import PADDING, Piece, Source
+from .source import PADDING, Piece, TextSource
 
 Table = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
@@ -38,7 +38,7 @@ class Parsed(NamedTuple):
     rejected: list[Rejected]
 
 
-def parse(piece: Piece, source: Source, where: Mapping[str, str]) -> Parsed:
+def parse(piece: Piece, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """Read whole lines. With `where`, keep only the rows that have these values in these additional columns."""
     is_quoted = source.has_header and piece.buffer.find(b'"', PADDING, piece.end) >= 0
     if source.columns == COLUMNS and not where and not is_quoted:
@@ -48,7 +48,7 @@ def parse(piece: Piece, source: Source, where: Mapping[str, str]) -> Parsed:
     return _parse_any(piece.text, source, where)
 
 
-def _parse_any(text: bytes, source: Source, where: Mapping[str, str]) -> Parsed:
+def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """The rows of lines of any kind, value by value."""
     rejected: list[Rejected] = []
 
@@ -81,7 +81,7 @@ def _parse_any(text: bytes, source: Source, where: Mapping[str, str]) -> Parsed:
     return Parsed(table[is_row & _matches(columns, where)], count, sorted(rejected))
 
 
-def _read(text: bytes, source: Source, where: Mapping[str, str], reject: Any) -> Any:
+def _read(text: bytes, source: TextSource, where: Mapping[str, str], reject: Any) -> Any:
     """The columns that are needed, as text; `reject` is called for lines with another number of columns."""
     import pyarrow as pa
     import pyarrow.csv

@@ -34,7 +34,7 @@ from predbn.common import DataError, ProgressWithNote
 from ..output import open_output
 from .parse import parse
 from .shards import SOURCE, Shard, Shards, write_shard
-from .source import Block, Source, open_source
+from .source import TextBlock, TextSource, open_source
 from .synthetic import synthetic_rows
 
 BLOCK = 1 << 24
@@ -85,7 +85,7 @@ def prepare(
 
 
 def _prepare_blocks(
-    source: Source, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: ProgressWithNote
+    source: TextSource, shards: Shards, where: Mapping[str, str], workers: int, block: int, progress: ProgressWithNote
 ) -> None:
     total = None if source.is_gzipped else source.path.stat().st_size
     begins = shards.done[-1].ends if shards.done else source.begins
@@ -135,7 +135,9 @@ def prepare_synthetic(
     return shards
 
 
-def _prepare_block(source: Source, folder: Path, where: Mapping[str, str], numbered: tuple[int, Block]) -> Shard:
+def _prepare_block(
+    source: TextSource, folder: Path, where: Mapping[str, str], numbered: tuple[int, TextBlock]
+) -> Shard:
     """Write the rows of a block as the shard of that number. Lines are counted from the first of the block."""
     number, block = numbered
     lines = 0
@@ -155,7 +157,7 @@ def _prepare_block(source: Source, folder: Path, where: Mapping[str, str], numbe
     return Shard(rows, lines, block.begins, block.ends, len(rejected), tuple(rejected[:_MOST_EXAMPLES]))
 
 
-def _identity(source: Source, where: dict[str, str], block: int) -> dict[str, Any]:
+def _identity(source: TextSource, where: dict[str, str], block: int) -> dict[str, Any]:
     """What distinguishes this preparation from that of another file or with other options."""
     with source.path.open("rb") as file:
         head = hashlib.sha256(file.read(_HEAD)).hexdigest()

@@ -28,7 +28,7 @@ _READ_SIZE = 1 << 16
 _LONGEST_LINE = 1 << 20
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """Whole lines: the bytes `begins` to `ends` of the text, and the text itself if the file is gzipped."""
 
     begins: int
@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """A text file of rows: its path, the delimiter and the names of its columns.
 
     `begins` is the position of the first row, after the header if there is one.
@@ -70,7 +70,7 @@ class Source:
         """Whether the file is gzipped."""
         return _is_gzipped(self.path)
 
-    def blocks(self, size: int, *, begins: int | None = None) -> Iterator[Block]:
+    def blocks(self, size: int, *, begins: int | None = None) -> Iterator[TextBlock]:
         """The rows in blocks of at most `size` bytes (more if one line is longer).
 
         They start at the first row, or where an earlier block ended. A block depends only on where it begins.
@@ -86,7 +86,7 @@ class Source:
                 f"{self.path} cannot be read to its end ({error}): it may be incomplete, get it again."
             ) from None
 
-    def pieces(self, block: Block, *, size: int = PIECE) -> Iterator[Piece]:
+    def pieces(self, block: TextBlock, *, size: int = PIECE) -> Iterator[Piece]:
         """The text of a block in pieces of whole lines, of at most `size` bytes (more if one line is longer)."""
         buffer, rest, left = bytearray(PADDING + size + PADDING), 0, block.ends - block.begins
         with self.path.open("rb") if block.text is None else io.BytesIO(block.text) as file:
@@ -106,7 +106,7 @@ class Source:
                     yield Piece(buffer, end)
                     buffer[PADDING : PADDING + rest] = buffer[end:filled]
 
-    def _located(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+    def _located(self, file: BinaryIO, size: int, begins: int) -> Iterator[TextBlock]:
         """Blocks of a plain file, of which only the ends are read."""
         length = self.path.stat().st_size
         while begins < length:
@@ -119,10 +119,10 @@ class Source:
                 text = file.read(_READ_SIZE)
                 ends = beyond + text.find(b"\n") + 1 if b"\n" in text else 0 if text else length
                 beyond += len(text)
-            yield Block(begins, ends)
+            yield TextBlock(begins, ends)
             begins = ends
 
-    def _decompressed(self, file: BinaryIO, size: int, begins: int) -> Iterator[Block]:
+    def _decompressed(self, file: BinaryIO, size: int, begins: int) -> Iterator[TextBlock]:
         """Blocks of a gzipped file, which has to be decompressed from its start."""
         skipped = 0
         while skipped < begins and (text := file.read(min(begins - skipped, size))):
@@ -142,7 +142,7 @@ class Source:
                 cut = len(text)
             if not cut:
                 return
-            yield Block(begins, begins + cut, text[:cut])
+            yield TextBlock(begins, begins + cut, text[:cut])
             begins, text = begins + cut, text[cut:]
 
     def _check_line_length(self, begins: int, ends: int) -> None:
@@ -150,7 +150,7 @@ class Source:
             raise DataError(f"{self.path} has no line end in the megabyte after byte {begins}: it does not hold rows.")
 
 
-def open_source(path: str | Path) -> Source:
+def open_source(path: str | Path) -> TextSource:
     """Find out the layout of a file (or of `train.txt` or `train.txt.gz` in a folder) from its first line."""
     file_path = _find_file(Path(path).expanduser())
     try:
@@ -175,7 +175,7 @@ def open_source(path: str | Path) -> Source:
             raise DataError(
                 f"{file_path} has no column {missing[0]}: its header must name {LABEL}, I1 … I13, C1 … C26."
             )
-        return Source(file_path, delimiter, tuple(columns), len(line) + 1)
+        return TextSource(file_path, delimiter, tuple(columns), len(line) + 1)
     if len(cells) == WIDTH - 1:
         raise DataError(
             f"{file_path} has {WIDTH - 1} columns: it seems to be test.txt, which has no labels; use train.txt."
@@ -185,7 +185,7 @@ def open_source(path: str | Path) -> Source:
             f"{file_path} begins with {len(cells)} columns: it must be tab-separated with {WIDTH} (label, 13 numbers, "
             "26 categories), or have a header that names them."
         )
-    return Source(file_path, delimiter, COLUMNS, 0)
+    return TextSource(file_path, delimiter, COLUMNS, 0)
 
 
 def _find_file(path: Path) -> Path:

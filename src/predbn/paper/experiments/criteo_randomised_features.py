@@ -42,7 +42,7 @@ row."""
 
 
 @dataclass(frozen=True)
-class Scores:
+class CriteoScores:
     """One metric of a plan, signed so that higher is better.
 
     means      one row: the means over the networks
@@ -65,14 +65,14 @@ class Scores:
         return Interval(float(quantity(self.means).iloc[0]), float(low), float(high), LEVEL)
 
 
-def scores_of(runs: Runs, plan: str) -> dict[str, Scores]:
+def scores_of(runs: Runs, plan: str) -> dict[str, CriteoScores]:
     """The scores of single networks without a temperature, by metric."""
     path = runs.plan_folder(plan) / RESAMPLES_FILE
     resamples = pd.read_parquet(path) if plan in runs.measured and path.is_file() else None
     return {metric: _scores(runs, plan, metric, resamples) for metric in METRICS}
 
 
-def _scores(runs: Runs, plan: str, metric: str, resamples: pd.DataFrame | None) -> Scores:
+def _scores(runs: Runs, plan: str, metric: str, resamples: pd.DataFrame | None) -> CriteoScores:
     frame = runs.frame(plan)
     rows = frame[(frame["method"] == "vanilla") & (frame["metric"] == metric) & (frame["network"] == NETWORK)]
     if rows.empty:
@@ -83,10 +83,10 @@ def _scores(runs: Runs, plan: str, metric: str, resamples: pd.DataFrame | None) 
     )
     means = by_network.mean().to_frame().T
     if resamples is None:
-        return Scores(means, by_network, len(by_network), "networks", False)
+        return CriteoScores(means, by_network, len(by_network), "networks", False)
     values = resamples[resamples["metric"] == metric].pivot(index="resample", columns=columns, values="value")
     count = runs[plan].card["data"]["rows"]
-    return Scores(means, sign * values.sort_index(axis=1), count, f"rows, {len(by_network)} networks", True)
+    return CriteoScores(means, sign * values.sort_index(axis=1), count, f"rows, {len(by_network)} networks", True)
 
 
 def loss(values: pd.DataFrame, strategy: str, kind: str, percentages: tuple[int, ...]) -> pd.Series:
@@ -142,7 +142,7 @@ def _better_later(runs: Runs) -> list[Measurement]:
     ]
 
 
-def _measurement(what: str, scores: Scores, quantity: Quantity) -> Measurement:
+def _measurement(what: str, scores: CriteoScores, quantity: Quantity) -> Measurement:
     return Measurement(what, scores.interval(quantity), "above", 0.0, scores.count, scores.over)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from predbn.evaluation import Model, Plan
 
-from ..networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, seeds_of, with_eps
+from ..networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, reference_with_eps, seeds_of
 from .base import QUICK_IMAGES, PaperPlan, cifar10_plan
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 200, 500)
@@ -59,7 +59,7 @@ def _plan(name: str, what: str, quick: Mapping[str, Any] = MappingProxyType({}),
 def _without_batch_norm() -> tuple[Model, ...]:
     """Every other normalisation with both eps, and Fixup."""
     normalised = [seeds_of(network, SEEDS) for network in NORMALISED]
-    both = [(*seeds, *(with_eps(seed, LARGE_EPS) for seed in seeds)) for seeds in normalised]
+    both = [(*seeds, *(reference_with_eps(seed, LARGE_EPS) for seed in seeds)) for seeds in normalised]
     return _models(*chain(*both), *seeds_of(FIXUP, SEEDS))
 
 

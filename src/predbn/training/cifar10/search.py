@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from predbn.common import ProgressWithNote, TrainingError
 
-from ..loop import Run, report_steps, train_side_by_side
+from ..loop import TrainingRun, report_steps, train_side_by_side
 from ..recipes import Cifar10Recipe
 from .trainer import Cifar10Data, Cifar10Trainer
 
@@ -89,7 +89,7 @@ def run_search(
             Cifar10Trainer(_with_params(recipe, trial.params), trial.user_attrs["seed"], data) for trial in batch
         ]
         train_side_by_side(
-            [Run(trainer) for trainer in trainers],
+            [TrainingRun(trainer) for trainer in trainers],
             on_step=partial(report_steps, progress, trainers, done=done, networks=trials),
         )
         for trial, trainer in zip(batch, trainers, strict=True):
