@@ -6,7 +6,7 @@ and the object itself stay, so every reference to the layer stays valid, and `de
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Hashable
 from typing import Any, cast
 
 import torch
@@ -20,7 +20,8 @@ from . import kernels
 from .calibration import Calibration
 from .cast_cache import CastCache
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .observation import Observation, Stream, undefined_variance_error
+from .observation import Observation, undefined_variance_error
+from .passes import Pass, PassOfThread, Stream, current_pass, current_stream
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
 
@@ -47,16 +48,20 @@ class Adaptation:
         self.process_group = process_group
         self.group = group
         self.layer_count = layer_count
-        self.streams = {DEFAULT_STREAM: Stream()}
-        self.stream = self.streams[DEFAULT_STREAM]
-        self.lock = threading.RLock()
+        self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
+        self.thread = PassOfThread()
+        self.traced_pass: Pass | None = None
+
+    @property
+    def default_stream(self) -> Stream:
+        return self.streams[DEFAULT_STREAM]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Locks and process groups belong to this process and cannot be copied."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("lock", "process_group")}
+        """A copy is in no pass. Process groups belong to this process and cannot be copied."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("thread", "traced_pass", "process_group")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.RLock(), process_group=None)
+        self.__dict__.update(state, thread=PassOfThread(), traced_pass=None, process_group=None)
 
 
 class LayerAdaptation:
@@ -85,6 +90,12 @@ class LayerAdaptation:
             if not kernels.is_tracing():
                 self.last_batch = batch
             return y
+        memory: Stream | Pass = shared.default_stream
+        own_pass = None
+        if strategy.keeps_state:
+            running_pass = current_pass(shared)
+            own_pass = Pass(current_stream(shared)) if running_pass is None else None
+            memory = own_pass or running_pass
         observation = Observation(
             x,
             layer=self.name,
@@ -92,12 +103,19 @@ class LayerAdaptation:
             eps=eps,
             source=self._source_statistics(layer, dtype),
             calibration=self.calibration,
-            stream=shared.stream if strategy.keeps_state else shared.streams[DEFAULT_STREAM],
+            memory=memory,
             sync=shared.sync,
             process_group=shared.process_group,
             group=shared.group,
         )
-        mean, var = (t.to(x.device, dtype) for t in observation.per_example(strategy.statistics(observation)))
+        is_kept = False
+        try:
+            statistics = observation.per_example(strategy.statistics(observation))
+            is_kept = True
+        finally:
+            if own_pass is not None:
+                own_pass.end(keep=is_kept)
+        mean, var = (t.to(x.device, dtype) for t in statistics)
         if not kernels.is_tracing() and observation.batch_statistics is not None:
             batch_mean, batch_var = observation.batch_statistics
             self.last_batch = LazyStatistics(batch_mean.detach(), batch_var.detach())

@@ -51,7 +51,8 @@ def _describe(name: str, layer: nn.Module) -> LayerDescription:
     adaptation, source = attached(layer), source_statistics(layer)
     strategy, eps, shift = "train", float(layer.eps), None  # type: ignore[arg-type]
     if adaptation is not None:
-        strategy, eps = str(adaptation.shared.strategy), adaptation.eps(layer)
+        strategy = adaptation.shared.strategy.description(is_calibrated=adaptation.calibration is not None)
+        eps = adaptation.eps(layer)
         if adaptation.last_batch is not None and source is not None:
             shift = distance(adaptation.last_batch.statistics, source, eps)
     return LayerDescription(name, source_class(layer).__name__, _channels(layer), strategy, eps, shift)

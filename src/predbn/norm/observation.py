@@ -1,8 +1,8 @@
-"""What a strategy can look at when it chooses a layer's statistics, and what it remembers of a stream."""
+"""What a strategy can look at when it chooses a layer's statistics."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,37 +12,8 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
+from .passes import LayerState, Pass, Stream
 from .statistics import Moments, Statistics, pool_over_processes
-
-LayerState: TypeAlias = dict[str, "Tensor | int"]
-
-
-class Stream:
-    """The states of all layers for one source of data (a camera, a region, a user).
-
-    Passes through the model are counted by the layer that was called first: when it is called again, the next pass has
-    begun. All other layers, such as a detection head that is shared by all scales, may be called several times in one
-    pass.
-    """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.states: dict[str, LayerState] = {}
-        self.first_layer: str | None = None
-        self.passes = 0
-
-    def state(self, layer: str) -> LayerState:
-        return self.states.setdefault(layer, {})
-
-    def count_pass(self, layer: str) -> int:
-        if self.first_layer is None:
-            self.first_layer = layer
-        if layer == self.first_layer:
-            self.passes += 1
-        return self.passes
 
 
 class Observation:
@@ -66,7 +37,7 @@ class Observation:
         eps: float,
         source: Statistics | None,
         calibration: Calibration | None,
-        stream: Stream,
+        memory: Stream | Pass,
         process_group: Any = None,
         sync: bool = False,
         group: int | None = None,
@@ -83,7 +54,7 @@ class Observation:
             )
         self._x = x
         self.eps = eps
-        self._stream = stream
+        self._memory = memory
         self._group = group
         self._sync = sync and dist.is_available() and dist.is_initialized()
         self._process_group = process_group
@@ -91,14 +62,15 @@ class Observation:
 
     @property
     def state(self) -> LayerState:
-        return self._stream.state(self.layer)
+        return self._memory.state(self.layer)
 
     def count_pass(self) -> int:
-        """How many passes of this stream through the model have begun, including this one.
+        """How many passes of this stream have called the layer, including this one.
 
-        A strategy that counts calls this once in every pass.
+        Only for strategies with `keeps_state`. Several calls in one pass count once.
         """
-        return self._stream.count_pass(self.layer)
+        assert isinstance(self._memory, Pass)
+        return self._memory.count(self.layer)
 
     def moments(self, *, allow_single_value: bool = False) -> Moments:
         """The batch's moments, over all processes if the adaptation is synchronised; [G, C] for a batch of G groups.
