@@ -92,7 +92,7 @@ def adapt(
             raise
     if strategy.uses_calibration and not any(adaptation.calibration for _, _, adaptation in adapted_layers(model)):
         warnings.warn(
-            f"the model is not calibrated, so strategy '{strategy.name}' has to guess what clean source data looks like, "
+            f"the model is not calibrated, so strategy '{strategy.name}' has to guess what clean data looks like, "
             "which costs some points of accuracy; call predbn.calibrate(model, loader) with a few thousand unlabelled "
             "source examples, or give calibrated=False if there are none",
             UserWarning,

@@ -6,6 +6,7 @@ and the object itself stay, so every reference to the layer stays valid, and `de
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from . import kernels
 from .calibration import Calibration
 from .cast_cache import CastCache
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .observation import Observation, undefined_variance_error
+from .observation import Observation, is_known_finite, undefined_variance_error
 from .passes import Pass, PassOfThread, Stream, current_pass, current_stream
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
@@ -51,6 +52,7 @@ class Adaptation:
         self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
         self.thread = PassOfThread()
         self.traced_pass: Pass | None = None
+        self.has_warned = False
 
     @property
     def default_stream(self) -> Stream:
@@ -72,6 +74,7 @@ class LayerAdaptation:
         self.shared = shared
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
+        self.bad_rows = 0
         self._affine = CastCache()
         self._source = CastCache()
 
@@ -87,9 +90,10 @@ class LayerAdaptation:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             y, batch = kernels.batch_norm(x, *self._affine.get(dtype, layer.weight, layer.bias), eps)
-            if not kernels.is_tracing():
-                self.last_batch = batch
-            return y
+            if is_known_finite(batch.mean, batch.spread):
+                if not kernels.is_tracing():
+                    self.last_batch = batch
+                return y
         memory: Stream | Pass = shared.default_stream
         own_pass = None
         if strategy.keeps_state:
@@ -115,6 +119,8 @@ class LayerAdaptation:
         finally:
             if own_pass is not None:
                 own_pass.end(keep=is_kept)
+        if observation.bad_rows:
+            self._report_bad_rows(observation.bad_rows)
         mean, var = (t.to(x.device, dtype) for t in statistics)
         if not kernels.is_tracing() and observation.batch_statistics is not None:
             batch_mean, batch_var = observation.batch_statistics
@@ -124,6 +130,17 @@ class LayerAdaptation:
     def _source_statistics(self, layer: Any, dtype: torch.dtype) -> Statistics | None:
         mean, var = self._source.get(dtype, layer.running_mean, layer.running_var)
         return None if mean is None or var is None else Statistics(mean, var)
+
+    def _report_bad_rows(self, count: int) -> None:
+        self.bad_rows += count
+        if not self.shared.has_warned:
+            self.shared.has_warned = True
+            warnings.warn(
+                f"layer '{self.name}' got {count} examples that are not finite (NaN or infinite). They are left out of "
+                "the statistics; predbn.describe(model) counts them",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _check_state_can_be_kept(self, layer: Any) -> None:
         strategy = self.shared.strategy

@@ -46,7 +46,7 @@ class _PoolAllLayers(Strategy):
     calls: list[dict[str, int]] = field(default_factory=list)
 
     def statistics(self, observation: Observation) -> Statistics:
-        layer, batch = observation.layer, observation.moments(allow_single_value=True)
+        layer, batch = observation.layer, observation.moments(allow_single_value=True, may_wait=True)
         self.calls[-1][layer] = self.calls[-1].get(layer, 0) + 1
         self.pooled[layer] = pool(self.pooled[layer], batch) if layer in self.pooled else batch
         return batch.statistics if batch.values > 1 else self.pooled[layer].statistics
@@ -68,8 +68,11 @@ class _PoolOneLayer(Strategy):
 
     def statistics(self, observation: Observation) -> Statistics:
         if observation.layer != self.layer:
-            return load_statistics(observation.state) or observation.moments(allow_single_value=True).statistics
-        batch = observation.moments(allow_single_value=True)
+            return (
+                load_statistics(observation.state)
+                or observation.moments(allow_single_value=True, may_wait=True).statistics
+            )
+        batch = observation.moments(allow_single_value=True, may_wait=True)
         self.pooled = batch if self.pooled is None else pool(self.pooled, batch)
         self.calls += 1
         if self.calls == self.most_calls:
@@ -90,9 +93,9 @@ class _CollectCalibration(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         accumulator = self.accumulators.setdefault(observation.layer, CalibrationAccumulator())
         mean, square = observation.example_moments()
-        accumulator.update(mean, square)
+        accumulator.update(*_finite_rows(mean, square))
         self.current_pass.append((observation.layer, mean, square))
-        return observation.source or observation.moments(allow_single_value=True).statistics
+        return observation.source or observation.moments(allow_single_value=True, may_wait=True).statistics
 
     def end_pass(self, output: Any) -> None:
         """Use the classes that the model predicted, if its output is logits."""
@@ -100,8 +103,14 @@ class _CollectCalibration(Strategy):
             classes = output.argmax(1)
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):
-                    self.accumulators[layer].update_classes(mean, square, classes)
+                    self.accumulators[layer].update_classes(*_finite_rows(mean, square, classes))
         self.current_pass.clear()
+
+
+def _finite_rows(mean: Tensor, square: Tensor, *others: Tensor) -> list[Tensor]:
+    """Examples whose moments are finite in all channels."""
+    is_finite = (mean + square).isfinite().all(1)
+    return [t[is_finite] for t in (mean, square, *others)]
 
 
 def collect_population(

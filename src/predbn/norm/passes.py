@@ -219,16 +219,23 @@ class Block:
         self.adaptation = adaptation
         self.stream = stream
         self.generator = generator
-        self.thread = threading.get_ident()
-        self.can_be_suspended = generator is not None or asyncio._get_running_loop() is not None
+        self.opened_in = _thread_and_task()
+        self.can_be_suspended = generator is not None or self.opened_in[1] is not None
         self.is_closed = False
 
     def holds(self) -> bool:
-        """In another thread the block was handed over together with the context, by `asyncio.to_thread` for example."""
         if self.generator is None:
             return True
-        is_running = self.generator.f_back is not None or self.thread != threading.get_ident()
-        return is_running and not self.is_closed
+        if not self.is_closed and self.opened_in != _thread_and_task():
+            raise AdaptationError(
+                "a stream that was opened in a generator is not known in the threads and tasks that get its context "
+                "(asyncio.to_thread, asyncio.create_task); open the stream in the function that predicts"
+            )
+        return not self.is_closed and self.generator.f_back is not None
+
+
+def _thread_and_task() -> tuple[int, asyncio.Task[Any] | None]:
+    return threading.get_ident(), None if asyncio._get_running_loop() is None else asyncio.current_task()
 
 
 _open_blocks: ContextVar[tuple[Block, ...]] = ContextVar("_open_blocks", default=())
