@@ -78,6 +78,24 @@ def test_a_suspended_generator_does_not_keep_its_stream_open():
         assert torch.equal(model(feed(3)[0]), alone(feed(3))[0]), "only the generator's own block was closed"
 
 
+def test_a_generator_that_opens_its_stream_in_another_way():
+    model = predbn.adapt(net(), "ema")
+
+    def open_stream(camera: int):
+        return predbn.stream(model, camera)
+
+    def predictions(camera: int):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(open_stream(camera))
+            for x in feed(camera):
+                yield torch.no_grad()(model)(x)
+
+    found = list(zip(predictions(1), predictions(2), strict=True))
+    for step, pair in enumerate(found):
+        for camera, y in enumerate(pair, start=1):
+            assert torch.equal(y, alone(feed(camera))[step])
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.sampled_from(["ema", "frozen", "frozen(batches=2)"]))
 def test_any_order_of_suspended_generators(order, strategy):

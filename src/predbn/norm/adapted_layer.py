@@ -94,12 +94,10 @@ class LayerAdaptation:
                 if not kernels.is_tracing():
                     self.last_batch = batch
                 return y
-        memory: Stream | Pass = shared.default_stream
-        own_pass = None
+        running_pass, own_pass = None, None
         if strategy.keeps_state:
             running_pass = current_pass(shared)
             own_pass = Pass(current_stream(shared)) if running_pass is None else None
-            memory = own_pass or running_pass
         observation = Observation(
             x,
             layer=self.name,
@@ -107,7 +105,7 @@ class LayerAdaptation:
             eps=eps,
             source=self._source_statistics(layer, dtype),
             calibration=self.calibration,
-            memory=memory,
+            memory=running_pass or own_pass or shared.default_stream,
             sync=shared.sync,
             process_group=shared.process_group,
             group=shared.group,

@@ -41,13 +41,14 @@ class Stream:
     """
 
     def __init__(self) -> None:
-        self.clear()
+        self.states: dict[str, LayerState] = {}
+        self.previous: dict[str, LayerState] = {}
         self.lock = threading.RLock()
 
     def clear(self) -> None:
-        """Forget everything."""
-        self.states: dict[str, LayerState] = {}
-        self.previous: dict[str, LayerState] = {}
+        """Forget everything, once no other thread is in a pass."""
+        with self.lock:
+            self.states, self.previous = {}, {}
 
     def state(self, layer: str) -> LayerState:
         return self.states.setdefault(layer, {})
@@ -87,7 +88,7 @@ class Pass:
         return state
 
     def _copied_state(self, layer: str) -> LayerState:
-        if not self.is_locked and not is_tracing():
+        if not self.is_locked and not self.is_repeated and not is_tracing():
             self.stream.lock.acquire()
             self.is_locked = True
         states = self.stream.previous if self.is_repeated else self.stream.states
@@ -127,7 +128,7 @@ class Pass:
         if self.counted or any(k not in old.get(n, {}) for n, k, _ in new):
             return self.states if bool(is_finite) else {}
         for name, key, value in new:
-            self.states[name][key] = torch.where(is_finite, value, old[name][key])  # type: ignore[arg-type]
+            self.states[name][key] = torch.where(is_finite, value, old[name][key])
         return self.states
 
 
@@ -249,7 +250,8 @@ def current_stream(adaptation: Adaptation) -> Stream:
             if block.adaptation is adaptation and block.holds():
                 return block.stream
         return adaptation.default_stream
-    for block in reversed(getattr(_blocks_of_thread, "blocks", ())):
+    blocks: tuple[Block, ...] = getattr(_blocks_of_thread, "blocks", ())
+    for block in reversed(blocks):
         if block.adaptation is adaptation and not block.is_closed:
             if block.can_be_suspended:
                 raise AdaptationError(
@@ -261,9 +263,10 @@ def current_stream(adaptation: Adaptation) -> Stream:
 
 
 @contextmanager
-def open_blocks(streams: list[tuple[Adaptation, Stream]], caller: FrameType) -> Iterator[None]:
-    """Predict in streams for the length of a `with` block in the function `caller`."""
-    blocks = tuple(Block(adaptation, stream, _iterated_generator(caller)) for adaptation, stream in streams)
+def open_blocks(streams: list[tuple[Adaptation, Stream]]) -> Iterator[None]:
+    """Predict in streams for the length of a `with` block. To be used in a context manager, and nowhere else."""
+    generator = _iterated_generator(_user_of_context_manager(sys._getframe(2)))
+    blocks = tuple(Block(adaptation, stream, generator) for adaptation, stream in streams)
     _open_blocks.set((*_open_blocks.get(), *blocks))
     _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)
     try:
@@ -277,13 +280,21 @@ def open_blocks(streams: list[tuple[Adaptation, Stream]], caller: FrameType) -> 
         _blocks_of_thread.blocks = tuple(block for block in remaining if not block.is_closed)
 
 
-def _iterated_generator(frame: FrameType) -> FrameType | None:
+def _user_of_context_manager(frame: FrameType | None) -> FrameType | None:
+    """The function with the `with` statement that has called a context manager's generator."""
+    frame = None if frame is None else frame.f_back
+    while frame is not None and frame.f_globals.get("__name__") == "contextlib":
+        frame = frame.f_back
+    return frame
+
+
+def _iterated_generator(frame: FrameType | None) -> FrameType | None:
     """The frame if it is a generator that somebody iterates over.
 
     One that `contextlib.contextmanager` or a pytest fixture runs keeps its stream open while it waits: the stream is
     for the block that follows.
     """
-    if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+    if frame is None or not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
         return None
     driver = "" if frame.f_back is None else str(frame.f_back.f_globals.get("__name__"))
     return None if driver == "contextlib" or driver.startswith("_pytest.") else frame

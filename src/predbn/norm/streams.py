@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -32,7 +30,8 @@ def unknown_stream_error(name: Hashable, adaptation: Adaptation) -> AdaptationEr
     return AdaptationError(f"there is no stream '{name}'; there are {', '.join(map(str, adaptation.streams))}")
 
 
-def stream(model: M, name: str | int) -> AbstractContextManager[M]:
+@contextmanager
+def stream(model: M, name: str | int) -> Iterator[M]:
     """Predict for one of several sources: what strategies such as `ema` remember is kept separately for each name.
 
     Threads and coroutines have streams of their own: a block in one of them is not seen in another, except by those
@@ -40,26 +39,21 @@ def stream(model: M, name: str | int) -> AbstractContextManager[M]:
     generator runs, and not while it waits to be resumed; in one decorated with `contextlib.contextmanager` it holds
     until the end of the decorated function. Passes of several threads on the same stream take turns.
     """
-    return _stream(model, name, sys._getframe(1))
-
-
-@contextmanager
-def _stream(model: M, name: str | int, caller: FrameType) -> Iterator[M]:
     streams = [(adaptation, adaptation.streams.setdefault(name, Stream())) for adaptation in adaptations(model)]
-    with open_blocks(streams, caller):
+    with open_blocks(streams):
         yield model
 
 
 def remove_stream(model: M, name: str | int) -> M:
     """Forget a stream altogether, for example when a camera is switched off. It must not be in use."""
-    for adaptation in adaptations(model):
-        if name not in adaptation.streams:
-            raise unknown_stream_error(name, adaptation)
-        if name == DEFAULT_STREAM or current_stream(adaptation) is adaptation.streams[name]:
-            reason = "is used outside of all stream blocks" if name == DEFAULT_STREAM else "is open here"
-            raise AdaptationError(f"stream '{name}' {reason} and cannot be removed; predbn.reset(model, …) clears it")
-    for adaptation in adaptations(model):
-        del adaptation.streams[name]
+    holders = [adaptation for adaptation in adaptations(model) if name in adaptation.streams]
+    if not holders:
+        raise unknown_stream_error(name, adaptations(model)[0])
+    if name == DEFAULT_STREAM or any(current_stream(holder) is holder.streams[name] for holder in holders):
+        reason = "is used outside of all stream blocks" if name == DEFAULT_STREAM else "is open here"
+        raise AdaptationError(f"stream '{name}' {reason} and cannot be removed; predbn.reset(model, …) clears it")
+    for holder in holders:
+        del holder.streams[name]
     return model
 
 
