@@ -30,14 +30,16 @@ class LayerDescription:
 
 
 class Description(list[LayerDescription]):
-    """The layers of a model in order. It prints as a table."""
+    """The layers of a model in order. It prints as a table, with a column of bad rows if there were any."""
 
     def __str__(self) -> str:
         header = ("layer", "kind", "channels", "strategy", "eps", "distance", "bad rows")
         rows = [header, *(tuple(_format(value) for value in astuple(layer)) for layer in self)]
+        if not any(layer.bad_rows for layer in self):
+            rows = [row[:-1] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust, str.rjust]
-        lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=True)) for row in rows]
+        lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=False)) for row in rows]
         return "\n".join(line.rstrip() for line in [lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
     __repr__ = __str__

@@ -121,14 +121,22 @@ class Pass:
         were left out already (see `Observation`).
         """
         old = self.stream.states
-        new = [(n, k, v) for n, s in self.states.items() for k, v in s.items() if isinstance(v, Tensor) and v.is_cuda]
-        if not new:
-            return self.states
-        is_finite = torch.stack(torch._foreach_norm([v for _, _, v in new])).isfinite().all()
-        if self.counted or any(k not in old.get(n, {}) for n, k, _ in new):
-            return self.states if bool(is_finite) else {}
-        for name, key, value in new:
-            self.states[name][key] = torch.where(is_finite, value, old[name][key])
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[str, str, Tensor]]] = {}
+        for name, state in self.states.items():
+            for key, value in state.items():
+                if isinstance(value, Tensor) and value.is_cuda:
+                    groups.setdefault((value.device, value.dtype), []).append((name, key, value))
+        for entries in groups.values():
+            new = torch.cat([value.flatten() for _, _, value in entries])
+            is_finite = new.isfinite().all()
+            if self.counted or any(key not in old.get(name, {}) for name, key, _ in entries):
+                if not bool(is_finite):
+                    return {}
+                continue
+            before = torch.cat([old[name][key].flatten().to(new) for name, key, _ in entries])  # type: ignore[union-attr]
+            kept = torch.where(is_finite, new, before).split([value.numel() for _, _, value in entries])
+            for (name, key, value), part in zip(entries, kept, strict=True):
+                self.states[name][key] = part.view_as(value)
         return self.states
 
 
