@@ -96,6 +96,33 @@ def test_a_generator_that_opens_its_stream_in_another_way():
             assert torch.equal(y, alone(feed(camera))[step])
 
 
+def test_a_generator_that_is_resumed_inside_of_another_block_or_thread():
+    model = predbn.adapt(net(), "ema")
+    predict = torch.no_grad()(model)
+
+    @contextlib.contextmanager
+    def opened(camera: int):
+        with predbn.stream(model, camera):
+            yield
+
+    def predictions(camera: int):
+        with opened(camera):
+            for x in feed(camera, 4):
+                yield predict(x)
+
+    first = predictions(1)
+    found = [next(first)]
+    with predbn.stream(model, 2):
+        found.append(next(first))
+        other = predict(feed(2)[0])
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as executor:
+            found.append(executor.submit(next, first).result(10))
+    assert [torch.equal(a, b) for a, b in zip(found, alone(feed(1, 4)), strict=True)] == [True] * 4
+    assert torch.equal(other, alone(feed(2))[0])
+    assert torch.equal(predict(feed(0)[0]), alone(feed(0))[0])
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.sampled_from(["ema", "frozen", "frozen(batches=2)"]))
 def test_any_order_of_suspended_generators(order, strategy):

@@ -22,9 +22,10 @@ from .calibration import Calibration
 from .cast_cache import CastCache
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .observation import Observation, is_known_finite, undefined_variance_error
-from .passes import Pass, PassOfThread, Stream, current_pass, current_stream
+from .passes import Pass, PassOfThread, Stream, current_pass
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
+from .stream_blocks import current_stream
 
 DEFAULT_STREAM = "default"
 """The stream that is used outside of any `stream(…)` block."""

@@ -1,32 +1,25 @@
-"""Which stream a prediction belongs to, and how one pass through a model changes what that stream remembers.
+"""How one pass through a model changes what a stream remembers.
 
 A *pass* is one call of the module that was given to `adapt`: two hooks on that module mark where it begins and ends.
 During the pass every layer works on a copy of its state. The copies replace the states when the call has returned, all
 at once, and are dropped if it raised. A layer that is called on its own, outside of such a call, is a pass by itself.
 Passes of several threads on one stream take turns, as soon as they touch its state.
 
-torch.compile follows neither context variables nor locks and frames. In a compiled graph the stream is that of the
-thread, and states change at the end of the graph, which comes to the same.
+torch.compile follows neither locks nor frames. A compiled graph changes states at its end, which comes to the same.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from predbn.common import AdaptationError
-
 from .kernels import is_tracing
+from .stream_blocks import current_stream
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
@@ -215,94 +208,3 @@ def unhook_passes(model: nn.Module) -> None:
             for key in [key for key, hook in hooks.items() if isinstance(hook, PassHook)]:
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)
-
-
-class Block:
-    """A `with stream(…)` block that is open.
-
-    `generator` is the frame of the generator that opened it, if a generator did. The block then holds only while the
-    generator runs: the frame of one that waits to be resumed has no caller.
-    """
-
-    def __init__(self, adaptation: Adaptation, stream: Stream, generator: FrameType | None) -> None:
-        self.adaptation = adaptation
-        self.stream = stream
-        self.generator = generator
-        self.opened_in = _thread_and_task()
-        self.can_be_suspended = generator is not None or self.opened_in[1] is not None
-        self.is_closed = False
-
-    def holds(self) -> bool:
-        if self.generator is None:
-            return True
-        if not self.is_closed and self.opened_in != _thread_and_task():
-            raise AdaptationError(
-                "a stream that was opened in a generator is not known in the threads and tasks that get its context "
-                "(asyncio.to_thread, asyncio.create_task); open the stream in the function that predicts"
-            )
-        return not self.is_closed and self.generator.f_back is not None
-
-
-def _thread_and_task() -> tuple[int, asyncio.Task[Any] | None]:
-    return threading.get_ident(), None if asyncio._get_running_loop() is None else asyncio.current_task()
-
-
-_open_blocks: ContextVar[tuple[Block, ...]] = ContextVar("_open_blocks", default=())
-_blocks_of_thread = threading.local()
-"""The same for torch.compile: the blocks of the thread, whichever coroutine has opened them."""
-
-
-def current_stream(adaptation: Adaptation) -> Stream:
-    if not is_tracing():
-        for block in reversed(_open_blocks.get()):
-            if block.adaptation is adaptation and block.holds():
-                return block.stream
-        return adaptation.default_stream
-    blocks: tuple[Block, ...] = getattr(_blocks_of_thread, "blocks", ())
-    for block in reversed(blocks):
-        if block.adaptation is adaptation and not block.is_closed:
-            if block.can_be_suspended:
-                raise AdaptationError(
-                    "a compiled model cannot tell streams of coroutines and generators apart; open the stream in an "
-                    "ordinary function, for example one that runs in asyncio.to_thread, or do not compile the model"
-                )
-            return block.stream
-    return adaptation.default_stream
-
-
-@contextmanager
-def open_blocks(streams: list[tuple[Adaptation, Stream]]) -> Iterator[None]:
-    """Predict in streams for the length of a `with` block. To be used in a context manager, and nowhere else."""
-    generator = _iterated_generator(_user_of_context_manager(sys._getframe(2)))
-    blocks = tuple(Block(adaptation, stream, generator) for adaptation, stream in streams)
-    _open_blocks.set((*_open_blocks.get(), *blocks))
-    _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)
-    try:
-        yield
-    finally:
-        for block in blocks:
-            block.is_closed = True
-        # Not a reset to what was before: a generator may be closed in another context, or after other blocks.
-        _open_blocks.set(tuple(block for block in _open_blocks.get() if block not in blocks))
-        remaining = getattr(_blocks_of_thread, "blocks", ())
-        _blocks_of_thread.blocks = tuple(block for block in remaining if not block.is_closed)
-
-
-def _user_of_context_manager(frame: FrameType | None) -> FrameType | None:
-    """The function with the `with` statement that has called a context manager's generator."""
-    frame = None if frame is None else frame.f_back
-    while frame is not None and frame.f_globals.get("__name__") == "contextlib":
-        frame = frame.f_back
-    return frame
-
-
-def _iterated_generator(frame: FrameType | None) -> FrameType | None:
-    """The frame if it is a generator that somebody iterates over.
-
-    One that `contextlib.contextmanager` or a pytest fixture runs keeps its stream open while it waits: the stream is
-    for the block that follows.
-    """
-    if frame is None or not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
-        return None
-    driver = "" if frame.f_back is None else str(frame.f_back.f_globals.get("__name__"))
-    return None if driver == "contextlib" or driver.startswith("_pytest.") else frame

@@ -13,7 +13,8 @@ from predbn.common import AdaptationError
 from .adapted_layer import DEFAULT_STREAM, Adaptation, LayerAdaptation, adapted_layers
 from .calibration import Calibration
 from .layers import device_of
-from .passes import Stream, current_stream, open_blocks
+from .passes import Stream
+from .stream_blocks import current_stream, open_blocks
 
 M = TypeVar("M", bound=nn.Module)
 
