@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -429,3 +430,17 @@ def test_activation_checkpointing_counts_a_batch_once(strategy, reentrant):
         torch.testing.assert_close(y.grad, x.grad)
     with torch.no_grad():
         torch.testing.assert_close(again(images(4, seed=5)), plain(images(4, seed=5)))
+
+
+@torch.no_grad()
+def test_hooks_of_passes_are_copied_and_removed_with_the_adaptation():
+    model = predbn.adapt(net(), "frozen")
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(model)))
+    for x in feed(1):
+        assert torch.equal(copied(x), model(x))
+    assert predbn.state_dict(copied)["streams"]["default"]["passes"] == 2, "a copy counts its own passes"
+    with predbn.adapted(model, "batch"):
+        assert not model._forward_hooks
+    assert len(model._forward_hooks) == len(model._forward_pre_hooks) == 1
+    for plain in (predbn.fold(model), predbn.restore(model)):
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in plain.modules())
