@@ -155,6 +155,6 @@ def test_calibration_is_the_moments_of_every_example(sizes):
     assert calibration["between"] == pytest.approx(max(share, 0.0), abs=1e-4)
     predbn.adapt(model, "prior")
     assert "bn1" in predbn.state_dict(model)["calibration"]
-    predbn.restore(model)
+    predbn.restore(model, keep_calibration=False)
     predbn.adapt(model)
     assert predbn.state_dict(model)["calibration"] == {}

@@ -26,7 +26,7 @@ from .strategies import (
     find_strategy,
     strategies,
 )
-from .streams import load_state_dict, reset, state_dict, stream
+from .streams import load_state_dict, remove_stream, reset, state_dict, stream
 
 __all__ = [
     "AdaptationError",
@@ -59,6 +59,7 @@ __all__ = [
     "load_state_dict",
     "named_layers",
     "pool_central_moments",
+    "remove_stream",
     "reset",
     "restore",
     "state_dict",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from numbers import Real
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import torch
 from torch import nn
 
 from predbn.common import AdaptationError, Progress
@@ -21,10 +24,10 @@ from .adapted_layer import (
     detach,
     source_statistics,
 )
-from .calibration import Calibration
 from .collect import collect_calibration, collect_population
-from .layers import Layers, check_model, named_layers, select_layers
+from .layers import Layers, check_model, named_layers, select_layers, unwrapped
 from .observation import Observation
+from .passes import hook_passes, hooked_passes, unhook_passes
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .streams import adaptations
@@ -51,7 +54,8 @@ def adapt(
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
 
     The model is changed in place and returned. Parameters, buffers, state dict, hooks and training mode stay as they
-    are, and `restore` gives back the very same model. Adapting an adapted model replaces its strategy.
+    are (a strategy that keeps state adds two hooks to `model` itself, see `passes.py`), and `restore` gives back the
+    very same model. Adapting an adapted model replaces its strategy and keeps its calibration.
 
     strategy   "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
                (``adapt(model, "prior", N=16)``), or a `Strategy` object
@@ -66,8 +70,10 @@ def adapt(
     """
     check_model(model)
     strategy = find_strategy(strategy, **arguments)
-    if eps is not None and not (isinstance(eps, int | float) and 0 <= eps < math.inf):
-        raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be 0 or more")
+    if eps is not None:
+        if not (isinstance(eps, Real) and 0 <= eps < math.inf):
+            raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be a number, 0 or more")
+        eps = float(eps)
     if loader is not None and not isinstance(strategy, Population):
         raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
     if group is not None:
@@ -76,20 +82,43 @@ def adapt(
     shared = Adaptation(
         strategy, eps=eps, sync=sync, process_group=process_group, group=group, layer_count=len(selected)
     )
-    new = {id(layer): LayerAdaptation(name, shared, _calibration_of(layer)) for name, layer in selected}
-    before = _attached_layers(model)
-    _attach_all((layer, new.get(id(layer))) for layer, _ in before)
+    before = _attachments(model)
+    _attach_all(model, _new_attachments(model, shared, dict(selected), before))
     if isinstance(strategy, Population) and loader is not None:
         try:
             collect_population(model, shared, loader, exact=strategy.exact, progress=progress)
         except BaseException:
-            _attach_all(before)
+            _attach_all(model, before)
             raise
+    if strategy.uses_calibration and not any(adaptation.calibration for _, _, adaptation in adapted_layers(model)):
+        warnings.warn(
+            f"the model is not calibrated, so strategy '{strategy.name}' has to guess what clean data looks like, "
+            "which costs some points of accuracy; call predbn.calibrate(model, loader) with a few thousand unlabelled "
+            "source examples, or give calibrated=False if there are none",
+            UserWarning,
+            stacklevel=2,
+        )
     return model
 
 
-def restore(model: M) -> M:
-    """Undo `adapt`: every layer is as it was before it was first adapted."""
+def restore(model: M, *, keep_calibration: bool | None = None) -> M:
+    """Undo `adapt`: every layer is as it was before it was first adapted.
+
+    keep_calibration   True keeps what `calibrate` has measured: the model then stays adapted, with strategy "train",
+                       which predicts as the original model does. False drops it. By default it is dropped with a
+                       warning, because it took a pass over the data.
+    """
+    is_calibrated = any(adaptation.calibration for _, _, adaptation in adapted_layers(model))
+    if is_calibrated and keep_calibration:
+        return adapt(model, "train")
+    if is_calibrated and keep_calibration is None:
+        warnings.warn(
+            "restore drops the calibration of the model; give keep_calibration=True to keep it, or False to drop it "
+            "without this warning",
+            UserWarning,
+            stacklevel=2,
+        )
+    unhook_passes(unwrapped(model))
     for _, layer in named_layers(model):
         detach(layer)
     return model
@@ -98,11 +127,11 @@ def restore(model: M) -> M:
 @contextmanager
 def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Iterator[M]:
     """`adapt` for the length of a block. Afterwards the model is as it was before, adapted or not."""
-    before = _attached_layers(model)
+    before = _attachments(model)
     try:
         yield adapt(model, strategy, **options)
     finally:
-        _attach_all(before)
+        _attach_all(model, before)
 
 
 def calibrate(model: M, loader: Iterable[Any]) -> M:
@@ -110,20 +139,25 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
 
     A few thousand examples are enough, before or after `adapt`. Every layer gets a `Calibration` for the strategies
     that use one; it stays if the strategy is changed and is removed by `restore`. A model that is not adapted becomes
-    one that is adapted with "train", which predicts exactly as before.
+    one that is adapted with "train", which predicts exactly as before. If the pass fails, nothing is changed.
     """
+    before = _attachments(model)
     if not adapted_layers(model):
         adapt(model, "train")
-    for shared in adaptations(model):
-        accumulators = collect_calibration(model, shared, loader)
+    try:
+        accumulators = collect_calibration(model, adaptations(model), loader)
+    except BaseException:
+        _attach_all(model, before)
+        raise
+    with torch.inference_mode(False), torch.no_grad():  # tensors made in inference mode cannot be used with gradients
         calibrations = {
-            adaptation: accumulators[adaptation.name].result(adaptation.eps(layer), source_statistics(layer))
+            adaptation: accumulator.result(adaptation.eps(layer), source_statistics(layer))
             for _, layer, adaptation in adapted_layers(model)
-            if adaptation.shared is shared and adaptation.name in accumulators
+            if (accumulator := accumulators[adaptation.shared].get(adaptation.name)) is not None
         }
-        network = sum(calibration.network for calibration in calibrations.values())
-        for adaptation, calibration in calibrations.items():
-            adaptation.calibration = calibration._replace(network=network)
+    network = sum(calibration.network for calibration in calibrations.values())
+    for adaptation, calibration in calibrations.items():
+        adaptation.calibration = calibration._replace(network=network)
     return model
 
 
@@ -146,40 +180,44 @@ class PreparedAdaptation:
         observed: Layers = "all",
         **options: Any,
     ) -> None:
+        self._model = model
         with adapted(model, strategy, **options):
-            self._layers = _attached_layers(model)
+            self._attachments = _attachments(model)
         if observer is not None:
             self._observe(observer, dict(select_layers(model, observed)))
 
     def _observe(self, observer: Observer, observed: dict[str, nn.Module]) -> None:
-        for shared in {adaptation.shared for _, adaptation in self._layers if adaptation is not None}:
+        layers = self._attachments.layers
+        for shared in {adaptation.shared for _, adaptation in layers if adaptation is not None}:
             shared.strategy = _ObservedStrategy(shared.strategy, observer, frozenset(observed))
         # Layers that are not adapted normalise as in training; to be observed, they need a strategy that does so.
         train = Adaptation(_ObservedStrategy(Train(), observer, frozenset(observed)))
         unadapted = {layer: LayerAdaptation(name, train) for name, layer in observed.items()}
-        self._layers = [(layer, adaptation or unadapted.get(layer)) for layer, adaptation in self._layers]
+        layers = [(layer, adaptation or unadapted.get(layer)) for layer, adaptation in layers]
+        self._attachments = self._attachments._replace(layers=layers)
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Adapt the model for the length of a block."""
-        before = [(layer, attached(layer)) for layer, _ in self._layers]
+        before = _attachments(self._model)
         try:
-            _attach_all(self._layers)
+            _attach_all(self._model, self._attachments)
             yield
         finally:
-            _attach_all(before)
+            _attach_all(self._model, before)
 
 
 @dataclass(frozen=True)
 class _ObservedStrategy(Strategy):
-    """Another strategy, with an observer that is called for some of the layers.
-
-    `keeps_state` stays False: the state of a `PreparedAdaptation` is its own already, and needs no streams.
-    """
+    """Another strategy, with an observer that is called for some of the layers."""
 
     inner: Strategy
     observer: Observer
     observed: frozenset[str]
+
+    @property
+    def keeps_state(self) -> bool:  # type: ignore[override]
+        return self.inner.keeps_state
 
     def statistics(self, observation: Observation) -> Statistics:
         statistics = self.inner.statistics(observation)
@@ -197,16 +235,33 @@ def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
         raise AdaptationError("a group is part of this process's batch, but sync pools the batches of all: drop one")
 
 
-def _attached_layers(model: nn.Module) -> list[tuple[nn.Module, LayerAdaptation | None]]:
-    """Every batch norm layer with what is attached to it."""
-    return [(layer, attached(layer)) for _, layer in named_layers(model)]
+class _Attachments(NamedTuple):
+    """What is attached to a model: to every batch norm layer, and to the modules at which passes begin."""
+
+    layers: list[tuple[nn.Module, LayerAdaptation | None]]
+    passes: list[tuple[nn.Module, Adaptation]]
 
 
-def _attach_all(layers: Iterable[tuple[nn.Module, LayerAdaptation | None]]) -> None:
-    for layer, adaptation in layers:
+def _attachments(model: nn.Module) -> _Attachments:
+    return _Attachments([(layer, attached(layer)) for _, layer in named_layers(model)], hooked_passes(unwrapped(model)))
+
+
+def _new_attachments(
+    model: nn.Module, shared: Adaptation, selected: dict[str, nn.Module], before: _Attachments
+) -> _Attachments:
+    """The selected layers get the new adaptation; other layers that are calibrated predict as before and stay so."""
+    unselected = Adaptation(Train())
+    layers: list[tuple[nn.Module, LayerAdaptation | None]] = []
+    for (name, layer), (_, old) in zip(named_layers(model), before.layers, strict=True):
+        calibration = None if old is None else old.calibration
+        adaptation = shared if name in selected else None if calibration is None else unselected
+        layers.append((layer, None if adaptation is None else LayerAdaptation(name, adaptation, calibration)))
+    return _Attachments(layers, [(unwrapped(model), shared)] if shared.strategy.keeps_state else [])
+
+
+def _attach_all(model: nn.Module, attachments: _Attachments) -> None:
+    unhook_passes(unwrapped(model))
+    for layer, adaptation in attachments.layers:
         attach(layer, adaptation)
-
-
-def _calibration_of(layer: nn.Module) -> Calibration | None:
-    adaptation = attached(layer)
-    return None if adaptation is None else adaptation.calibration
+    for module, shared in attachments.passes:
+        hook_passes(module, shared)

@@ -6,7 +6,8 @@ and the object itself stay, so every reference to the layer stays valid, and `de
 
 from __future__ import annotations
 
-import threading
+import warnings
+from collections.abc import Hashable
 from typing import Any, cast
 
 import torch
@@ -20,9 +21,11 @@ from . import kernels
 from .calibration import Calibration
 from .cast_cache import CastCache
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .observation import Observation, Stream, undefined_variance_error
+from .observation import Observation, is_known_finite, undefined_variance_error
+from .passes import Pass, PassOfThread, Stream, current_pass
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
+from .stream_blocks import current_stream
 
 DEFAULT_STREAM = "default"
 """The stream that is used outside of any `stream(…)` block."""
@@ -47,16 +50,21 @@ class Adaptation:
         self.process_group = process_group
         self.group = group
         self.layer_count = layer_count
-        self.streams = {DEFAULT_STREAM: Stream()}
-        self.stream = self.streams[DEFAULT_STREAM]
-        self.lock = threading.RLock()
+        self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
+        self.thread = PassOfThread()
+        self.traced_pass: Pass | None = None
+        self.has_warned = False
+
+    @property
+    def default_stream(self) -> Stream:
+        return self.streams[DEFAULT_STREAM]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Locks and process groups belong to this process and cannot be copied."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("lock", "process_group")}
+        """A copy is in no pass. Process groups belong to this process and cannot be copied."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("thread", "traced_pass", "process_group")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.RLock(), process_group=None)
+        self.__dict__.update(state, thread=PassOfThread(), traced_pass=None, process_group=None)
 
 
 class LayerAdaptation:
@@ -67,6 +75,7 @@ class LayerAdaptation:
         self.shared = shared
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
+        self.bad_rows = 0
         self._affine = CastCache()
         self._source = CastCache()
 
@@ -82,9 +91,14 @@ class LayerAdaptation:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             y, batch = kernels.batch_norm(x, *self._affine.get(dtype, layer.weight, layer.bias), eps)
-            if not kernels.is_tracing():
-                self.last_batch = batch
-            return y
+            if is_known_finite(batch.mean, batch.spread):
+                if not kernels.is_tracing():
+                    self.last_batch = batch
+                return y
+        running_pass, own_pass = None, None
+        if strategy.keeps_state:
+            running_pass = current_pass(shared)
+            own_pass = Pass(current_stream(shared)) if running_pass is None else None
         observation = Observation(
             x,
             layer=self.name,
@@ -92,12 +106,21 @@ class LayerAdaptation:
             eps=eps,
             source=self._source_statistics(layer, dtype),
             calibration=self.calibration,
-            stream=shared.stream if strategy.keeps_state else shared.streams[DEFAULT_STREAM],
+            memory=running_pass or own_pass or shared.default_stream,
             sync=shared.sync,
             process_group=shared.process_group,
             group=shared.group,
         )
-        mean, var = (t.to(x.device, dtype) for t in observation.per_example(strategy.statistics(observation)))
+        is_kept = False
+        try:
+            statistics = observation.per_example(strategy.statistics(observation))
+            is_kept = True
+        finally:
+            if own_pass is not None:
+                own_pass.end(keep=is_kept)
+        if observation.bad_rows:
+            self._report_bad_rows(observation.bad_rows)
+        mean, var = (t.to(x.device, dtype) for t in statistics)
         if not kernels.is_tracing() and observation.batch_statistics is not None:
             batch_mean, batch_var = observation.batch_statistics
             self.last_batch = LazyStatistics(batch_mean.detach(), batch_var.detach())
@@ -106,6 +129,17 @@ class LayerAdaptation:
     def _source_statistics(self, layer: Any, dtype: torch.dtype) -> Statistics | None:
         mean, var = self._source.get(dtype, layer.running_mean, layer.running_var)
         return None if mean is None or var is None else Statistics(mean, var)
+
+    def _report_bad_rows(self, count: int) -> None:
+        self.bad_rows += count
+        if not self.shared.has_warned:
+            self.shared.has_warned = True
+            warnings.warn(
+                f"layer '{self.name}' got {count} examples that are not finite (NaN or infinite). They are left out of "
+                "the statistics; predbn.describe(model) counts them",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _check_state_can_be_kept(self, layer: Any) -> None:
         strategy = self.shared.strategy

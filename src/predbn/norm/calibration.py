@@ -83,7 +83,8 @@ def weighted_sums(weight: Tensor, *values: Tensor) -> Sequence[Tensor | float]:
 
     Sums of [C] are Python numbers if they can be read without waiting: later steps with these take a tenth of the time.
     """
-    if weight.dim() == values[0].dim() == 1 and readable_without_sync(values[0]):
+    needs_gradients = any(value.requires_grad for value in values)
+    if weight.dim() == values[0].dim() == 1 and not needs_gradients and readable_without_sync(values[0]):
         sums: list[float] = torch.mv(torch.stack(values), weight).tolist()
         return sums
     return [(weight * value).sum(-1, keepdim=True) for value in values]

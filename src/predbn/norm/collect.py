@@ -6,24 +6,29 @@ layers are affected: the model stays in `.eval()` mode, so dropout stays off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from predbn.common import AdaptationError, Progress
 
-from .adapted_layer import DEFAULT_STREAM, Adaptation
+from .adapted_layer import Adaptation
 from .calibration import CalibrationAccumulator
 from .layers import device_of
 from .observation import Observation
 from .statistics import Moments, Statistics, pool
 from .strategies import Strategy
 from .strategies.base import load_statistics, save_statistics
+
+_MOST_REPETITIONS = 30
+_TOLERANCE = 1e-6
 
 
 class _StopPass(Exception):
@@ -34,37 +39,45 @@ class _StopPass(Exception):
 class _PoolAllLayers(Strategy):
     """Each batch is normalised with its own statistics, and the moments of every layer are pooled.
 
-    `calls` counts how often each layer was called, in the order of the first calls.
+    `calls` counts for each batch how often it called each layer, in the order of the first calls.
     """
 
     pooled: dict[str, Moments] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
+    calls: list[dict[str, int]] = field(default_factory=list)
 
     def statistics(self, observation: Observation) -> Statistics:
-        layer, batch = observation.layer, observation.moments(allow_single_value=True)
-        self.calls[layer] = self.calls.get(layer, 0) + 1
+        layer, batch = observation.layer, observation.moments(allow_single_value=True, may_wait=True)
+        self.calls[-1][layer] = self.calls[-1].get(layer, 0) + 1
         self.pooled[layer] = pool(self.pooled[layer], batch) if layer in self.pooled else batch
         return batch.statistics if batch.values > 1 else self.pooled[layer].statistics
 
 
 class _PoolOneLayer(Strategy):
-    """The moments of one layer are pooled. Earlier layers use their final statistics, later ones are not run."""
+    """The moments of one layer are pooled. Earlier layers use their final statistics, later ones are not run.
 
-    def __init__(self, layer: str, calls_per_pass: int) -> None:
+    `guess` is what the layer itself uses if its later calls depend on its earlier ones; by default each call uses its
+    own statistics.
+    """
+
+    def __init__(self, layer: str, most_calls: int, guess: Statistics | None = None) -> None:
         self.layer = layer
-        self.calls_per_pass = calls_per_pass
+        self.most_calls = most_calls
+        self.guess = guess
         self.calls = 0
         self.pooled: Moments | None = None
 
     def statistics(self, observation: Observation) -> Statistics:
         if observation.layer != self.layer:
-            return load_statistics(observation.state) or observation.moments(allow_single_value=True).statistics
-        batch = observation.moments(allow_single_value=True)
+            return (
+                load_statistics(observation.state)
+                or observation.moments(allow_single_value=True, may_wait=True).statistics
+            )
+        batch = observation.moments(allow_single_value=True, may_wait=True)
         self.pooled = batch if self.pooled is None else pool(self.pooled, batch)
         self.calls += 1
-        if self.calls % self.calls_per_pass == 0:
+        if self.calls == self.most_calls:
             raise _StopPass
-        return batch.statistics
+        return self.guess or batch.statistics
 
 
 @dataclass(frozen=True)
@@ -80,9 +93,9 @@ class _CollectCalibration(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         accumulator = self.accumulators.setdefault(observation.layer, CalibrationAccumulator())
         mean, square = observation.example_moments()
-        accumulator.update(mean, square)
+        accumulator.update(*_finite_rows(mean, square))
         self.current_pass.append((observation.layer, mean, square))
-        return observation.source or observation.moments(allow_single_value=True).statistics
+        return observation.source or observation.moments(allow_single_value=True, may_wait=True).statistics
 
     def end_pass(self, output: Any) -> None:
         """Use the classes that the model predicted, if its output is logits."""
@@ -90,8 +103,14 @@ class _CollectCalibration(Strategy):
             classes = output.argmax(1)
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):
-                    self.accumulators[layer].update_classes(mean, square, classes)
+                    self.accumulators[layer].update_classes(*_finite_rows(mean, square, classes))
         self.current_pass.clear()
+
+
+def _finite_rows(mean: Tensor, square: Tensor, *others: Tensor) -> list[Tensor]:
+    """Examples whose moments are finite in all channels."""
+    is_finite = (mean + square).isfinite().all(1)
+    return [t[is_finite] for t in (mean, square, *others)]
 
 
 def collect_population(
@@ -99,65 +118,104 @@ def collect_population(
 ) -> None:
     """Fill the states of the layers with the statistics of the whole data (see `Population`).
 
-    An iterator that is needed more than once is kept in memory.
+    An iterable that can be used only once is kept in memory if it is needed more often.
     """
-    batches = list(loader) if exact and isinstance(loader, Iterator) else loader
+    batches = _reusable(loader) if exact else loader
     collector = _PoolAllLayers()
-    with _collecting(model, adaptation, collector):
-        # The exact method needs only the layers' order here, which one batch gives.
-        for x in islice(_inputs(model, batches), 1 if exact else None):
+    with _collecting(model, {adaptation: collector}):
+        for x in _inputs(model, batches):
+            collector.calls.append({})
             model(x)
     if not collector.pooled:
         raise AdaptationError("the loader gave no batch; 'population' needs unlabelled data to take statistics from")
-    stream = adaptation.streams[DEFAULT_STREAM]
+    stream = adaptation.default_stream
     if not exact:
         for layer, moments in collector.pooled.items():
             save_statistics(stream.state(layer), moments.statistics)
         return
-    for done, (layer, calls) in enumerate(collector.calls.items(), start=1):
-        moments = _pool_one_layer(model, adaptation, batches, layer, calls)
-        save_statistics(stream.state(layer), moments.statistics)
+    for done, layer in enumerate(_in_order(collector.calls), start=1):
+        most_calls = max(calls.get(layer, 0) for calls in collector.calls)
+        save_statistics(stream.state(layer), _pool_one_layer(model, adaptation, batches, layer, most_calls))
         if progress is not None:
-            progress(done, len(collector.calls))
+            progress(done, len(collector.pooled))
+
+
+def _reusable(loader: Iterable[Any]) -> Iterable[Any]:
+    is_reusable = isinstance(loader, Sequence | DataLoader | Tensor) or iter(loader) is not iter(loader)
+    return loader if is_reusable else list(loader)
+
+
+def _in_order(calls: list[dict[str, int]]) -> list[str]:
+    """The layers, each after all that any batch calls before it; if batches disagree, as they first appeared."""
+    sorter: TopologicalSorter[str] = TopologicalSorter({layer: () for batch in calls for layer in batch})
+    for batch in calls:
+        for earlier, later in pairwise(batch):
+            sorter.add(later, earlier)
+    try:
+        return list(sorter.static_order())
+    except CycleError:
+        return list(dict.fromkeys(layer for batch in calls for layer in batch))
 
 
 def _pool_one_layer(
-    model: nn.Module, adaptation: Adaptation, batches: Iterable[Any], layer: str, calls: int
-) -> Moments:
-    collector = _PoolOneLayer(layer, calls)
-    with _collecting(model, adaptation, collector):
-        for x in _inputs(model, batches):
-            try:
-                model(x)
-            except _StopPass:
-                continue
-    assert collector.pooled is not None
-    return collector.pooled
+    model: nn.Module, adaptation: Adaptation, batches: Iterable[Any], layer: str, most_calls: int
+) -> Statistics:
+    """The statistics of all inputs of a layer.
+
+    If a layer is called again with what its first call made, its inputs depend on the result. Then the pass is repeated
+    with the last result until it reproduces itself.
+    """
+    guess: Statistics | None = None
+    for _ in range(_MOST_REPETITIONS):
+        collector = _PoolOneLayer(layer, most_calls, guess)
+        with _collecting(model, {adaptation: collector}):
+            for x in _inputs(model, batches):
+                collector.calls = 0
+                with suppress(_StopPass):
+                    model(x)
+        if collector.pooled is None:
+            raise AdaptationError("the loader gave its batches only once; give a list, or something that can be reused")
+        statistics = collector.pooled.statistics
+        if most_calls == 1 or (guess is not None and _nearly_equal(statistics, guess)):
+            break
+        guess = statistics
+    return statistics
+
+
+def _nearly_equal(a: Statistics, b: Statistics) -> bool:
+    """Means are compared to the standard deviation."""
+    scale = b.var.clamp(min=_TOLERANCE**2)
+    mean_differs = ((a.mean - b.mean) ** 2 > _TOLERANCE**2 * scale).any()
+    return not bool(mean_differs | ((a.var - b.var).abs() > _TOLERANCE * scale).any())
 
 
 def collect_calibration(
-    model: nn.Module, adaptation: Adaptation, loader: Iterable[Any]
-) -> dict[str, CalibrationAccumulator]:
-    """The moments of every example of the loader, accumulated per layer."""
-    collector = _CollectCalibration()
-    with _collecting(model, adaptation, collector):
+    model: nn.Module, adaptations: Iterable[Adaptation], loader: Iterable[Any]
+) -> dict[Adaptation, dict[str, CalibrationAccumulator]]:
+    """The moments of every example of the loader, accumulated per layer of each adaptation, in one pass."""
+    collectors = {adaptation: _CollectCalibration() for adaptation in adaptations}
+    with _collecting(model, collectors):
         for x in _inputs(model, loader):
-            collector.end_pass(model(x))
-    if not collector.accumulators:
+            output = model(x)
+            for collector in collectors.values():
+                collector.end_pass(output)
+    sizes = [accumulator.size for collector in collectors.values() for accumulator in collector.accumulators.values()]
+    if not sizes:
         raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
-    return collector.accumulators
+    if min(sizes) < 2:
+        raise AdaptationError("calibration got a single example; it measures how much examples differ by chance")
+    return {adaptation: collector.accumulators for adaptation, collector in collectors.items()}
 
 
 @contextmanager
-def _collecting(model: nn.Module, adaptation: Adaptation, collector: Strategy) -> Iterator[None]:
-    """Use a collector as the strategy, in `.eval()` mode, eagerly and without gradients."""
-    strategy = adaptation.strategy
-    adaptation.strategy = collector
-    try:
-        with evaluating(model):
-            yield
-    finally:
-        adaptation.strategy = strategy
+def _collecting(model: nn.Module, collectors: Mapping[Adaptation, Strategy]) -> Iterator[None]:
+    """Use collectors as the strategies, without groups, in `.eval()` mode, eagerly and without gradients."""
+    with ExitStack() as stack:
+        for adaptation, collector in collectors.items():
+            stack.callback(adaptation.__dict__.update, strategy=adaptation.strategy, group=adaptation.group)
+            adaptation.strategy, adaptation.group = collector, None
+        stack.enter_context(evaluating(model))
+        yield
 
 
 @contextmanager
@@ -179,9 +237,9 @@ def input_of(batch: Any) -> Any:
 
 
 def _inputs(model: nn.Module, loader: Iterable[Any]) -> Iterator[Tensor]:
-    """The inputs of a loader, on the model's device."""
+    """The inputs of a loader on the model's device. A tensor is one batch, not a batch per example."""
     device = device_of(model)
-    for batch in loader:
+    for batch in [loader] if isinstance(loader, Tensor) else loader:
         x = input_of(batch)
         if not isinstance(x, Tensor):
             raise AdaptationError(

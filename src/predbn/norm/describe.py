@@ -16,7 +16,8 @@ class LayerDescription:
     """One batch norm layer.
 
     `distance` is how far the last batch's statistics were from the source statistics, in source standard deviations
-    (see `statistics.distance`); None if there was no batch yet.
+    (see `statistics.distance`); None if there was no batch yet. `bad_rows` counts the examples that were left out
+    because they were not finite.
     """
 
     name: str
@@ -25,17 +26,20 @@ class LayerDescription:
     strategy: str
     eps: float
     distance: float | None
+    bad_rows: int = 0
 
 
 class Description(list[LayerDescription]):
-    """The layers of a model in order. It prints as a table."""
+    """The layers of a model in order. It prints as a table, with a column of bad rows if there were any."""
 
     def __str__(self) -> str:
-        header = ("layer", "kind", "channels", "strategy", "eps", "distance")
+        header = ("layer", "kind", "channels", "strategy", "eps", "distance", "bad rows")
         rows = [header, *(tuple(_format(value) for value in astuple(layer)) for layer in self)]
+        if not any(layer.bad_rows for layer in self):
+            rows = [row[:-1] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust]
-        lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=True)) for row in rows]
+        align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust, str.rjust]
+        lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=False)) for row in rows]
         return "\n".join(line.rstrip() for line in [lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
     __repr__ = __str__
@@ -49,12 +53,13 @@ def describe(model: nn.Module) -> Description:
 
 def _describe(name: str, layer: nn.Module) -> LayerDescription:
     adaptation, source = attached(layer), source_statistics(layer)
-    strategy, eps, shift = "train", float(layer.eps), None  # type: ignore[arg-type]
+    strategy, eps, shift, bad_rows = "train", float(layer.eps), None, 0  # type: ignore[arg-type]
     if adaptation is not None:
-        strategy, eps = str(adaptation.shared.strategy), adaptation.eps(layer)
+        strategy = adaptation.shared.strategy.description(is_calibrated=adaptation.calibration is not None)
+        eps, bad_rows = adaptation.eps(layer), adaptation.bad_rows
         if adaptation.last_batch is not None and source is not None:
             shift = distance(adaptation.last_batch.statistics, source, eps)
-    return LayerDescription(name, source_class(layer).__name__, _channels(layer), strategy, eps, shift)
+    return LayerDescription(name, source_class(layer).__name__, _channels(layer), strategy, eps, shift, bad_rows)
 
 
 def _channels(layer: nn.Module) -> int:

@@ -15,6 +15,7 @@ from predbn.common import AdaptationError
 
 from .adapted_layer import DEFAULT_STREAM, LayerAdaptation, attached, detach, source_statistics
 from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
+from .passes import unhook_passes
 from .statistics import Statistics
 from .streams import unknown_stream_error
 
@@ -50,6 +51,7 @@ def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
     """
     _check_foldable(model, stream)
     folded = copy.deepcopy(unwrapped(model)).eval()
+    unhook_passes(folded)
     layers = list(named_layers(folded))
     predecessors = _predecessors(folded)
     for name, layer in layers:

@@ -1,8 +1,9 @@
-"""What a strategy can look at when it chooses a layer's statistics, and what it remembers of a stream."""
+"""What a strategy can look at when it chooses a layer's statistics."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import math
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,46 +13,22 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
+from .passes import LayerState, Pass, Stream
 from .statistics import Moments, Statistics, pool_over_processes
-
-LayerState: TypeAlias = dict[str, "Tensor | int"]
-
-
-class Stream:
-    """The states of all layers for one source of data (a camera, a region, a user).
-
-    Passes through the model are counted by the layer that was called first: when it is called again, the next pass has
-    begun. All other layers, such as a detection head that is shared by all scales, may be called several times in one
-    pass.
-    """
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.states: dict[str, LayerState] = {}
-        self.first_layer: str | None = None
-        self.passes = 0
-
-    def state(self, layer: str) -> LayerState:
-        return self.states.setdefault(layer, {})
-
-    def count_pass(self, layer: str) -> int:
-        if self.first_layer is None:
-            self.first_layer = layer
-        if layer == self.first_layer:
-            self.passes += 1
-        return self.passes
 
 
 class Observation:
     """One call of one layer, as a strategy sees it. Everything is computed only when it is asked for.
 
+    Rows (examples) that are not finite are left out of the moments on a CPU, where a look at the moments tells that
+    there are some. On a GPU that would mean to wait for it in every layer. There they spoil the batch, but no state
+    (see `Pass.end`), no population statistics and no calibration.
+
     `layer`        the layer's name
     `layer_count`  how many layers are adapted together with this one, itself included
     `eps`          what is added to the variance
-    `size`         how many examples the batch has
+    `size`         how many examples the batch has, without those that are not finite once the moments are known
+    `bad_rows`     how many were left out because they are not finite
     `source`       the statistics stored in training; None for a layer that never tracked any
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
@@ -66,7 +43,7 @@ class Observation:
         eps: float,
         source: Statistics | None,
         calibration: Calibration | None,
-        stream: Stream,
+        memory: Stream | Pass,
         process_group: Any = None,
         sync: bool = False,
         group: int | None = None,
@@ -82,8 +59,10 @@ class Observation:
                 "predict a multiple of the group"
             )
         self._x = x
+        self.bad_rows = 0
+        self._is_good_row: Tensor | None = None
         self.eps = eps
-        self._stream = stream
+        self._memory = memory
         self._group = group
         self._sync = sync and dist.is_available() and dist.is_initialized()
         self._process_group = process_group
@@ -91,42 +70,72 @@ class Observation:
 
     @property
     def state(self) -> LayerState:
-        return self._stream.state(self.layer)
+        return self._memory.state(self.layer)
 
     def count_pass(self) -> int:
-        """How many passes of this stream through the model have begun, including this one.
+        """How many passes of this stream have called the layer, including this one.
 
-        A strategy that counts calls this once in every pass.
+        Only for strategies with `keeps_state`. Several calls in one pass count once.
         """
-        return self._stream.count_pass(self.layer)
+        assert isinstance(self._memory, Pass)
+        return self._memory.count(self.layer)
 
-    def moments(self, *, allow_single_value: bool = False) -> Moments:
+    def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
         """The batch's moments, over all processes if the adaptation is synchronised; [G, C] for a batch of G groups.
 
-        A single value per channel has no variance. That is an error, unless `allow_single_value` is set.
+        A single value per channel has no variance. That is an error, unless `allow_single_value` is set. With
+        `may_wait`, rows that are not finite are left out on a GPU too.
         """
         if self._moments is None:
-            self._moments = self._compute_moments()
+            self._moments = self._compute_moments(may_wait)
         if (
             not allow_single_value
             and self._moments.values <= 1
-            and (self._group is not None or self._x.numel() <= self._x.shape[1])
+            and (self._group is not None or self._x.numel() <= self._x.shape[1] * (1 + self.bad_rows))
         ):
             raise undefined_variance_error(self.layer, self._x)
         return self._moments
 
-    def _compute_moments(self) -> Moments:
+    def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
         if self._group is not None:
-            return Moments(*kernels.group_moments(x, self._group), self._group * x[0, 0].numel(), self._group)
-        values = x.numel() // x.shape[1]
+            mean, var = kernels.group_moments(x, self._group)
+            if not is_known_finite(mean, var, may_wait):
+                mean, var = self._moments_of_good_rows_in_groups(mean, var)
+            return Moments(mean, var, self._group * x[0, 0].numel(), self._group)
         if x.shape[0] == 0:
-            zeros = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
-            mean, var = zeros[0], zeros[1]
+            mean, var = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
         else:
             mean, var = kernels.moments(x, self.eps)
-        moments = Moments(mean, var, values, x.shape[0])
+            if not is_known_finite(mean, var, may_wait) and self._find_bad_rows():
+                x = x[self._is_good_row]
+                mean, var = kernels.moments(x, self.eps)
+        moments = Moments(mean, var, x.numel() // x.shape[1], x.shape[0])
         return pool_over_processes(moments, self._process_group) if self._sync else moments
+
+    def _find_bad_rows(self) -> bool:
+        """Whether there are some that can be left out. If not, no row is finite, or a variance is too large for its
+        dtype; then this pass must not change any state."""
+        is_good = self._x.detach().isfinite().flatten(1).all(1)
+        self.bad_rows = len(is_good) - int(is_good.sum())
+        if self.bad_rows in (0, len(is_good)):
+            if isinstance(self._memory, Pass):
+                self._memory.is_rejected = True
+            return False
+        self._is_good_row = is_good
+        if self._group is None:
+            self.size -= self.bad_rows
+        return True
+
+    def _moments_of_good_rows_in_groups(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._find_bad_rows():
+            return mean, var
+        mean, var = mean.clone(), var.clone()
+        assert self._is_good_row is not None
+        for i, is_good in enumerate(self._is_good_row.split(self.size)):
+            if is_good.any() and not is_good.all():
+                mean[i], var[i] = kernels.moments(self._x[i * self.size : (i + 1) * self.size][is_good], self.eps)
+        return mean, var
 
     def example_moments(self) -> tuple[Tensor, Tensor]:
         """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
@@ -138,6 +147,11 @@ class Observation:
         It is taken over all processes if the adaptation is synchronised.
         """
         means = kernels.example_means(self._x)
+        if self._is_good_row is not None and self._group is None:
+            means = means[self._is_good_row]
+        elif self._is_good_row is not None:  # the mean of the group does not add to the variance
+            group_means = self.per_example(self.moments().statistics).mean
+            means = torch.where(self._is_good_row[:, None], means, group_means)
         if self._group is not None:
             return means.unflatten(0, (-1, self._group)).var(1) if self._group > 1 else None
         if not self._sync:
@@ -158,6 +172,20 @@ class Observation:
     def batch_statistics(self) -> Statistics | None:
         """The batch's own statistics if the strategy has asked for them; None for groups."""
         return None if self._moments is None or self._group is not None else self._moments.statistics
+
+
+def is_known_finite(mean: Tensor, var: Tensor, may_wait: bool = False) -> bool:
+    """Whether statistics are finite; True if one would have to wait for a GPU to know it.
+
+    One product is enough to look at all values, and takes 2 µs. It may overflow: False means that one should look.
+    """
+    if kernels.is_tracing():
+        return True
+    if mean.requires_grad:
+        mean, var = mean.detach(), var.detach()
+    if not may_wait and not kernels.readable_without_sync(mean):
+        return True
+    return math.isfinite(mean.flatten().dot(var.flatten()).item())
 
 
 def undefined_variance_error(layer: str, x: Tensor) -> AdaptationError:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from predbn.common import AdaptationError
 from .adapted_layer import DEFAULT_STREAM, Adaptation, LayerAdaptation, adapted_layers
 from .calibration import Calibration
 from .layers import device_of
-from .observation import Stream
+from .passes import Stream
+from .stream_blocks import current_stream, open_blocks
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -26,25 +27,38 @@ def adaptations(model: nn.Module) -> list[Adaptation]:
     return list(unique.values())
 
 
-def unknown_stream_error(name: str, adaptation: Adaptation) -> AdaptationError:
-    return AdaptationError(f"there is no stream '{name}'; there are {', '.join(adaptation.streams)}")
+def unknown_stream_error(name: Hashable, adaptation: Adaptation) -> AdaptationError:
+    return AdaptationError(f"there is no stream '{name}'; there are {', '.join(map(str, adaptation.streams))}")
 
 
 @contextmanager
-def stream(model: M, name: str) -> Iterator[M]:
+def stream(model: M, name: str | int) -> Iterator[M]:
     """Predict for one of several sources: what strategies such as `ema` remember is kept separately for each name.
 
-    Another thread that enters a stream of the same model waits, so streams never mix.
+    Threads and coroutines have streams of their own: a block in one of them is not seen in another, except by those
+    that it starts with its context (`asyncio.create_task`, `asyncio.to_thread`). In a generator a block holds while the
+    generator runs, and not while it waits to be resumed; in one decorated with `contextlib.contextmanager` it holds
+    until the end of the decorated function. Passes of several threads on the same stream take turns.
     """
-    with ExitStack() as stack:
-        for adaptation in adaptations(model):
-            stack.enter_context(adaptation.lock)
-            stack.callback(setattr, adaptation, "stream", adaptation.stream)
-            adaptation.stream = adaptation.streams.setdefault(name, Stream())
+    streams = [(adaptation, adaptation.streams.setdefault(name, Stream())) for adaptation in adaptations(model)]
+    with open_blocks(streams):
         yield model
 
 
-def reset(model: M, stream: str | None = None) -> M:
+def remove_stream(model: M, name: str | int) -> M:
+    """Forget a stream altogether, for example when a camera is switched off. It must not be in use."""
+    holders = [adaptation for adaptation in adaptations(model) if name in adaptation.streams]
+    if not holders:
+        raise unknown_stream_error(name, adaptations(model)[0])
+    if name == DEFAULT_STREAM or any(current_stream(holder) is holder.streams[name] for holder in holders):
+        reason = "is used outside of all stream blocks" if name == DEFAULT_STREAM else "is open here"
+        raise AdaptationError(f"stream '{name}' {reason} and cannot be removed; predbn.reset(model, …) clears it")
+    for holder in holders:
+        del holder.streams[name]
+    return model
+
+
+def reset(model: M, stream: str | int | None = None) -> M:
     """Forget what was learned from one stream, by default from all. Population statistics and calibration stay."""
     for adaptation in adaptations(model):
         if not adaptation.strategy.keeps_state:
@@ -65,11 +79,13 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     """
     adaptations(model)
     layers = adapted_layers(model)
-    streams: dict[str, Any] = {}
+    streams: dict[Hashable, Any] = {}
     for name, _, adaptation in layers:
         for key, memory in adaptation.shared.streams.items():
-            saved = streams.setdefault(key, {"passes": memory.passes, "layers": {}})
-            saved["layers"][name] = dict(memory.states.get(adaptation.name, {}))
+            saved = streams.setdefault(key, {"passes": 0, "layers": {}})
+            state = dict(memory.states.get(adaptation.name, {}))
+            saved["passes"] = max(saved["passes"], state.get("passes", 0))
+            saved["layers"][name] = state
     return {
         "strategies": {name: str(adaptation.shared.strategy) for name, _, adaptation in layers},
         "streams": streams,
@@ -82,22 +98,22 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
 
 
 def load_state_dict(model: M, state: dict[str, Any]) -> M:
-    """Continue from a saved state.
+    """Continue from a saved state. Streams that it does not contain begin anew.
 
     The model must be adapted with the same strategy and layers; if it is not, nothing is changed.
     """
     shared_adaptations, layers = adaptations(model), adapted_layers(model)
     _check_state(layers, state)
     for shared in shared_adaptations:
-        shared.streams = {key: Stream() for key in {DEFAULT_STREAM: None, **state["streams"]}}
-        shared.stream = shared.streams[DEFAULT_STREAM]
-        for key, saved in state["streams"].items():
-            shared.streams[key].passes = saved["passes"]
+        for memory in shared.streams.values():  # cleared and not replaced: blocks may hold them
+            memory.clear()
     for name, layer, adaptation in layers:
         device = device_of(layer)
         for key, saved in state["streams"].items():
-            values = saved["layers"].get(name, {})
-            adaptation.shared.streams[key].states[adaptation.name] = _copied(values, device)
+            values = _copied(saved["layers"].get(name, {}), device)
+            if "size" in values:  # older states of `frozen` count the passes of the stream and not of each layer
+                values.setdefault("passes", saved["passes"])
+            adaptation.shared.streams.setdefault(key, Stream()).states[adaptation.name] = values
         if name in state["calibration"]:
             adaptation.calibration = Calibration(**_copied(state["calibration"][name], device))
     return model
@@ -109,11 +125,12 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
     strategies = {name: str(adaptation.shared.strategy) for name, _, adaptation in layers}
     for name in {**strategies, **state["strategies"]}:
         current, saved = (by_name.get(name, "not adapted") for by_name in (strategies, state["strategies"]))
-        if current != saved:
+        if current != saved and {current, saved} != {"train", "not adapted"}:
             raise AdaptationError(f"layer '{name}' is '{current}' in this model and '{saved}' in the saved state")
-    for saved_stream in state["streams"].values():
-        for name, layer, _ in layers:
+    for name, layer, _ in layers:
+        for saved_stream in state["streams"].values():
             _check_channels(name, layer, saved_stream["layers"].get(name, {}))
+        _check_channels(name, layer, state["calibration"].get(name, {}))
     for name, values in state["calibration"].items():
         if set(values) != set(Calibration._fields):
             raise AdaptationError(
@@ -124,12 +141,13 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
 
 def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
-    mean = values.get("mean")
-    if reference is not None and mean is not None and mean.shape != reference.shape:
-        raise AdaptationError(
-            f"layer '{name}' has {reference.numel()} channels, the saved state has {mean.numel()}: it belongs to "
-            "another model"
-        )
+    for key in ("mean", "var", "seen_mean", "seen_var", "weight"):
+        value = values.get(key)
+        if reference is not None and value is not None and value.shape != reference.shape:
+            raise AdaptationError(
+                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.numel()}: it belongs to "
+                "another model"
+            )
 
 
 def _copied(values: dict[str, Any], device: Any) -> dict[str, Any]:

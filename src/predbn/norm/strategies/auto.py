@@ -54,7 +54,7 @@ For one channel of a layer, let
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -105,6 +105,9 @@ class Auto(Strategy):
     @property
     def uses_calibration(self) -> bool:
         return self.calibrated
+
+    def description(self, *, is_calibrated: bool) -> str:
+        return str(self if is_calibrated else replace(self, calibrated=False))
 
     def statistics(self, observation: Observation) -> Statistics:
         if observation.source is None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..kernels import readable_without_sync
-from ..observation import LayerState, Observation
+from ..observation import Observation
+from ..passes import LayerState
 from ..statistics import Moments, Statistics, pool
 from .auto import Auto
 from .base import check_momentum, load_tensor, save_statistics

@@ -12,7 +12,8 @@ from torch import Tensor
 from predbn.common import AdaptationError, find_by_name, format_spec
 
 from ..kernels import is_tracing
-from ..observation import LayerState, Observation
+from ..observation import Observation
+from ..passes import LayerState
 from ..statistics import Statistics
 
 
@@ -58,6 +59,10 @@ class Strategy(ABC):
     def is_identity(self) -> bool:
         """Whether the layer simply does what it did before."""
         return False
+
+    def description(self, *, is_calibrated: bool) -> str:
+        """How `describe` shows it in a layer that has a calibration or none."""
+        return str(self)
 
     def fixed_statistics(self, state: LayerState) -> Statistics | None:
         """The statistics to fold for a stream in this state: those saved last, None if there are none yet."""

@@ -17,8 +17,8 @@ class Frozen(Strategy):
     """μ, σ² = the pooled moments of the first `batches` batches, used for all later batches until `reset`.
 
     While they are being collected, each batch is normalised with what has been pooled so far, including itself. After
-    that a layer costs what it cost before, and the model can be folded. If one pass calls a layer several times, all
-    its calls are pooled.
+    that a layer costs what it cost before, and the model can be folded. Each layer counts the passes that call it; if
+    one pass calls it several times, all its calls are pooled.
     """
 
     name: ClassVar[str] = "frozen"
@@ -38,7 +38,7 @@ class Frozen(Strategy):
         if saved is None:
             observation.count_pass()
             pooled = observation.moments()
-        elif state.get("done") or observation.count_pass() > self.batches:
+        elif "done" in state or observation.count_pass() > self.batches:
             state["done"] = 1
             return saved
         else:

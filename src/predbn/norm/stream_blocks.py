@@ -1,0 +1,131 @@
+"""Which stream a prediction belongs to: the open `with stream(…)` blocks.
+
+Blocks are kept in a context variable, so that threads and coroutines have blocks of their own. A generator shares the
+context of whoever iterates over it. Therefore a block that it opens holds only while it runs, that is, while its frame
+is on the stack, and then comes before the blocks of its callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from predbn.common import AdaptationError
+
+from .kernels import is_tracing
+
+if TYPE_CHECKING:
+    from .adapted_layer import Adaptation
+    from .passes import Stream
+
+
+class Block:
+    """A `with stream(…)` block that was opened by the function with the frame `frame_id`."""
+
+    def __init__(self, adaptation: Adaptation, stream: Stream, frame: FrameType | None, *, in_generator: bool) -> None:
+        self.adaptation = adaptation
+        self.stream = stream
+        self.frame_id = id(frame)
+        self.in_generator = in_generator
+        self.opened_in = _thread_and_task()
+        self.can_be_suspended = in_generator or self.opened_in[1] is not None
+        self.is_closed = False
+
+
+def _thread_and_task() -> tuple[int, asyncio.Task[Any] | None]:
+    return threading.get_ident(), None if asyncio._get_running_loop() is None else asyncio.current_task()
+
+
+_blocks_of_context: ContextVar[tuple[Block, ...]] = ContextVar("_blocks_of_context", default=())
+_blocks_of_thread = threading.local()
+"""For torch.compile, which cannot read context variables."""
+_blocks_of_generators: list[Block] = []
+"""Those of all generators: one may be resumed in another context than before."""
+
+
+def current_stream(adaptation: Adaptation) -> Stream:
+    if is_tracing():
+        return _traced_stream(adaptation)
+    blocks = [block for block in _blocks_of_context.get() if block.adaptation is adaptation]
+    if _blocks_of_generators:
+        frame_ids = {block.frame_id: block for block in blocks if not block.in_generator}
+        frame_ids.update({b.frame_id: b for b in list(_blocks_of_generators) if b.adaptation is adaptation})
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if id(frame) in frame_ids:
+                return frame_ids[id(frame)].stream
+            frame = frame.f_back
+    for block in reversed(blocks):
+        if not block.in_generator:
+            return block.stream
+        if not block.is_closed and block.opened_in != _thread_and_task():
+            raise AdaptationError(
+                "a stream that was opened in a generator is not known in the threads and tasks that get its context "
+                "(asyncio.to_thread, asyncio.create_task); open the stream in the function that predicts"
+            )
+    return adaptation.default_stream
+
+
+def _traced_stream(adaptation: Adaptation) -> Stream:
+    """The same in a graph that is being compiled. The graph sees the blocks of the thread, whoever has opened them."""
+    blocks: tuple[Block, ...] = getattr(_blocks_of_thread, "blocks", ())
+    for block in reversed(blocks):
+        if block.adaptation is adaptation and not block.is_closed:
+            if block.can_be_suspended:
+                raise AdaptationError(
+                    "a compiled model cannot tell streams of coroutines and generators apart; open the stream in an "
+                    "ordinary function, for example one that runs in asyncio.to_thread, or do not compile the model"
+                )
+            return block.stream
+    return adaptation.default_stream
+
+
+@contextmanager
+def open_blocks(streams: list[tuple[Adaptation, Stream]]) -> Iterator[None]:
+    """Predict in streams for the length of a `with` block."""
+    frame, in_generator = _user(sys._getframe())
+    blocks = [Block(adaptation, stream, frame, in_generator=in_generator) for adaptation, stream in streams]
+    del frame
+    _blocks_of_context.set((*_blocks_of_context.get(), *blocks))
+    _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)
+    if in_generator:
+        _blocks_of_generators.extend(blocks)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            block.is_closed = True
+        # Not a reset to what was before: a generator may be closed in another context, or after other blocks.
+        _blocks_of_context.set(tuple(block for block in _blocks_of_context.get() if block not in blocks))
+        remaining = getattr(_blocks_of_thread, "blocks", ())
+        _blocks_of_thread.blocks = tuple(block for block in remaining if not block.is_closed)
+        if in_generator:
+            for block in blocks:
+                _blocks_of_generators.remove(block)
+
+
+def _user(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """The function with the `with` statement, from the generator of a context manager that it uses.
+
+    Also whether that function is a generator that somebody iterates over. One that `contextlib.contextmanager` runs is
+    a context manager itself, and its user is what counts; a pytest fixture opens its stream for the test.
+    """
+    while frame is not None and frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        driver = _module(frame.f_back)
+        if driver != "contextlib":
+            return frame, not driver.startswith("_pytest.")
+        frame = frame.f_back
+        while frame is not None and _module(frame) == "contextlib":
+            frame = frame.f_back
+    return frame, False
+
+
+def _module(frame: FrameType | None) -> str:
+    return "" if frame is None else str(frame.f_globals.get("__name__"))
