@@ -23,7 +23,8 @@ from .adapted_layer import (
 )
 from .calibration import Calibration
 from .collect import collect_calibration, collect_population
-from .layers import Layers, check_model, named_layers, select_layers
+from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
+from .model_calls import ModelCalls, watch, watched
 from .observation import Observation
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
@@ -77,13 +78,13 @@ def adapt(
         strategy, eps=eps, sync=sync, process_group=process_group, group=group, layer_count=len(selected)
     )
     new = {id(layer): LayerAdaptation(name, shared, _calibration_of(layer)) for name, layer in selected}
-    before = _attached_layers(model)
-    _attach_all((layer, new.get(id(layer))) for layer, _ in before)
+    before = _Attached.of(model)
+    _Attached(before.model, [(layer, new.get(id(layer))) for layer, _ in before.layers]).attach()
     if isinstance(strategy, Population) and loader is not None:
         try:
             collect_population(model, shared, loader, exact=strategy.exact, progress=progress)
         except BaseException:
-            _attach_all(before)
+            before.attach()
             raise
     return model
 
@@ -92,17 +93,19 @@ def restore(model: M) -> M:
     """Undo `adapt`: every layer is as it was before it was first adapted."""
     for _, layer in named_layers(model):
         detach(layer)
+    for module, _ in watched(unwrapped(model)):
+        watch(module, None)
     return model
 
 
 @contextmanager
 def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Iterator[M]:
     """`adapt` for the length of a block. Afterwards the model is as it was before, adapted or not."""
-    before = _attached_layers(model)
+    before = _Attached.of(model)
     try:
         yield adapt(model, strategy, **options)
     finally:
-        _attach_all(before)
+        before.attach()
 
 
 def calibrate(model: M, loader: Iterable[Any]) -> M:
@@ -147,27 +150,28 @@ class PreparedAdaptation:
         **options: Any,
     ) -> None:
         with adapted(model, strategy, **options):
-            self._layers = _attached_layers(model)
+            self._attached = _Attached.of(model)
         if observer is not None:
             self._observe(observer, dict(select_layers(model, observed)))
 
     def _observe(self, observer: Observer, observed: dict[str, nn.Module]) -> None:
-        for shared in {adaptation.shared for _, adaptation in self._layers if adaptation is not None}:
+        layers = self._attached.layers
+        for shared in {adaptation.shared for _, adaptation in layers if adaptation is not None}:
             shared.strategy = _ObservedStrategy(shared.strategy, observer, frozenset(observed))
         # Layers that are not adapted normalise as in training; to be observed, they need a strategy that does so.
         train = Adaptation(_ObservedStrategy(Train(), observer, frozenset(observed)))
         unadapted = {layer: LayerAdaptation(name, train) for name, layer in observed.items()}
-        self._layers = [(layer, adaptation or unadapted.get(layer)) for layer, adaptation in self._layers]
+        self._attached.layers = [(layer, adaptation or unadapted.get(layer)) for layer, adaptation in layers]
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Adapt the model for the length of a block."""
-        before = [(layer, attached(layer)) for layer, _ in self._layers]
+        before = _Attached.of(self._attached.model)
         try:
-            _attach_all(self._layers)
+            self._attached.attach()
             yield
         finally:
-            _attach_all(before)
+            before.attach()
 
 
 @dataclass(frozen=True)
@@ -197,14 +201,30 @@ def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
         raise AdaptationError("a group is part of this process's batch, but sync pools the batches of all: drop one")
 
 
-def _attached_layers(model: nn.Module) -> list[tuple[nn.Module, LayerAdaptation | None]]:
-    """Every batch norm layer with what is attached to it."""
-    return [(layer, attached(layer)) for _, layer in named_layers(model)]
+class _Attached:
+    """What is attached to a model: to its batch norm layers, and to the modules that were given to `adapt`."""
 
+    def __init__(self, model: nn.Module, layers: list[tuple[nn.Module, LayerAdaptation | None]]) -> None:
+        self.model = model
+        self.layers = layers
+        names = [adaptation.name for _, adaptation in layers if adaptation is not None]
+        # A layer that is adapted by itself sees its examples, and nothing happens around it.
+        self.calls = [(model, ModelCalls(names))] if not is_batch_norm(model) else []
 
-def _attach_all(layers: Iterable[tuple[nn.Module, LayerAdaptation | None]]) -> None:
-    for layer, adaptation in layers:
-        attach(layer, adaptation)
+    @classmethod
+    def of(cls, model: nn.Module) -> _Attached:
+        model = unwrapped(model)
+        attachments = cls(model, [(layer, attached(layer)) for _, layer in named_layers(model)])
+        attachments.calls = watched(model)
+        return attachments
+
+    def attach(self) -> None:
+        for layer, adaptation in self.layers:
+            attach(layer, adaptation)
+        for module, _ in watched(self.model):
+            watch(module, None)
+        for module, calls in self.calls:
+            watch(module, calls)
 
 
 def _calibration_of(layer: nn.Module) -> Calibration | None:
