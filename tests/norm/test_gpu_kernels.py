@@ -31,6 +31,24 @@ def test_moments(bench, shape, group):
         )
 
 
+@pytest.mark.parametrize("ratio", [0.0, 100.0, 1000.0, 2000.0])
+@pytest.mark.parametrize("shape", [(4, 70, 24, 24), (1, 3, 3, 5)])
+@pytest.mark.parametrize("group", [None, 1])
+def test_a_mean_that_is_large_compared_to_the_spread(bench, shape, group, ratio):
+    from predbn.norm.gpu_moments import single_pass_moments
+
+    generator = torch.Generator().manual_seed(0)
+    # Half precision: values around 1,000 are rounded to halves, so that the spread is many of these steps.
+    x = (torch.randn(shape, generator=generator) * 16 + 16 * ratio).to(torch.float16)
+    x = x.to(bench.device).contiguous(memory_format=torch.channels_last)
+    mean, var = (t.double().cpu() for t in single_pass_moments(x, group))
+    wide = x.double().cpu()
+    dims = (0, 2, 3) if group is None else (2, 3)
+    expected_var, expected_mean = torch.var_mean(wide, dims, correction=0)
+    torch.testing.assert_close(var, expected_var, rtol=1e-3, atol=0)
+    torch.testing.assert_close(mean, expected_mean, rtol=1e-6, atol=1e-3)
+
+
 @pytest.mark.parametrize("groups", [(), (3,)])
 @pytest.mark.parametrize("channels", [5, 64, 1500])
 @pytest.mark.parametrize("shift", [0.0, 0.3, 1e4])

@@ -25,7 +25,8 @@ from .adapted_layer import (
     source_statistics,
 )
 from .collect import collect_calibration, collect_population
-from .layers import Layers, check_model, named_layers, select_layers, unwrapped
+from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
+from .model_calls import ModelCalls, watch, watched
 from .observation import Observation
 from .passes import hook_passes, hooked_passes, unhook_passes
 from .statistics import Statistics
@@ -54,7 +55,7 @@ def adapt(
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
 
     The model is changed in place and returned. Parameters, buffers, state dict, hooks and training mode stay as they
-    are (a strategy that keeps state adds two hooks to `model` itself, see `passes.py`), and `restore` gives back the
+    are (hooks are added to `model` itself, see `passes.py` and `model_calls.py`), and `restore` gives back the
     very same model. Adapting an adapted model replaces its strategy and keeps its calibration.
 
     strategy   "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
@@ -82,13 +83,13 @@ def adapt(
     shared = Adaptation(
         strategy, eps=eps, sync=sync, process_group=process_group, group=group, layer_count=len(selected)
     )
-    before = _attachments(model)
-    _attach_all(model, _new_attachments(model, shared, dict(selected), before))
+    before = _Attachments.of(model)
+    before.adapted(shared, {layer: name for name, layer in selected}).attach()
     if isinstance(strategy, Population) and loader is not None:
         try:
             collect_population(model, shared, loader, exact=strategy.exact, progress=progress)
         except BaseException:
-            _attach_all(model, before)
+            before.attach()
             raise
     if strategy.uses_calibration and not any(adaptation.calibration for _, _, adaptation in adapted_layers(model)):
         warnings.warn(
@@ -118,7 +119,7 @@ def restore(model: M, *, keep_calibration: bool | None = None) -> M:
             UserWarning,
             stacklevel=2,
         )
-    unhook_passes(unwrapped(model))
+    _remove_hooks(unwrapped(model))
     for _, layer in named_layers(model):
         detach(layer)
     return model
@@ -127,11 +128,11 @@ def restore(model: M, *, keep_calibration: bool | None = None) -> M:
 @contextmanager
 def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Iterator[M]:
     """`adapt` for the length of a block. Afterwards the model is as it was before, adapted or not."""
-    before = _attachments(model)
+    before = _Attachments.of(model)
     try:
         yield adapt(model, strategy, **options)
     finally:
-        _attach_all(model, before)
+        before.attach()
 
 
 def calibrate(model: M, loader: Iterable[Any]) -> M:
@@ -141,13 +142,13 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
     that use one; it stays if the strategy is changed and is removed by `restore`. A model that is not adapted becomes
     one that is adapted with "train", which predicts exactly as before. If the pass fails, nothing is changed.
     """
-    before = _attachments(model)
+    before = _Attachments.of(model)
     if not adapted_layers(model):
         adapt(model, "train")
     try:
         accumulators = collect_calibration(model, adaptations(model), loader)
     except BaseException:
-        _attach_all(model, before)
+        before.attach()
         raise
     with torch.inference_mode(False), torch.no_grad():  # tensors made in inference mode cannot be used with gradients
         calibrations = {
@@ -180,9 +181,8 @@ class PreparedAdaptation:
         observed: Layers = "all",
         **options: Any,
     ) -> None:
-        self._model = model
         with adapted(model, strategy, **options):
-            self._attachments = _attachments(model)
+            self._attachments = _Attachments.of(model)
         if observer is not None:
             self._observe(observer, dict(select_layers(model, observed)))
 
@@ -199,12 +199,12 @@ class PreparedAdaptation:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Adapt the model for the length of a block."""
-        before = _attachments(self._model)
+        before = _Attachments.of(self._attachments.model)
         try:
-            _attach_all(self._model, self._attachments)
+            self._attachments.attach()
             yield
         finally:
-            _attach_all(self._model, before)
+            before.attach()
 
 
 @dataclass(frozen=True)
@@ -236,32 +236,47 @@ def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
 
 
 class _Attachments(NamedTuple):
-    """What is attached to a model: to every batch norm layer, and to the modules at which passes begin."""
+    """What is attached to a model: to its batch norm layers, and to the modules that were given to `adapt`."""
 
+    model: nn.Module
     layers: list[tuple[nn.Module, LayerAdaptation | None]]
     passes: list[tuple[nn.Module, Adaptation]]
+    calls: list[tuple[nn.Module, ModelCalls]]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> _Attachments:
+        model = unwrapped(model)
+        layers = [(layer, attached(layer)) for _, layer in named_layers(model)]
+        return cls(model, layers, hooked_passes(model), watched(model))
+
+    def adapted(self, shared: Adaptation, selected: dict[nn.Module, str]) -> _Attachments:
+        """The selected layers get a new adaptation; other layers that are calibrated predict as before and stay so."""
+        unselected = Adaptation(Train())
+        layers: list[tuple[nn.Module, LayerAdaptation | None]] = []
+        for (name, layer), (_, old) in zip(named_layers(self.model), self.layers, strict=True):
+            adaptation = None
+            if layer in selected:
+                adaptation = LayerAdaptation(selected[layer], shared, None if old is None else old.calibration)
+            elif old is not None and old.calibration is not None:
+                adaptation = LayerAdaptation(name, unselected, old.calibration)
+            layers.append((layer, adaptation))
+        passes = [(self.model, shared)] if shared.strategy.keeps_state else []
+        # A layer that is adapted by itself sees its examples, and nothing happens around it.
+        names = [adaptation.name for _, adaptation in layers if adaptation is not None]
+        calls = [] if is_batch_norm(self.model) else [(self.model, ModelCalls(names))]
+        return _Attachments(self.model, layers, passes, calls)
+
+    def attach(self) -> None:
+        _remove_hooks(self.model)
+        for layer, adaptation in self.layers:
+            attach(layer, adaptation)
+        for module, shared in self.passes:
+            hook_passes(module, shared)
+        for module, calls in self.calls:
+            watch(module, calls)
 
 
-def _attachments(model: nn.Module) -> _Attachments:
-    return _Attachments([(layer, attached(layer)) for _, layer in named_layers(model)], hooked_passes(unwrapped(model)))
-
-
-def _new_attachments(
-    model: nn.Module, shared: Adaptation, selected: dict[str, nn.Module], before: _Attachments
-) -> _Attachments:
-    """The selected layers get the new adaptation; other layers that are calibrated predict as before and stay so."""
-    unselected = Adaptation(Train())
-    layers: list[tuple[nn.Module, LayerAdaptation | None]] = []
-    for (name, layer), (_, old) in zip(named_layers(model), before.layers, strict=True):
-        calibration = None if old is None else old.calibration
-        adaptation = shared if name in selected else None if calibration is None else unselected
-        layers.append((layer, None if adaptation is None else LayerAdaptation(name, adaptation, calibration)))
-    return _Attachments(layers, [(unwrapped(model), shared)] if shared.strategy.keeps_state else [])
-
-
-def _attach_all(model: nn.Module, attachments: _Attachments) -> None:
-    unhook_passes(unwrapped(model))
-    for layer, adaptation in attachments.layers:
-        attach(layer, adaptation)
-    for module, shared in attachments.passes:
-        hook_passes(module, shared)
+def _remove_hooks(model: nn.Module) -> None:
+    unhook_passes(model)
+    for module, _ in watched(model):
+        watch(module, None)

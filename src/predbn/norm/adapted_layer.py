@@ -6,21 +6,24 @@ and the object itself stay, so every reference to the layer stays valid, and `de
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Hashable
+from functools import cache
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
-from .cast_cache import CastCache
 from .layers import Epilogue, device_of, epilogue_of, named_layers
+from .model_calls import count_examples, count_layer_call, is_model_training
 from .observation import Observation, is_known_finite, undefined_variance_error
 from .passes import Pass, PassOfThread, Stream, current_pass
 from .statistics import LazyStatistics, Statistics
@@ -59,12 +62,30 @@ class Adaptation:
     def default_stream(self) -> Stream:
         return self.streams[DEFAULT_STREAM]
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether the layers do what they did before."""
+        return self.strategy.is_identity and self.eps is None and self.group is None
+
     def __getstate__(self) -> dict[str, Any]:
-        """A copy is in no pass. Process groups belong to this process and cannot be copied."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("thread", "traced_pass", "process_group")}
+        """A saved adaptation is in no pass. Process groups belong to this process and cannot be saved."""
+        if self.process_group is not None:
+            raise AdaptationError(
+                "a model that is synchronised over a process group cannot be pickled, because the group belongs to "
+                "this process; restore the model first, and adapt it again after loading"
+            )
+        return {k: v for k, v in self.__dict__.items() if k not in ("thread", "traced_pass")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, thread=PassOfThread(), traced_pass=None, process_group=None)
+        self.__dict__.update(state, thread=PassOfThread(), traced_pass=None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Adaptation:
+        """A copy is in no pass, and is synchronised over the same processes."""
+        new = memo[id(self)] = object.__new__(type(self))
+        not_copied = ("thread", "traced_pass", "process_group")
+        new.__setstate__({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in not_copied})
+        new.process_group = self.process_group
+        return new
 
 
 class LayerAdaptation:
@@ -76,44 +97,57 @@ class LayerAdaptation:
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.bad_rows = 0
-        self._affine = CastCache()
-        self._source = CastCache()
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
 
     def normalise(self, layer: Any, x: Tensor) -> Tensor:
-        shared, eps, dtype = self.shared, self.eps(layer), kernels.stats_dtype(x)
+        """Normalise the input of a layer whose forward we know."""
+        self.check_state_can_be_kept(layer)
+        running = layer.running_mean, layer.running_var
+        return self.batch_norm(x, *running, layer.weight, layer.bias, self.eps(layer))
+
+    def batch_norm(
+        self,
+        x: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        """What takes the place of a call of torch's batch_norm."""
+        shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        if strategy.keeps_state:
-            self._check_state_can_be_kept(layer)
+        weight, bias = kernels.convert(dtype, weight, bias)
         if strategy.uses_batch_alone and not shared.sync and shared.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
-            y, batch = kernels.batch_norm(x, *self._affine.get(dtype, layer.weight, layer.bias), eps)
+            y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
-                if not kernels.is_tracing():
-                    self.last_batch = batch
+                self._record(x, batch)
                 return y
         running_pass, own_pass = None, None
         if strategy.keeps_state:
             running_pass = current_pass(shared)
             own_pass = Pass(current_stream(shared)) if running_pass is None else None
+        mean, var = kernels.convert(dtype, running_mean, running_var)
         observation = Observation(
             x,
             layer=self.name,
             layer_count=shared.layer_count,
             eps=eps,
-            source=self._source_statistics(layer, dtype),
+            source=None if mean is None or var is None else Statistics(mean, var),
             calibration=self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
             sync=shared.sync,
             process_group=shared.process_group,
             group=shared.group,
+            examples=count_examples(x),
         )
         is_kept = False
         try:
-            statistics = observation.per_example(strategy.statistics(observation))
+            statistics = observation.per_row(strategy.statistics(observation))
             is_kept = True
         finally:
             if own_pass is not None:
@@ -121,14 +155,16 @@ class LayerAdaptation:
         if observation.bad_rows:
             self._report_bad_rows(observation.bad_rows)
         mean, var = (t.to(x.device, dtype) for t in statistics)
-        if not kernels.is_tracing() and observation.batch_statistics is not None:
-            batch_mean, batch_var = observation.batch_statistics
-            self.last_batch = LazyStatistics(batch_mean.detach(), batch_var.detach())
-        return kernels.normalise(x, mean, var, *self._affine.get(dtype, layer.weight, layer.bias), eps)
+        if observation.batch_statistics is not None:
+            self._record(x, LazyStatistics(*observation.batch_statistics))
+        return kernels.normalise(x, mean, var, weight, bias, eps)
 
-    def _source_statistics(self, layer: Any, dtype: torch.dtype) -> Statistics | None:
-        mean, var = self._source.get(dtype, layer.running_mean, layer.running_var)
-        return None if mean is None or var is None else Statistics(mean, var)
+    def _record(self, x: Tensor, batch: LazyStatistics) -> None:
+        """Keep a batch's statistics for `describe`. Those of a traced batch are symbols, so that none are known."""
+        is_concrete = not kernels.is_tracing() and not kernels.is_transformed(x)
+        self.last_batch = (
+            batch._replace(mean=batch.mean.detach(), spread=batch.spread.detach()) if is_concrete else None
+        )
 
     def _report_bad_rows(self, count: int) -> None:
         self.bad_rows += count
@@ -141,8 +177,10 @@ class LayerAdaptation:
                 stacklevel=2,
             )
 
-    def _check_state_can_be_kept(self, layer: Any) -> None:
+    def check_state_can_be_kept(self, layer: Any) -> None:
         strategy = self.shared.strategy
+        if not strategy.keeps_state:
+            return
         if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
             raise AdaptationError(
                 f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
@@ -159,25 +197,16 @@ class AdaptedLayer(nn.Module):
     """Mixed into the class of an adapted layer. In training mode the layer works as it always did."""
 
     _predbn: LayerAdaptation
+    _predbn_source: type[nn.Module]
     _predbn_epilogue: Epilogue | None
 
     def forward(self, input: Tensor) -> Tensor:
-        adaptation = self._predbn
-        shared = adaptation.shared
-        unchanged = shared.strategy.is_identity and shared.eps is None and shared.group is None
-        if self.training or unchanged or (input.shape[0] == 0 and not shared.sync):
-            return cast(Tensor, super().forward(input))
-        epilogue = self._predbn_epilogue
-        if epilogue is None:
-            with _ReplaceBatchNorm(adaptation, self) as replacement:
-                y = super().forward(input)
-            if not replacement.called:
-                raise _unknown_forward_error(adaptation.name, self)
-            return cast(Tensor, y)
+        if _keeps_its_forward(self, input):
+            return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
         check_input = getattr(self, "_check_input_dim", None)
         if check_input is not None:
             check_input(input)
-        return epilogue(self, adaptation.normalise(self, input))
+        return self._predbn_epilogue(self, self._predbn.normalise(self, input))  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """If the layer is moved, its states and calibration move along; their precision stays."""
@@ -197,11 +226,58 @@ class AdaptedLayer(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The class is created at run time: pickle and copy create it again from the source class."""
-        return _new_adapted_layer, (source_class(self),), self.__dict__.copy()
+        arguments = source_class(self), "_predbn_forward" in self.__dict__
+        return _new_adapted_layer, arguments, self.__dict__.copy()
+
+
+def _keeps_its_forward(layer: AdaptedLayer, x: Any) -> bool:
+    """Whether the layer does now what it did before it was adapted.
+
+    A forward that was set on the instance may call ours although we do not know what it does around that call, or
+    although the layer is adapted no longer.
+    """
+    adaptation: LayerAdaptation | None = layer.__dict__.get("_predbn")
+    if adaptation is None or layer._predbn_epilogue is None:
+        return True
+    if not torch.compiler.is_compiling():
+        count_layer_call()
+    return _is_training(layer) or _is_unchanged(adaptation.shared, adaptation.name, x)
+
+
+def _is_training(layer: nn.Module) -> bool:
+    """Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is."""
+    return layer.training and (isinstance(layer, _BatchNorm) or is_model_training(layer))
+
+
+def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:
+    if shared.is_identity:
+        return True
+    if not isinstance(x, Tensor):
+        raise AdaptationError(f"layer '{name}' got a {type(x).__name__}, not a Tensor")
+    return x.numel() == 0 and not shared.sync
+
+
+class InterceptedLayer(AdaptedLayer):
+    """An adapted layer whose forward we do not know, or that has one set on the instance, as accelerate does.
+
+    It is run, and its call of torch's batch_norm is replaced.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        forward = self.__dict__.get("_predbn_forward") or super(AdaptedLayer, self).forward
+        if not torch.compiler.is_compiling():
+            count_layer_call()
+        if _is_training(self) or self._predbn.shared.is_identity:
+            return forward(*args, **kwargs)
+        with _ReplaceBatchNorm(self._predbn, self) as replacement:
+            y = forward(*args, **kwargs)
+        if not replacement.called:
+            raise _unknown_forward_error(self._predbn.name, self)
+        return y
 
 
 class _ReplaceBatchNorm(TorchFunctionMode):
-    """Runs a forward that we do not know, and normalises in place of its call of torch's batch_norm.
+    """Normalises in place of calls of torch's batch_norm, with the weight, bias and eps that they are given.
 
     What the class does before and after that call stays as it is.
     """
@@ -211,10 +287,41 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         self.adaptation, self.layer, self.called = adaptation, layer, False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.batch_norm or func is torch.batch_norm:
-            self.called = True
-            return self.adaptation.normalise(self.layer, args[0] if args else kwargs["input"])
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func is F.batch_norm:
+            return self._replace(func, args, kwargs, *_functional_arguments(*args, **kwargs))
+        if func is torch.batch_norm:
+            return self._replace(func, args, kwargs, *_torch_arguments(*args, **kwargs))
+        return func(*args, **kwargs)
+
+    def _replace(
+        self, func: Any, args: Any, kwargs: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
+    ) -> Any:
+        self.called = True
+        shared, layer = self.adaptation.shared, cast(Any, self.layer)
+        if _is_unchanged(shared, self.adaptation.name, x):
+            return func(*args, **kwargs)
+        if mean is None or var is None:
+            mean, var = layer.running_mean, layer.running_var
+        self.adaptation.check_state_can_be_kept(layer)
+        eps = float(eps) if shared.eps is None else shared.eps
+        return self.adaptation.batch_norm(x, mean, var, weight, bias, eps)
+
+
+def _functional_arguments(
+    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Picks what we need out of the arguments of F.batch_norm."""
+    return input, running_mean, running_var, weight, bias, eps
+
+
+def _torch_arguments(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+    training: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The same for torch.batch_norm."""
+    return input, running_mean, running_var, weight, bias, eps
 
 
 def _unknown_forward_error(name: str, layer: nn.Module) -> AdaptationError:
@@ -225,35 +332,41 @@ def _unknown_forward_error(name: str, layer: nn.Module) -> AdaptationError:
     )
 
 
-_adapted_classes: dict[type[nn.Module], type[nn.Module]] = {}
-
-
-def _adapted_class(source: type[nn.Module]) -> type[nn.Module]:
+@cache
+def _adapted_class(source: type[nn.Module], intercepted: bool) -> type[nn.Module]:
     """The adapted subclass of `source`.
 
     It claims to come from the source's module, because torch.fx and other tools recognise torch.nn layers by that.
     """
-    if source in _adapted_classes:
-        return _adapted_classes[source]
-    epilogue = epilogue_of(source)
+    epilogue = None if intercepted else epilogue_of(source)
     attributes = {
         "__module__": source.__module__,
         "__doc__": source.__doc__,
         "_predbn_source": source,
         "_predbn_epilogue": None if epilogue is None else staticmethod(epilogue),
     }
-    created = type(f"Adapted{source.__name__}", (AdaptedLayer, source), attributes)
-    return _adapted_classes.setdefault(source, created)
+    adapted = InterceptedLayer if epilogue is None else AdaptedLayer
+    return type(f"Adapted{source.__name__}", (adapted, source), attributes)
 
 
-def _new_adapted_layer(source: type[nn.Module]) -> nn.Module:
-    cls = _adapted_class(source)
+def _new_adapted_layer(source: type[nn.Module], intercepted: bool = False) -> nn.Module:
+    cls = _adapted_class(source, intercepted)  # type: ignore[arg-type]
     return cls.__new__(cls)
 
 
 def source_class(layer: nn.Module) -> type[nn.Module]:
     """The class that the layer has when it is not adapted."""
-    return getattr(type(layer), "_predbn_source", type(layer))
+    return _source_of(type(layer))  # type: ignore[arg-type]
+
+
+@cache
+def _source_of(cls: type[nn.Module]) -> type[nn.Module]:
+    if "_predbn_source" in cls.__dict__ or not issubclass(cls, AdaptedLayer):
+        return cast(type[nn.Module], cls.__dict__.get("_predbn_source", cls))
+    # A tool derived this class from ours, as parametrize does: derive the same one from the source class.
+    bases = tuple(_source_of(base) for base in cls.__bases__)
+    attributes = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
+    return type(cls.__name__, bases, attributes)
 
 
 def source_statistics(layer: Any) -> Statistics | None:
@@ -268,14 +381,19 @@ def attach(layer: nn.Module, adaptation: LayerAdaptation | None) -> None:
     if adaptation is None:
         detach(layer)
         return
-    layer.__class__ = _adapted_class(source_class(layer))
-    layer.__dict__["_predbn"] = adaptation
+    own = layer.__dict__
+    if "forward" in own and not isinstance(layer, AdaptedLayer):
+        own["_predbn_forward"] = own.pop("forward")
+    layer.__class__ = _adapted_class(source_class(layer), "_predbn_forward" in own)  # type: ignore[arg-type]
+    own["_predbn"] = adaptation
 
 
 def detach(layer: nn.Module) -> None:
     """Make an adapted layer the layer it was."""
     layer.__class__ = source_class(layer)
     layer.__dict__.pop("_predbn", None)
+    if "_predbn_forward" in layer.__dict__:
+        layer.__dict__["forward"] = layer.__dict__.pop("_predbn_forward")
 
 
 def attached(layer: nn.Module) -> LayerAdaptation | None:

@@ -30,9 +30,18 @@ class LayerDescription:
 
 
 class Description(list[LayerDescription]):
-    """The layers of a model in order. It prints as a table, with a column of bad rows if there were any."""
+    """The layers of a model in order. It prints as a table, with a column of bad rows if there were any.
+
+    `note` says what `fold` did, if the model is folded.
+    """
+
+    note: object = None
 
     def __str__(self) -> str:
+        table = self._table() if self or self.note is None else ""
+        return "\n".join(part for part in (table, "" if self.note is None else str(self.note)) if part)
+
+    def _table(self) -> str:
         header = ("layer", "kind", "channels", "strategy", "eps", "distance", "bad rows")
         rows = [header, *(tuple(_format(value) for value in astuple(layer)) for layer in self)]
         if not any(layer.bad_rows for layer in self):
@@ -48,7 +57,9 @@ class Description(list[LayerDescription]):
 def describe(model: nn.Module) -> Description:
     """Every batch norm layer of a model: name, kind, channels, strategy, eps, and how far the last batch's statistics
     were from the source statistics. The model may be adapted or not."""
-    return Description(_describe(name, layer) for name, layer in named_layers(model))
+    description = Description(_describe(name, layer) for name, layer in named_layers(model))
+    description.note = getattr(model, "predbn_fold", None)
+    return description
 
 
 def _describe(name: str, layer: nn.Module) -> LayerDescription:

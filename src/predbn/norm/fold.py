@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import operator
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
+from torch.utils._pytree import tree_leaves, tree_map
 
 from predbn.common import AdaptationError
 
 from .adapted_layer import DEFAULT_STREAM, LayerAdaptation, attached, detach, source_statistics
 from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
+from .model_calls import TensorSpec, model_calls, watch, watched
 from .passes import unhook_passes
 from .statistics import Statistics
 from .streams import unknown_stream_error
@@ -39,66 +42,174 @@ class _EpilogueOnly(nn.Module):
         return self.epilogue(self, x)
 
 
+@dataclass(frozen=True)
+class Fold:
+    """What `fold` did, as `folded.predbn_fold`.
+
+    `merged` of the model's `layers` batch norm layers are part of the layer before them. `verified` says whether the
+    folded model was compared to the unmerged one, on random inputs of the shapes seen last.
+    """
+
+    merged: int
+    layers: int
+    verified: bool
+
+    def __str__(self) -> str:
+        checked = "verified" if self.verified else "not verified: the shapes of its inputs are not known"
+        return f"folded: {self.merged} of {self.layers} batch norm layers are merged ({checked})"
+
+
 def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
     """A copy of the model, in `.eval()` mode, in which the current statistics are fixed for good.
 
     A batch norm layer that follows a convolution or linear layer is merged into it:
     weight ← weight · γ/√(σ² + eps),  bias ← (bias − μ)·γ/√(σ² + eps) + β. One that cannot be merged (it comes first, as
-    in pre-activation networks, or the model cannot be traced) becomes a plain layer with these statistics. The given
-    model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for "train",
-    "frozen", "ema", "auto_stream" and "population"; the other strategies have no statistics without a batch. `stream`
-    says whose statistics to take.
+    in pre-activation networks, or the model cannot be traced) becomes a plain layer with these statistics, and so does
+    one that changes the output when it is merged, because its weight is used elsewhere too, say. The model is compared
+    on random inputs of the shapes that it was called with last. `folded.predbn_fold` says how many layers were merged.
+
+    The given model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for
+    "train", "frozen", "ema", "auto_stream" and "population"; the other strategies have no statistics without a batch.
+    `stream` says whose statistics to take.
     """
-    _check_foldable(model, stream)
-    folded = copy.deepcopy(unwrapped(model)).eval()
+    model = unwrapped(model)  # type: ignore[assignment]
+    statistics = _statistics_of_layers(model, stream)
+    calls = model_calls(model)
+    folded = copy.deepcopy(model).eval()
     unhook_passes(folded)
-    layers = list(named_layers(folded))
-    predecessors = _predecessors(folded)
-    for name, layer in layers:
-        statistics, eps = _current_statistics(name, layer, attached(layer), stream)
-        if statistics is None:
-            continue
+    for module, _ in watched(folded):
+        watch(module, None)
+    layers = dict(named_layers(folded))
+    for name, layer in layers.items():
         detach(layer)
-        predecessor, epilogue = predecessors.get(layer), epilogue_of(type(layer))
-        if predecessor is not None and epilogue is not None:
-            _merge(predecessor, layer, statistics, eps)
-            has_epilogue = hasattr(layer, "act") or hasattr(layer, "drop")
-            _replace(folded, layer, _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity())
-        else:
-            _set_statistics(layer, statistics, eps)
-    return folded  # type: ignore[return-value]
+        if name in statistics:
+            _set_statistics(layer, *statistics[name])
+    predecessors = _predecessors(folded)
+    merges = [
+        _Merge(folded, predecessors[layer], layer, *statistics[name])
+        for name, layer in layers.items()
+        if layer in predecessors and name in statistics
+    ]
+    inputs = None if calls is None else calls.inputs
+    merged = _merge_all(folded, merges, inputs)
+    folded.predbn_fold = Fold(merged, len(layers), inputs is not None)  # type: ignore[assignment]
+    return folded
 
 
-def _check_foldable(model: nn.Module, stream: str) -> None:
+def _statistics_of_layers(model: nn.Module, stream: str) -> dict[str, tuple[Statistics, float]]:
+    """The statistics and eps of each layer, by name; without layers that have none and stay as they are.
+
+    A layer that was not called, such as an auxiliary head, keeps its source statistics.
+    """
+    statistics: dict[str, tuple[Statistics, float]] = {}
+    missing: AdaptationError | None = None
+    is_used = False
     for name, layer in named_layers(model):
-        adaptation = attached(layer)
-        if adaptation is not None and not adaptation.shared.strategy.can_be_folded:
-            raise AdaptationError(
-                f"strategy '{adaptation.shared.strategy}' computes statistics from every batch, so there are none to "
-                "fold; use 'frozen', 'ema' or 'population'"
-            )
-        _current_statistics(name, layer, adaptation, stream)
+        adaptation, source = attached(layer), source_statistics(layer)
+        fixed, eps = source, float(layer.eps)  # type: ignore[arg-type]
+        if adaptation is not None and not adaptation.shared.strategy.is_identity:
+            fixed = _fixed_statistics(adaptation, stream)
+            if fixed is None:
+                missing = missing or AdaptationError(
+                    f"layer '{name}' has no statistics yet under strategy '{adaptation.shared.strategy}' in stream "
+                    f"'{stream}'; predict a batch before folding"
+                )
+                fixed = source
+            else:
+                is_used = True
+        if adaptation is not None:
+            eps = adaptation.eps(layer)
+        if fixed is not None:
+            statistics[name] = fixed, eps
+    if missing is not None and not is_used:
+        raise missing
+    return statistics
 
 
-def _current_statistics(
-    name: str, layer: nn.Module, adaptation: LayerAdaptation | None, stream: str
-) -> tuple[Statistics | None, float]:
-    """The statistics and eps that a layer uses now; None for a layer without any, which stays as it is."""
-    source = source_statistics(layer)
-    if adaptation is None:
-        return source, float(layer.eps)  # type: ignore[arg-type]
+def _fixed_statistics(adaptation: LayerAdaptation, stream: str) -> Statistics | None:
     strategy, streams = adaptation.shared.strategy, adaptation.shared.streams
-    if strategy.is_identity:
-        return source, adaptation.eps(layer)
+    if not strategy.can_be_folded:
+        raise AdaptationError(
+            f"strategy '{strategy}' computes statistics from every batch, so there are none to fold; use 'frozen', "
+            "'ema' or 'population'"
+        )
     if stream not in streams:
         raise unknown_stream_error(stream, adaptation.shared)
-    statistics = strategy.fixed_statistics(streams[stream].state(adaptation.name))
-    if statistics is None:
-        raise AdaptationError(
-            f"layer '{name}' has no statistics yet under strategy '{strategy}' in stream '{stream}'; predict a batch "
-            "before folding"
-        )
-    return statistics, adaptation.eps(layer)
+    return strategy.fixed_statistics(streams[stream].state(adaptation.name))
+
+
+class _Merge:
+    """A batch norm layer and the layer before it, merged or not."""
+
+    def __init__(
+        self, model: nn.Module, predecessor: nn.Module, layer: nn.Module, statistics: Statistics, eps: float
+    ) -> None:
+        self._model, self._predecessor, self._layer = model, predecessor, layer
+        self._unmerged = predecessor.weight, predecessor.bias
+        _merge(predecessor, layer, statistics, eps)
+        self._merged = predecessor.weight, predecessor.bias
+        has_epilogue = hasattr(layer, "act") or hasattr(layer, "drop")
+        epilogue = epilogue_of(type(layer))
+        assert epilogue is not None
+        self._replacement = _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity()
+        self.undo()
+
+    def apply(self) -> None:
+        self._predecessor.weight, self._predecessor.bias = self._merged
+        _replace(self._model, self._layer, self._replacement)
+
+    def undo(self) -> None:
+        self._predecessor.weight, self._predecessor.bias = self._unmerged
+        _replace(self._model, self._replacement, self._layer)
+
+
+def _merge_all(model: nn.Module, merges: list[_Merge], inputs: tuple[list[Any], dict[str, Any]] | None) -> int:
+    """Merge what can be merged without changing the output; return how many layers that is."""
+    expected = None if inputs is None else _random_output(model, inputs)
+
+    def is_equal() -> bool:
+        return inputs is None or _are_close(_random_output(model, inputs), expected)
+
+    for merge in merges:
+        merge.apply()
+    if is_equal():
+        return len(merges)
+    for merge in merges:
+        merge.undo()
+    count = 0
+    for merge in merges:
+        merge.apply()
+        if is_equal():
+            count += 1
+        else:
+            merge.undo()
+    return count
+
+
+def _random_output(model: nn.Module, inputs: tuple[list[Any], dict[str, Any]]) -> list[Tensor] | None:
+    """What the model gives for random inputs; None if it fails on them or gives no tensors."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        args, kwargs = tree_map(lambda v: v.random() if isinstance(v, TensorSpec) else v, inputs)
+        try:
+            output = model(*args, **kwargs)
+        except Exception:  # the model's own code: random inputs may be none that it can work with
+            return None
+    return [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()] or None
+
+
+def _are_close(a: list[Tensor] | None, b: list[Tensor] | None) -> bool:
+    """Merging rounds differently, so that each layer changes the result by a few roundings."""
+    if a is None or b is None or len(a) != len(b):
+        return False
+    for x, y in zip(a, b, strict=True):
+        if x.shape != y.shape:
+            return False
+        tolerance = {torch.float64: 1e-9, torch.float32: 1e-3}.get(y.dtype, 0.1)
+        x, y = torch.nan_to_num(x.double()), torch.nan_to_num(y.double())
+        if (x - y).norm() > tolerance * y.norm():
+            return False
+    return True
 
 
 def _predecessors(model: nn.Module) -> dict[nn.Module, nn.Module]:
@@ -122,7 +233,9 @@ def _predecessors(model: nn.Module) -> dict[nn.Module, nn.Module]:
             continue
         predecessor, layer = modules[input_node.target], modules[node.target]
         called_once = calls[predecessor] == 1 and calls[layer] == 1
-        if called_once and _is_mergeable(predecessor, layer) and not _has_hooks(predecessor) and not _has_hooks(layer):
+        is_known = epilogue_of(type(layer)) is not None and "forward" not in layer.__dict__
+        hooked = _has_hooks(predecessor) or _has_hooks(layer)
+        if called_once and is_known and _is_mergeable(predecessor, layer) and not hooked:
             predecessors[layer] = predecessor
     return predecessors
 

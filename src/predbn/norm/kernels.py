@@ -8,16 +8,16 @@ single precision and makes no full-size temporary.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .statistics import LazyStatistics
 
-_SQUARED_OFFSET_LIMIT = 16.0
-_MAX_ROW_LENGTH = 2048
+_SQUARED_OFFSET_LIMIT = 4.0
+_MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _HAS_TRITON = find_spec("triton") is not None
 
 
@@ -35,13 +35,21 @@ def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
+def is_transformed(x: Tensor) -> bool:
+    """Whether the values belong to a transformation (vmap, jvp, a graph) and mean nothing outside of it."""
+    return is_tracing() or type(x) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
 def _is_eager(x: Tensor) -> bool:
-    return (
-        not is_tracing()
-        and type(x) is Tensor
-        and x.device.type in ("cpu", "cuda")
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-    )
+    return x.device.type in ("cpu", "cuda") and not is_transformed(x)
+
+
+def convert(dtype: torch.dtype, a: Tensor | None, b: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """A pair of parameters or buffers in the dtype of the statistics, in every call anew.
+
+    Writes through `.data`, numpy or views cannot be noticed, so that nothing may be kept.
+    """
+    return a if a is None or a.dtype == dtype else a.to(dtype), b if b is None or b.dtype == dtype else b.to(dtype)
 
 
 def _is_native(x: Tensor) -> bool:
@@ -108,7 +116,7 @@ def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
     Two vectorised reductions along contiguous memory take its place. Maps smaller than the batch are reduced over the
     batch first, position by position. Larger ones give Σx and Σx² of each row, and var = Σx²/count − mean². That loses
-    digits if the mean is large compared to the spread: those channels (mean² > 16·(var + eps)) are computed again by
+    digits if the mean is large compared to the spread: those channels (mean² > 4·(var + eps)) are computed again by
     the two-pass kernel.
     """
     n, c = x.shape[:2]
@@ -137,9 +145,8 @@ def example_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     spatial = list(range(2, x.dim()))
     if _is_native(x) and x.dtype == torch.float32 and x.is_contiguous():
         positions = x[0, 0].numel()
-        rows = x.view(-1, _row_length(positions))
-        squares = torch.linalg.vector_norm(rows, dim=1).square_().view(n, c, -1).sum(2)
-        return x.mean(spatial), squares.div_(positions)
+        mean, square = _sums_of_rows(x.view(n * c, positions))
+        return mean.div_(positions).view(n, c), square.div_(positions).view(n, c)
     var, mean = torch.var_mean(x.to(stats_dtype(x)), spatial, correction=0)
     return mean, var + mean * mean
 
@@ -152,8 +159,11 @@ def example_means(x: Tensor) -> Tensor:
 def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel over every `group` examples, [N / group, C] each.
 
-    The examples of a group are pooled: var = mean of their variances + variance of their means.
+    The examples of a group are pooled: var = mean of their variances + variance of their means. In an exported graph
+    they are repeated for each example, [N, C]: torch.export takes N / group for a size other than 1.
     """
+    if torch.compiler.is_exporting():
+        return group_means_and_variances(*_mean_and_variance(x), group)
     if x.dim() == 2:
         var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)
         return mean, var
@@ -166,23 +176,67 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
 
 
-def _row_length(positions: int) -> int:
-    """Adding up short rows, and then the sums, has smaller rounding errors than adding up one long row."""
-    while positions > _MAX_ROW_LENGTH and positions % 2 == 0:
-        positions //= 2
-    return positions
+def _mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of each example and channel, [N, C] each."""
+    x = x.to(stats_dtype(x))
+    if x.dim() == 2:
+        return x, torch.zeros_like(x)
+    var, mean = torch.var_mean(x, list(range(2, x.dim())), correction=0)
+    return mean, var
+
+
+def group_means_and_variances(mean: Tensor, var: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    """Pool the moments of every `group` examples, and repeat the result for each of them, [N, C]."""
+    index = torch.arange(mean.shape[0], device=mean.device) // group
+
+    def average(values: Tensor) -> Tensor:
+        return (torch.zeros_like(values).index_add(0, index, values) / group).index_select(0, index)
+
+    group_mean = average(mean)
+    return group_mean, average(var + (mean - group_mean) ** 2)
+
+
+def _sums_of_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Σx and Σx² of each row. Long rows are cut: adding up short parts in double precision has smaller errors."""
+    length = rows.shape[1]
+    if length <= _MAX_PART_LENGTH:
+        return rows.sum(1), torch.linalg.vector_norm(rows, dim=1).square_()
+    part = _part_length(length)
+    whole = length - length % part
+    parts = rows.view(-1, part) if whole == length else rows[:, :whole].unflatten(1, (-1, part))
+    total = parts.sum(-1).view(len(rows), -1).sum(1, dtype=torch.float64)
+    squares = torch.linalg.vector_norm(parts, dim=-1).view(len(rows), -1).double().square_().sum(1)
+    if whole < length:
+        rest = rows[:, whole:]
+        total += rest.sum(1)
+        squares += torch.linalg.vector_norm(rest, dim=1).double().square_()
+    return total, squares
+
+
+@cache
+def _part_length(length: int) -> int:
+    """The largest suitable divisor; if there is none, a part is left over, which takes longer."""
+    divisors = range(_MAX_PART_LENGTH, _MIN_PART_LENGTH, -1)
+    return next((part for part in divisors if length % part == 0), _MAX_PART_LENGTH)
 
 
 def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x.
 
-    All other tensors are in `stats_dtype(x)`.
+    All other tensors are in `stats_dtype(x)`. Without eps, a channel without variance gives `bias`.
     """
-    if mean.dim() == 2 or mean.requires_grad or var.requires_grad:
+    if eps == 0:
+        var = var.masked_fill(var.detach() <= (4 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
+    # A graph that was exported without gradients may be run with them; torch.compile makes another one then.
+    has_gradients = mean.requires_grad or var.requires_grad
+    if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
         return _scale_and_shift(x, mean, var, weight, bias, eps)
     if x.is_cuda and x.dim() > 2 and _is_native(x):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
-    return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+    # Not F.batch_norm: a module around this layer whose own calls of it are replaced must not see ours.
+    return torch.ops.aten.batch_norm.default(  # type: ignore[no-any-return]
+        x, weight, bias, mean, var, False, 0.0, eps, torch.backends.cudnn.enabled
+    )
 
 
 def _scale_and_shift(
@@ -210,7 +264,7 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     """
     needs_gradients = x.requires_grad and torch.is_grad_enabled()
     fused = weight is not None and bias is not None and (needs_gradients or not _is_channels_first(x))
-    if fused and _is_eager(x):
+    if fused and eps > 0 and _is_eager(x):
         y, mean, inverse_std, *_ = torch._batch_norm_impl_index(
             x, weight, bias, None, None, True, 0.0, eps, torch.backends.cudnn.enabled
         )

@@ -61,6 +61,10 @@ def is_batch_norm(module: nn.Module) -> bool:
     return bool(names & _FROZEN_CLASSES) and hasattr(module, "running_mean") and hasattr(module, "eps")
 
 
+def _is_scripted_batch_norm(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in module.original_name
+
+
 def named_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every batch norm layer with its name.
 
@@ -78,9 +82,25 @@ def select_layers(model: nn.Module, layers: Layers) -> list[tuple[str, nn.Module
     `layers` is "all", "first" or "last" (in the order in which the model registers them), one or several name patterns
     such as "layer4.*", or a predicate of name and layer.
     """
-    candidates = list(named_layers(model))
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in unwrapped(model).named_modules(remove_duplicate=False):
+        if is_batch_norm(module) or _is_scripted_batch_norm(module):
+            names.setdefault(module, []).append(name)
+    selected = [(names[layer][0], layer) for layer in _select(names, layers)]
+    for name, layer in selected:
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise AdaptationError(
+                f"layer '{name}' is part of a scripted module, whose layers cannot be changed; adapt the eager model "
+                "it was made from, or leave it out with layers=…"
+            )
+    return selected
+
+
+def _select(names: dict[nn.Module, list[str]], layers: Layers) -> list[nn.Module]:
+    """A layer that is registered under several names is selected by any of them."""
+    candidates = list(names)
     if callable(layers):
-        selected = [(name, layer) for name, layer in candidates if layers(name, layer)]
+        selected = [layer for layer in candidates if any(layers(name, layer) for name in names[layer])]
         if not selected:
             raise AdaptationError(
                 f"the predicate given as layers chose none of the {len(candidates)} batch norm layers"
@@ -95,11 +115,12 @@ def select_layers(model: nn.Module, layers: Layers) -> list[tuple[str, nn.Module
     patterns = [layers] if isinstance(layers, str) else list(layers)
     if not patterns:
         raise AdaptationError('layers is empty; give "all", "first", "last", name patterns or a predicate')
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name, _ in candidates):
-            names = _shortened([name for name, _ in candidates])
-            raise AdaptationError(f"no batch norm layer matches '{pattern}'; there are {names}")
-    return [(name, layer) for name, layer in candidates if any(fnmatchcase(name, p) for p in patterns)]
+    matching = {p: [layer for layer in candidates if any(fnmatchcase(n, p) for n in names[layer])] for p in patterns}
+    for pattern, found in matching.items():
+        if not found:
+            listed = _shortened([name for layer in candidates for name in names[layer]])
+            raise AdaptationError(f"no batch norm layer matches '{pattern}'; there are {listed}")
+    return [layer for layer in candidates if any(layer in found for found in matching.values())]
 
 
 def _shortened(names: list[str], most: int = 8) -> str:
@@ -129,11 +150,6 @@ def check_model(model: nn.Module) -> None:
         raise AdaptationError(f"expected a torch.nn.Module, got {type(model).__name__}")
     for name, module in unwrapped(model).named_modules():
         where = f"'{name}'" if name else "the model"
-        if isinstance(module, torch.jit.ScriptModule):
-            raise AdaptationError(
-                f"{where} is a scripted module ({module.original_name}), whose layers cannot be changed; "
-                "adapt the eager model it was made from"
-            )
         origin = type(module).__module__
         if origin.startswith("torch.ao.nn") and ("quantized" in origin or "intrinsic" in origin):
             kind = type(module).__name__
@@ -147,6 +163,11 @@ def check_model(model: nn.Module) -> None:
                 f"layer {where} is a {type(module).__name__} that has not seen data; run one batch through the "
                 "model before adapting it"
             )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise AdaptationError(
+            f"the model is a scripted module ({model.original_name}), whose layers cannot be changed; adapt the eager "
+            "model it was made from"
+        )
     if next(named_layers(model), None) is None:
         raise no_batch_norm_error(model)
 

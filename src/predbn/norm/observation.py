@@ -27,8 +27,9 @@ class Observation:
     `layer`        the layer's name
     `layer_count`  how many layers are adapted together with this one, itself included
     `eps`          what is added to the variance
-    `size`         how many examples the batch has, without those that are not finite once the moments are known
-    `bad_rows`     how many were left out because they are not finite
+    `size`         how many examples the batch has, without those that are not finite once the moments are known;
+                   an example may be several rows of the layer's input, such as tokens
+    `bad_rows`     how many examples were left out because they are not finite
     `source`       the statistics stored in training; None for a layer that never tracked any
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
@@ -47,24 +48,31 @@ class Observation:
         process_group: Any = None,
         sync: bool = False,
         group: int | None = None,
+        examples: int | None = None,
     ) -> None:
         self.layer = layer
         self.layer_count = layer_count
         self.source = source
         self.calibration = calibration
-        self.size = x.shape[0] if group is None else group
-        if group is not None and x.shape[0] % group:
+        examples = x.shape[0] if examples is None else examples
+        self.size = examples if group is None else group
+        if group is not None and examples % group:
             raise AdaptationError(
-                f"layer '{layer}' got {x.shape[0]} examples in groups of {group}, which leaves some over: "
+                f"layer '{layer}' got {examples} examples in groups of {group}, which leaves some over: "
                 "predict a multiple of the group"
             )
+        self._rows_per_example = 1 if x.shape[0] == examples else x.shape[0] // examples
         self._x = x
         self.bad_rows = 0
-        self._is_good_row: Tensor | None = None
+        self._is_good: Tensor | None = None
         self.eps = eps
         self._memory = memory
         self._group = group
         self._sync = sync and dist.is_available() and dist.is_initialized()
+        if self._sync and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
+            raise AdaptationError(
+                "sync=True takes statistics over processes, which an exported graph cannot; export with sync=False"
+            )
         self._process_group = process_group
         self._moments: Moments | None = None
 
@@ -99,61 +107,82 @@ class Observation:
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
         if self._group is not None:
-            mean, var = kernels.group_moments(x, self._group)
+            rows = self._group * self._rows_per_example
+            mean, var = kernels.group_moments(x, rows)
             if not is_known_finite(mean, var, may_wait):
                 mean, var = self._moments_of_good_rows_in_groups(mean, var)
-            return Moments(mean, var, self._group * x[0, 0].numel(), self._group)
+            return Moments(mean, var, rows * x[0, 0].numel(), self._group)
         if x.shape[0] == 0:
-            mean, var = torch.zeros(2, x.shape[1], dtype=kernels.stats_dtype(x), device=x.device)
+            zeros = x.sum(kernels.dims_without_channels(x), dtype=kernels.stats_dtype(x))
+            mean, var = zeros, zeros
         else:
             mean, var = kernels.moments(x, self.eps)
             if not is_known_finite(mean, var, may_wait) and self._find_bad_rows():
-                x = x[self._is_good_row]
+                x = x[self._is_good_row()]
                 mean, var = kernels.moments(x, self.eps)
-        moments = Moments(mean, var, x.numel() // x.shape[1], x.shape[0])
+        moments = Moments(mean, var, x.numel() // x.shape[1], self.size)
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
     def _find_bad_rows(self) -> bool:
-        """Whether there are some that can be left out. If not, no row is finite, or a variance is too large for its
-        dtype; then this pass must not change any state."""
+        """Whether there are some that can be left out. If not, no example is finite, or a variance is too large for
+        its dtype; then this pass must not change any state."""
         is_good = self._x.detach().isfinite().flatten(1).all(1)
+        if self._rows_per_example > 1:
+            is_good = is_good.unflatten(0, (-1, self._rows_per_example)).all(1)
         self.bad_rows = len(is_good) - int(is_good.sum())
         if self.bad_rows in (0, len(is_good)):
             if isinstance(self._memory, Pass):
                 self._memory.is_rejected = True
             return False
-        self._is_good_row = is_good
+        self._is_good = is_good
         if self._group is None:
             self.size -= self.bad_rows
         return True
+
+    def _is_good_row(self) -> Tensor:
+        assert self._is_good is not None
+        rows = self._rows_per_example
+        return self._is_good if rows == 1 else self._is_good.repeat_interleave(rows)
 
     def _moments_of_good_rows_in_groups(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         if not self._find_bad_rows():
             return mean, var
         mean, var = mean.clone(), var.clone()
-        assert self._is_good_row is not None
-        for i, is_good in enumerate(self._is_good_row.split(self.size)):
+        rows = self.size * self._rows_per_example
+        groups = zip(self._x.split(rows), self._is_good_row().split(rows), strict=True)
+        for i, (x, is_good) in enumerate(groups):
             if is_good.any() and not is_good.all():
-                mean[i], var[i] = kernels.moments(self._x[i * self.size : (i + 1) * self.size][is_good], self.eps)
+                mean[i], var[i] = kernels.moments(x[is_good], self.eps)
         return mean, var
 
     def example_moments(self) -> tuple[Tensor, Tensor]:
         """Mean and mean square of each local example and channel, [N, C] each, in one pass."""
-        return kernels.example_moments(self._x)
+        mean, square = kernels.example_moments(self._x)
+        return self._mean_of_rows(mean), self._mean_of_rows(square)
+
+    def _mean_of_rows(self, values: Tensor) -> Tensor:
+        rows = self._rows_per_example
+        return values if rows == 1 else values.unflatten(0, (-1, rows)).mean(1)
 
     def example_mean_variance(self) -> Tensor | None:
         """The unbiased variance of the examples' means, [C] or [G, C]; None for a single example.
 
         It is taken over all processes if the adaptation is synchronised.
         """
-        means = kernels.example_means(self._x)
-        if self._is_good_row is not None and self._group is None:
-            means = means[self._is_good_row]
-        elif self._is_good_row is not None:  # the mean of the group does not add to the variance
-            group_means = self.per_example(self.moments().statistics).mean
-            means = torch.where(self._is_good_row[:, None], means, group_means)
+        means = self._mean_of_rows(kernels.example_means(self._x))
+        if self._group == 1:
+            return None
+        if self._is_good is not None and self._group is None:
+            means = means[self._is_good]
+        elif self._is_good is not None:  # the mean of the group does not add to the variance
+            group_means = self.moments().mean.repeat_interleave(self.size, 0)
+            means = torch.where(self._is_good[:, None], means, group_means)
+        if self._group is not None and torch.compiler.is_exporting():
+            _, var = kernels.group_means_and_variances(means, torch.zeros_like(means), self._group)
+            var = var * (self._group / (self._group - 1))
+            return var if self._rows_per_example == 1 else var.repeat_interleave(self._rows_per_example, 0)
         if self._group is not None:
-            return means.unflatten(0, (-1, self._group)).var(1) if self._group > 1 else None
+            return means.unflatten(0, (-1, self._group)).var(1)  # type: ignore[no-any-return]
         if not self._sync:
             return means.var(0) if self.size > 1 else None
         zeros = means.sum(0)
@@ -161,12 +190,17 @@ class Observation:
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
 
-    def per_example(self, statistics: Statistics) -> Statistics:
-        """Repeat the statistics of groups, [G, C], for each of their examples, [N, C]; leave others as they are."""
-        if self._group is None or statistics.mean.dim() == 1:
+    def per_row(self, statistics: Statistics) -> Statistics:
+        """Repeat the statistics of groups, [G, C], or of examples, [N, C], for each of their rows.
+
+        In an exported graph those of groups are repeated already.
+        """
+        rows = self._rows_per_example * (self._group or 1)
+        if statistics.mean.dim() == 1 or rows == 1:
             return statistics
-        shape = (-1, self._group, -1)
-        return Statistics(*(t[:, None].expand(shape).flatten(0, 1) for t in statistics))
+        if self._group is not None and torch.compiler.is_exporting():
+            return statistics
+        return Statistics(*(t[:, None].expand(-1, rows, -1).flatten(0, 1) for t in statistics))
 
     @property
     def batch_statistics(self) -> Statistics | None:

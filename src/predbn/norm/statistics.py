@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 
 class Statistics(NamedTuple):
@@ -98,14 +99,12 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
 
         mean = Σ w_r·mean_r,    var = Σ w_r·(var_r + (mean_r − mean)²).
 
-    Every process of the group must call it, even with an empty share. Gradients do not cross processes.
+    Every process of the group must call it, even with an empty share. Gradients are those of the sum of the losses of
+    all processes, as with SyncBatchNorm: every process must then also run backward.
     """
     channels = local.mean.numel()
     counts = torch.tensor([local.values, local.size], dtype=torch.float64, device=local.mean.device)
-    payload = torch.cat([counts, local.mean.detach().double(), local.var.detach().double()])
-    gathered = [torch.empty_like(payload) for _ in range(dist.get_world_size(process_group))]
-    dist.all_gather(gathered, payload, group=process_group)
-    rows = torch.stack(gathered)
+    rows = _gather(torch.cat([counts, local.mean.double(), local.var.double()]), process_group)
     values, size = rows[:, 0].sum(), rows[:, 1].sum()
     weight = rows[:, :1] / values.clamp(min=1)
     means, variances = rows[:, 2:].split(channels, dim=1)
@@ -113,6 +112,28 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
     var = (weight * (variances + (means - mean) ** 2)).sum(0)
     dtype = local.mean.dtype
     return Moments(mean.to(dtype), var.to(dtype), values, size)
+
+
+@_disable_dynamo  # what torch.compiler.disable does, which however takes seconds to import
+def _gather(row: Tensor, process_group: Any) -> Tensor:
+    return _Gather.apply(row, process_group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Gather(torch.autograd.Function):
+    """One row from each process."""
+
+    @staticmethod
+    def forward(ctx: Any, row: Tensor, process_group: Any) -> Tensor:
+        ctx.process_group = process_group
+        rows = [torch.empty_like(row) for _ in range(dist.get_world_size(process_group))]
+        dist.all_gather(rows, row.contiguous(), group=process_group)
+        return torch.stack(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        gradient = gradients[0].contiguous()
+        dist.all_reduce(gradient, group=ctx.process_group)
+        return gradient[dist.get_rank(ctx.process_group)], None
 
 
 def distance(batch: Statistics, source: Statistics, eps: float) -> float:

@@ -212,8 +212,10 @@ def _calibration_from_batch(observation: Observation, source: Statistics) -> tup
     if v is None:
         chance = torch.full_like(source.var, 2.0)
     else:
-        batch = observation.moments()
+        batch = observation.moments(allow_single_value=True)
         chance = 2 * v / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
+        if isinstance(batch.size, Tensor):  # the number of examples of all processes, which may be one
+            chance = torch.where(batch.size > 1, chance, 2.0)
     chance = chance.clamp(min=MIN_CHANCE)
     weight = channel_weights(chance)
     network = _DEFAULT_CHANCE * observation.layer_count

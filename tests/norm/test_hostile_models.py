@@ -1,0 +1,246 @@
+"""Hostile models: adapt works on them, or says that it does not."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+import predbn
+
+from .models import images, net, randomise
+
+
+def expected(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
+    return F.batch_norm(x, None, None, layer.weight, layer.bias, True, 0.0, layer.eps)
+
+
+def wrap_forward(layer: nn.Module) -> list[Tensor]:
+    """Set a forward on the instance around the old one, as accelerate's hooks do; returns the inputs it will see."""
+    before, seen = layer.forward, []
+
+    def forward(x: Tensor) -> Tensor:
+        seen.append(x)
+        return before(x)
+
+    layer.forward = forward
+    return seen
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=0)", "ema(momentum=1)"])
+@torch.no_grad()
+def test_a_forward_set_on_the_instance(strategy):
+    layer, x = nn.BatchNorm2d(3).eval(), images(4, shift=3.0)
+    model, plain = nn.Sequential(layer), copy.deepcopy(layer)(x)
+    seen = wrap_forward(layer)
+    own = layer.forward
+    for _ in range(2):
+        predbn.adapt(model, strategy)
+        torch.testing.assert_close(model(x), expected(x, layer), rtol=1e-5, atol=1e-5)
+    predbn.restore(model)
+    assert layer.forward is own
+    assert torch.equal(model(x), plain)
+    assert len(seen) == 3
+
+
+@torch.no_grad()
+def test_a_forward_set_on_the_instance_after_adapt():
+    layer, x = nn.BatchNorm2d(3).eval(), images(4, shift=3.0)
+    plain = layer(x)
+    model = predbn.adapt(nn.Sequential(layer))
+    wrap_forward(layer)
+    torch.testing.assert_close(model(x), expected(x, layer), rtol=1e-5, atol=1e-5)
+    predbn.adapt(model, "prior(N=0)")
+    torch.testing.assert_close(model(x), expected(x, layer), rtol=1e-5, atol=1e-5)
+    assert torch.equal(predbn.restore(model)(x), plain)
+    torch.testing.assert_close(predbn.adapt(model)(x), expected(x, layer), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_pattern_with_the_second_name_of_a_shared_layer():
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.BatchNorm2d(3)
+            self.second = self.first
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(x)
+
+    model, x = Shared().eval(), images(4, shift=3.0)
+    predbn.adapt(model, "batch", layers="second")
+    torch.testing.assert_close(model(x), expected(x, model.first), rtol=1e-5, atol=1e-5)
+
+
+class Functional(nn.Module):
+    """Calls F.batch_norm with the buffers of a layer that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bn = self.bn
+        return F.batch_norm(x, bn.running_mean, bn.running_var, bn.weight, bn.bias, False, 0.1, bn.eps)
+
+
+@torch.no_grad()
+def test_a_parent_that_calls_batch_norm_itself():
+    model = predbn.adapt(nn.Sequential(randomise(Functional())).eval(), "batch")
+    with pytest.warns(UserWarning, match=r"\(0\.bn\) were not called"):
+        model(images(4, shift=3.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(images(4, shift=3.0))
+
+
+def to_sync(model: nn.Module) -> nn.Module:
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model).eval()
+
+
+def freeze(model: nn.Module) -> nn.Module:
+    return pytest.importorskip("timm.layers", reason="timm is not installed").freeze_batch_norm_2d(model)
+
+
+@pytest.mark.parametrize(("replace", "is_first"), [(to_sync, True), (to_sync, False), (freeze, True), (freeze, False)])
+@torch.no_grad()
+def test_layers_that_are_replaced_after_adapt(replace, is_first):
+    """Whether they were called before or not; the statistics of the last layer stay adapted if timm freezes."""
+    model, x = predbn.adapt(net(), "batch"), images(4, shift=3.0)
+    wanted = model(x) if not is_first else predbn.adapt(net(), "batch")(x)
+    replaced = replace(model)
+    with pytest.warns(UserWarning, match=r"\(bn1, bn2.*no longer adapted"):
+        assert not torch.equal(replaced(x), wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(predbn.adapt(replaced, "batch")(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_no_warning_without_a_reason():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = predbn.adapt(net(), "batch", layers="bn1")
+        for n in (4, 0, 6):
+            model(images(n))
+        model.train()(images(4))
+        copy.deepcopy(model.eval())(images(4))
+        with predbn.adapted(model, "prior"):
+            model(images(4))
+        predbn.restore(model)(images(4))
+    assert not model._forward_hooks
+    assert not model._forward_pre_hooks
+
+
+def test_describe_after_a_compiled_batch():
+    model = predbn.adapt(net(), "batch")
+    with torch.no_grad():
+        model(images(4))
+        before = predbn.describe(model)[0].distance
+        torch.compile(model, backend="eager")(images(4, shift=9.0))
+    after = predbn.describe(model)[0].distance
+    fresh = predbn.adapt(net(), "batch")
+    with torch.no_grad():
+        fresh(images(4, shift=9.0))
+    assert after is None or after == pytest.approx(predbn.describe(fresh)[0].distance)
+    assert before is not None
+
+
+def test_export_without_gradients_then_run_with_them():
+    model = predbn.adapt(net(), "batch")
+    with torch.no_grad():
+        exported = torch.export.export(model, (images(4),)).module()
+    x = images(4).requires_grad_()
+    wanted = torch.autograd.grad(model(x).square().sum(), x)[0]
+    torch.testing.assert_close(torch.autograd.grad(exported(x).square().sum(), x)[0], wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_vmap_leaves_the_model_usable():
+    model = predbn.adapt(net(), "batch")
+    torch.func.vmap(model, randomness="different")(torch.stack([images(4), images(4, seed=2)]))
+    predbn.describe(model)
+    copy.deepcopy(model)
+    torch.save(model.state_dict(), io.BytesIO())
+    torch.save(predbn.state_dict(predbn.adapt(model, "ema")), io.BytesIO())
+
+
+def test_forward_mode_gradients():
+    model = predbn.adapt(net().double(), "batch")
+    x, direction = images(4).double(), images(4, seed=3).double()
+    _, slope = torch.func.jvp(model, (x,), (direction,))
+    step = 1e-6
+    with torch.no_grad():
+        wanted = (model(x + step * direction) - model(x - step * direction)) / (2 * step)
+    torch.testing.assert_close(slope, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_parametrised_after_adapt_then_restored():
+    class Double(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            return 2 * weight
+
+    model, x = net(), images(4)
+    wanted = copy.deepcopy(model)
+    predbn.adapt(model, "batch")
+    parametrize.register_parametrization(model.bn1, "weight", Double())
+    parametrize.register_parametrization(wanted.bn1, "weight", Double())
+    with torch.no_grad():
+        adapted = predbn.adapt(copy.deepcopy(wanted), "batch")(x)
+        assert torch.equal(model(x), adapted)
+        predbn.restore(model)
+        assert torch.equal(model(x), wanted(x))
+
+
+def test_a_scripted_part_that_is_left_out():
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scripted = torch.jit.script(nn.Sequential(nn.Conv2d(3, 3, 1)))
+            self.bn = nn.BatchNorm2d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.bn(self.scripted(x))
+
+    model = predbn.adapt(Parts().eval(), "batch", layers="bn")
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model(images(4)), expected(model.scripted(images(4)), model.bn), rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen", "auto(calibrated=False)"])
+@torch.no_grad()
+def test_maps_without_pixels(strategy):
+    layer, x = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), strategy), images(4)
+    assert layer(torch.zeros(2, 3, 0, 4)).shape == (2, 3, 0, 4)
+    assert torch.equal(layer(x), predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), strategy)(x))
+
+
+def test_inputs_that_are_not_tensors():
+    layer = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), "batch")
+    with pytest.raises(predbn.AdaptationError, match="layer '0' got a list, not a Tensor"):
+        layer([1.0, 2.0])
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
+@torch.no_grad()
+def test_export_with_groups_accepts_a_single_group(strategy):
+    model = predbn.adapt(net(), strategy, group=4)
+    size = torch.export.Dim("groups", min=1, max=64)
+    exported = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
+    for n in (4, 8, 12):
+        torch.testing.assert_close(exported(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_sync_cannot_be_exported_and_says_so(world_of_one):
+    model, x = predbn.adapt(net(), "batch", sync=True), images(4)
+    with pytest.raises(predbn.AdaptationError, match="export with sync=False"):
+        torch.export.export(model, (x,))
+    torch.testing.assert_close(torch.compile(model, backend="eager")(x), model(x), rtol=1e-5, atol=1e-5)

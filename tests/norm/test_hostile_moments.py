@@ -1,0 +1,84 @@
+"""Hostile inputs for the moments: large and odd maps, tokens, gradients, processes, rows that are not finite."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import predbn
+from predbn.norm import kernels
+
+from .models import images, net
+
+
+@pytest.mark.parametrize("size", [(513, 513), (1025, 2049), (2047, 2049), (997, 1009)])
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_moments_of_large_odd_maps(size, offset):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(1, 2, *size, generator=generator) + offset
+    mean, var = kernels.moments(x, 1e-5)
+    wide = x.double()
+    torch.testing.assert_close(mean.double(), wide.mean((0, 2, 3)), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(var.double(), wide.var((0, 2, 3), correction=0), rtol=1e-6, atol=1e-7)
+
+
+class Windows(nn.Module):
+    """Batch norm on windows: an image gives four rows, as in attention over windows."""
+
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm1d(width)
+        nn.init.normal_(self.bn.running_mean)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, c, height, width = x.shape
+        tokens = x.permute(0, 2, 3, 1).reshape(n * height * width, c)
+        return self.bn(tokens).view(n, height, width, c)
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)"])
+@torch.no_grad()
+def test_groups_where_batch_norm_sees_tokens(strategy):
+    model = Windows().eval()
+    x = torch.cat([images(4, seed=0), images(4, seed=1, shift=3.0)])
+    single = predbn.adapt(copy.deepcopy(model), strategy)
+    wanted = torch.cat([single(part) for part in x.split(4)])
+    grouped = predbn.adapt(model, strategy, group=4)
+    torch.testing.assert_close(grouped(x), wanted, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_prior_counts_examples_and_not_tokens():
+    model, x = Windows().eval(), images(4)
+    found = predbn.adapt(model, "prior(N=4)")(x)
+    tokens = x.permute(0, 2, 3, 1).reshape(-1, 3)
+    var, mean = torch.var_mean(tokens, 0, correction=0)
+    mean, var = (mean + model.bn.running_mean) / 2, (var + model.bn.running_var) / 2
+    wanted = (tokens - mean) / (var + model.bn.eps).sqrt()
+    torch.testing.assert_close(found.reshape(-1, 3), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_through_synchronised_statistics(world_of_one):
+    x = images(4).requires_grad_()
+    wanted = torch.autograd.grad(predbn.adapt(net(), "batch")(x).square().sum(), x)[0]
+    found = torch.autograd.grad(predbn.adapt(net(), "batch", sync=True)(x).square().sum(), x)[0]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_uncalibrated_auto_on_one_synchronised_example(world_of_one):
+    model = predbn.adapt(net(), "auto", calibrated=False, sync=True)
+    assert torch.isfinite(model(images(1))).all()
+
+
+@torch.no_grad()
+def test_a_copy_keeps_its_process_group(world_of_one):
+    group = dist.new_group([0])
+    model = predbn.adapt(net(), "batch", sync=True, process_group=group)
+    slots = [module.__dict__["_predbn"] for module in copy.deepcopy(model).modules() if "_predbn" in module.__dict__]
+    assert slots
+    assert all(slot.shared.process_group is group for slot in slots)
