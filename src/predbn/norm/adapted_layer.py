@@ -87,6 +87,7 @@ class LayerAdaptation:
         self.shared = shared
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
+        self._affine_buffers: tuple[Tensor, ...] = ()
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
@@ -94,29 +95,30 @@ class LayerAdaptation:
     def normalise(self, layer: Any, x: Tensor) -> Tensor:
         """Normalise the input of a layer whose forward we know."""
         self.check_state_can_be_kept(layer)
-        running = layer.running_mean, layer.running_var
-        return self.batch_norm(x, *running, layer.weight, layer.bias, self.eps(layer))
+        return self.batch_norm(layer, x, layer.weight, layer.bias, self.eps(layer))
 
     def batch_norm(
         self,
+        layer: Any,
         x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
         eps: float,
+        running: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Tensor:
-        """What takes the place of a call of torch's batch_norm."""
+        """What takes the place of a call of torch's batch_norm. By default the running statistics are the layer's."""
         shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        weight, bias = kernels.convert(dtype, weight, bias)
+        weight, bias = self._convert_affine(dtype, weight, bias)
         if strategy.uses_batch_alone and not shared.sync and shared.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             self._record(x, batch)
             return y
-        mean, var = kernels.convert(dtype, running_mean, running_var)
+        if running[0] is None or running[1] is None:
+            running = layer.running_mean, layer.running_var
+        mean, var = (kernels.convert(dtype, t) for t in running)
         observation = Observation(
             x,
             layer=self.name,
@@ -135,12 +137,35 @@ class LayerAdaptation:
             self._record(x, LazyStatistics(*observation.batch_statistics))
         return kernels.normalise(x, mean, var, weight, bias, eps)
 
+    def _convert_affine(
+        self, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Parameters in the dtype of the statistics.
+
+        They are converted in every call, because writes through `.data`, numpy or views cannot be noticed. Without
+        gradients that is a single operation, into the same memory every time.
+        """
+        is_plain = type(weight) is type(bias) is nn.Parameter and not torch.is_grad_enabled()
+        if not is_plain or weight.dtype == bias.dtype == dtype or kernels.is_tracing():  # type: ignore[union-attr]
+            return kernels.convert(dtype, weight), kernels.convert(dtype, bias)
+        assert weight is not None
+        assert bias is not None
+        buffers = self._affine_buffers
+        if not buffers or not _is_alike(buffers[0], weight, dtype):
+            with torch.inference_mode(False):
+                buffers = torch.empty((2, *weight.shape), dtype=dtype, device=weight.device).unbind()
+            self._affine_buffers = buffers
+        torch._foreach_copy_(buffers, (weight, bias))
+        return buffers[0], buffers[1]
+
     def _record(self, x: Tensor, batch: LazyStatistics) -> None:
         """Keep a batch's statistics for `describe`. Those of a traced batch are symbols, so that none are known."""
-        is_concrete = not kernels.is_tracing() and not kernels.is_transformed(x)
-        self.last_batch = (
-            batch._replace(mean=batch.mean.detach(), spread=batch.spread.detach()) if is_concrete else None
-        )
+        if kernels.is_transformed(x):
+            self.last_batch = None
+        elif batch.mean.requires_grad:
+            self.last_batch = LazyStatistics(batch.mean.detach(), batch.spread.detach(), batch.eps)
+        else:
+            self.last_batch = batch
 
     def check_state_can_be_kept(self, layer: Any) -> None:
         strategy = self.shared.strategy
@@ -156,6 +181,10 @@ class LayerAdaptation:
                 f"strategy '{strategy.name}' keeps state, which the replicas of DataParallel cannot share; use "
                 "DistributedDataParallel with sync=True, or 'batch' or 'prior'"
             )
+
+
+def _is_alike(buffer: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+    return buffer.shape == weight.shape and buffer.device == weight.device and buffer.dtype == dtype
 
 
 class AdaptedLayer(nn.Module):
@@ -266,11 +295,9 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         shared, layer = self.adaptation.shared, cast(Any, self.layer)
         if _is_unchanged(shared, self.adaptation.name, x):
             return func(*args, **kwargs)
-        if mean is None or var is None:
-            mean, var = layer.running_mean, layer.running_var
         self.adaptation.check_state_can_be_kept(layer)
         eps = float(eps) if shared.eps is None else shared.eps
-        return self.adaptation.batch_norm(x, mean, var, weight, bias, eps)
+        return self.adaptation.batch_norm(layer, x, weight, bias, eps, (mean, var))
 
 
 def _functional_arguments(

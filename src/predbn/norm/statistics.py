@@ -113,8 +113,9 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
     return Moments(mean.to(dtype), var.to(dtype), values, size)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _gather(row: Tensor, process_group: Any) -> Tensor:
+    if torch.compiler.is_dynamo_compiling():
+        return torch.compiler.disable(_Gather.apply)(row, process_group)  # type: ignore[no-any-return]
     return _Gather.apply(row, process_group)  # type: ignore[no-any-return, no-untyped-call]
 
 
