@@ -94,7 +94,7 @@ class LayerAdaptation:
 
     def normalise(self, layer: Any, x: Tensor) -> Tensor:
         """Normalise the input of a layer whose forward we know."""
-        self.check_state_can_be_kept(layer)
+        self.check_context(layer)
         return self.batch_norm(layer, x, layer.weight, layer.bias, self.eps(layer))
 
     def batch_norm(
@@ -167,8 +167,13 @@ class LayerAdaptation:
         else:
             self.last_batch = batch
 
-    def check_state_can_be_kept(self, layer: Any) -> None:
+    def check_context(self, layer: Any) -> None:
+        """Raise an error if the layer cannot be run where it is: in an exporter, or in a replica."""
         strategy = self.shared.strategy
+        if torch._C._is_tracing() and torch.onnx.is_in_onnx_export() and not strategy.keeps_state:
+            raise AdaptationError(
+                "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; use dynamo=True"
+            )
         if not strategy.keeps_state:
             return
         if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
@@ -295,7 +300,7 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         shared, layer = self.adaptation.shared, cast(Any, self.layer)
         if _is_unchanged(shared, self.adaptation.name, x):
             return func(*args, **kwargs)
-        self.adaptation.check_state_can_be_kept(layer)
+        self.adaptation.check_context(layer)
         eps = float(eps) if shared.eps is None else shared.eps
         return self.adaptation.batch_norm(layer, x, weight, bias, eps, (mean, var))
 

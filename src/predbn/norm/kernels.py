@@ -225,7 +225,7 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     All other tensors are in `stats_dtype(x)`. Without eps, a channel without variance gives `bias`.
     """
     if eps == 0:
-        var = var.masked_fill(var.detach() <= (4 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
+        var = var.masked_fill(var.detach() <= (32 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
     # A graph that was exported without gradients may be run with them; torch.compile makes another one then.
     has_gradients = mean.requires_grad or var.requires_grad
     if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
@@ -233,7 +233,7 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     if x.is_cuda and x.dim() > 2 and _is_native(x):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
     # Not F.batch_norm: a module around this layer whose own calls of it are replaced must not see ours.
-    return torch.ops.aten.batch_norm.default(  # type: ignore[no-any-return]
+    return torch.ops.aten.batch_norm(  # type: ignore[no-any-return]
         x, weight, bias, mean, var, False, 0.0, eps, torch.backends.cudnn.enabled
     )
 
