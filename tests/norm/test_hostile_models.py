@@ -244,3 +244,13 @@ def test_sync_cannot_be_exported_and_says_so(world_of_one):
     with pytest.raises(predbn.AdaptationError, match="export with sync=False"):
         torch.export.export(model, (x,))
     torch.testing.assert_close(torch.compile(model, backend="eager")(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@torch.no_grad()
+def test_the_old_onnx_exporter_is_refused(tmp_path):
+    """It fixes the number of groups, does not know all operators, and writes invalid files for some models."""
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    with pytest.raises(predbn.AdaptationError, match="use dynamo=True"):
+        torch.onnx.export(predbn.adapt(net()), (images(4),), tmp_path / "model.onnx", dynamo=False)
+    assert not (tmp_path / "model.onnx").exists()

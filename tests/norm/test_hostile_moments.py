@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import predbn
@@ -26,6 +28,21 @@ def test_moments_of_large_odd_maps(size, offset):
     torch.testing.assert_close(var.double(), wide.var((0, 2, 3), correction=0), rtol=1e-6, atol=1e-7)
 
 
+@given(
+    height=st.integers(1, 90),
+    width=st.integers(2, 90),
+    n=st.integers(1, 3),
+    offset=st.floats(-3.0, 3.0),
+)
+def test_moments_of_maps_of_any_size(height, width, n, offset):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 2, height, width, generator=generator) + offset
+    mean, var = kernels.moments(x, 1e-5)
+    wide = x.double()
+    torch.testing.assert_close(mean.double(), wide.mean((0, 2, 3)), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(var.double(), wide.var((0, 2, 3), correction=0), rtol=2e-6, atol=1e-7)
+
+
 class Windows(nn.Module):
     """Batch norm on windows: an image gives four rows, as in attention over windows."""
 
@@ -40,15 +57,54 @@ class Windows(nn.Module):
         return self.bn(tokens).view(n, height, width, c)
 
 
-@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)"])
-@torch.no_grad()
-def test_groups_where_batch_norm_sees_tokens(strategy):
+@given(
+    strategy=st.sampled_from(["batch", "prior(N=4)", "auto(calibrated=False)"]),
+    group=st.integers(1, 5),
+    groups=st.integers(1, 3),
+    size=st.integers(2, 5),
+)
+def test_groups_where_batch_norm_sees_tokens(strategy, group, groups, size):
     model = Windows().eval()
-    x = torch.cat([images(4, seed=0), images(4, seed=1, shift=3.0)])
-    single = predbn.adapt(copy.deepcopy(model), strategy)
-    wanted = torch.cat([single(part) for part in x.split(4)])
-    grouped = predbn.adapt(model, strategy, group=4)
-    torch.testing.assert_close(grouped(x), wanted, rtol=1e-5, atol=1e-5)
+    x = torch.cat([images(group, size=size, seed=i, shift=3.0 * i) for i in range(groups)])
+    single, grouped = predbn.adapt(copy.deepcopy(model), strategy), predbn.adapt(model, strategy, group=group)
+    with torch.no_grad():
+        wanted = torch.cat([single(part) for part in x.split(group)])
+        torch.testing.assert_close(grouped(x), wanted, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_tokens_in_a_compiled_model():
+    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for n in (4, 8, 16):
+        torch.testing.assert_close(compiled(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_tokens_in_an_exported_model():
+    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4)
+    size = torch.export.Dim("groups", min=1, max=64)
+    exported = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
+    for n in (4, 8, 16):
+        torch.testing.assert_close(exported(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_calibration_of_tokens_is_per_example():
+    model = predbn.calibrate(Windows().eval(), [images(8)])
+    calibration = predbn.state_dict(model)["calibration"]["bn"]
+    assert calibration["size"] == 8
+    torch.testing.assert_close(calibration["mean"], images(8).mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_error_inside_the_model_does_not_leave_its_examples_behind():
+    model = predbn.adapt(Windows().eval(), "prior(N=4)")
+    with pytest.raises(RuntimeError):
+        model(torch.zeros(6, 5, 2, 2))
+    tokens = torch.randn(24, 3, generator=torch.Generator().manual_seed(0))
+    wanted = predbn.adapt(copy.deepcopy(predbn.restore(copy.deepcopy(model)).bn), "prior(N=4)")(tokens)
+    assert torch.equal(model.bn(tokens), wanted)
 
 
 @torch.no_grad()

@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import predbn
@@ -130,13 +132,18 @@ def test_a_subclass_with_other_arguments():
     torch.testing.assert_close(layer(gamma=gamma, features=x, beta=beta), wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@torch.no_grad()
-def test_a_dead_channel_without_eps_is_the_same_in_every_memory_format(memory_format):
-    x = torch.randn(6, 4, 5, 5)
-    x[:, 2] = 1.5
-    layer = predbn.adapt(nn.Sequential(nn.BatchNorm2d(4, eps=0.0)).eval(), "batch")
-    y = layer(x.contiguous(memory_format=memory_format))
+@given(
+    value=st.floats(-1e3, 1e3, width=32),
+    memory_format=st.sampled_from([torch.contiguous_format, torch.channels_last]),
+    strategy=st.sampled_from(["batch", "prior(N=0)", "ema(momentum=1.0)"]),
+    affine=st.booleans(),
+)
+def test_a_dead_channel_without_eps_is_the_same_in_every_memory_format(value, memory_format, strategy, affine):
+    x = torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    x[:, 2] = value
+    layer = predbn.adapt(nn.Sequential(nn.BatchNorm2d(4, eps=0.0, affine=affine)).eval(), strategy)
+    with torch.no_grad():
+        y = layer(x.contiguous(memory_format=memory_format))
     assert torch.isfinite(y).all()
     assert torch.equal(y[:, 2], torch.zeros_like(y[:, 2]))
 

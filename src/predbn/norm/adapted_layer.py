@@ -97,29 +97,29 @@ class LayerAdaptation:
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.bad_rows = 0
+        self._affine_buffers: tuple[Tensor, ...] = ()
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
 
     def normalise(self, layer: Any, x: Tensor) -> Tensor:
         """Normalise the input of a layer whose forward we know."""
-        self.check_state_can_be_kept(layer)
-        running = layer.running_mean, layer.running_var
-        return self.batch_norm(x, *running, layer.weight, layer.bias, self.eps(layer))
+        self.check_context(layer)
+        return self.batch_norm(layer, x, layer.weight, layer.bias, self.eps(layer))
 
     def batch_norm(
         self,
+        layer: Any,
         x: Tensor,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
         weight: Tensor | None,
         bias: Tensor | None,
         eps: float,
+        running: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> Tensor:
-        """What takes the place of a call of torch's batch_norm."""
+        """What takes the place of a call of torch's batch_norm. By default the running statistics are the layer's."""
         shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        weight, bias = kernels.convert(dtype, weight, bias)
+        weight, bias = self._convert_affine(dtype, weight, bias)
         if strategy.uses_batch_alone and not shared.sync and shared.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
@@ -131,7 +131,9 @@ class LayerAdaptation:
         if strategy.keeps_state:
             running_pass = current_pass(shared)
             own_pass = Pass(current_stream(shared)) if running_pass is None else None
-        mean, var = kernels.convert(dtype, running_mean, running_var)
+        if running[0] is None or running[1] is None:
+            running = layer.running_mean, layer.running_var
+        mean, var = (kernels.convert(dtype, t) for t in running)
         observation = Observation(
             x,
             layer=self.name,
@@ -159,12 +161,35 @@ class LayerAdaptation:
             self._record(x, LazyStatistics(*observation.batch_statistics))
         return kernels.normalise(x, mean, var, weight, bias, eps)
 
+    def _convert_affine(
+        self, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Parameters in the dtype of the statistics.
+
+        They are converted in every call, because writes through `.data`, numpy or views cannot be noticed. Without
+        gradients that is a single operation, into the same memory every time.
+        """
+        is_plain = type(weight) is type(bias) is nn.Parameter and not torch.is_grad_enabled()
+        if not is_plain or weight.dtype == bias.dtype == dtype or kernels.is_tracing():  # type: ignore[union-attr]
+            return kernels.convert(dtype, weight), kernels.convert(dtype, bias)
+        assert weight is not None
+        assert bias is not None
+        buffers = self._affine_buffers
+        if not buffers or not _is_alike(buffers[0], weight, dtype):
+            with torch.inference_mode(False):
+                buffers = torch.empty((2, *weight.shape), dtype=dtype, device=weight.device).unbind()
+            self._affine_buffers = buffers
+        torch._foreach_copy_(buffers, (weight, bias))
+        return buffers[0], buffers[1]
+
     def _record(self, x: Tensor, batch: LazyStatistics) -> None:
         """Keep a batch's statistics for `describe`. Those of a traced batch are symbols, so that none are known."""
-        is_concrete = not kernels.is_tracing() and not kernels.is_transformed(x)
-        self.last_batch = (
-            batch._replace(mean=batch.mean.detach(), spread=batch.spread.detach()) if is_concrete else None
-        )
+        if kernels.is_transformed(x):
+            self.last_batch = None
+        elif batch.mean.requires_grad:
+            self.last_batch = LazyStatistics(batch.mean.detach(), batch.spread.detach(), batch.eps)
+        else:
+            self.last_batch = batch
 
     def _report_bad_rows(self, count: int) -> None:
         self.bad_rows += count
@@ -177,9 +202,16 @@ class LayerAdaptation:
                 stacklevel=2,
             )
 
-    def check_state_can_be_kept(self, layer: Any) -> None:
+    def check_context(self, layer: Any) -> None:
+        """Raise an error if the layer cannot be run where it is: in an exporter, or in a replica."""
         strategy = self.shared.strategy
         if not strategy.keeps_state:
+            is_traced = not torch.compiler.is_compiling() and torch._C._is_tracing()
+            if is_traced and torch.onnx.is_in_onnx_export():
+                raise AdaptationError(
+                    "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; "
+                    "use dynamo=True"
+                )
             return
         if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
             raise AdaptationError(
@@ -191,6 +223,10 @@ class LayerAdaptation:
                 f"strategy '{strategy.name}' keeps state, which the replicas of DataParallel cannot share; use "
                 "DistributedDataParallel with sync=True, or 'batch' or 'prior'"
             )
+
+
+def _is_alike(buffer: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+    return buffer.shape == weight.shape and buffer.device == weight.device and buffer.dtype == dtype
 
 
 class AdaptedLayer(nn.Module):
@@ -301,11 +337,9 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         shared, layer = self.adaptation.shared, cast(Any, self.layer)
         if _is_unchanged(shared, self.adaptation.name, x):
             return func(*args, **kwargs)
-        if mean is None or var is None:
-            mean, var = layer.running_mean, layer.running_var
-        self.adaptation.check_state_can_be_kept(layer)
+        self.adaptation.check_context(layer)
         eps = float(eps) if shared.eps is None else shared.eps
-        return self.adaptation.batch_norm(x, mean, var, weight, bias, eps)
+        return self.adaptation.batch_norm(layer, x, weight, bias, eps, (mean, var))
 
 
 def _functional_arguments(

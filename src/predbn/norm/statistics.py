@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._compile import _disable_dynamo
 
 
 class Statistics(NamedTuple):
@@ -114,8 +113,9 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
     return Moments(mean.to(dtype), var.to(dtype), values, size)
 
 
-@_disable_dynamo  # what torch.compiler.disable does, which however takes seconds to import
 def _gather(row: Tensor, process_group: Any) -> Tensor:
+    if torch.compiler.is_dynamo_compiling():
+        return torch.compiler.disable(_Gather.apply)(row, process_group)  # type: ignore[no-any-return]
     return _Gather.apply(row, process_group)  # type: ignore[no-any-return, no-untyped-call]
 
 
