@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from predbn import cli
+from predbn import cli, training
 from predbn.commands import train_cifar10, tune_cifar10
 from predbn.training import TrainingError
 
@@ -18,8 +18,8 @@ SHORT = ["--sample", "--epochs", "1", "--batch-size", "8", "--device", "cpu"]
 def _small(small_network, data, tmp_path, monkeypatch):
     for module in (train_cifar10, tune_cifar10):
         monkeypatch.setattr(module, "open_cifar10", lambda root, on_sample, device: data)
-    real = tune_cifar10.Cifar10Recipe
-    monkeypatch.setattr(tune_cifar10, "Cifar10Recipe", lambda **options: real(**{**options, "batch_size": 8}))
+    recipe = training.Cifar10Recipe
+    monkeypatch.setattr(training, "Cifar10Recipe", lambda **options: recipe(**{**options, "batch_size": 8}))
     monkeypatch.chdir(tmp_path)
 
 

@@ -3,9 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 import typer
+from typer.testing import CliRunner
 
+from predbn import cli
 from predbn.commands.training_options import open_cifar10, parse_seeds
 from predbn.commands.tune_cifar10 import parse_ranges
+from predbn.models import NORMALISATIONS
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,11 @@ def test_ranges():
 def test_no_range(text):
     with pytest.raises(typer.BadParameter, match="is not a range: write NAME=LOW,HIGH with one of learning_rate"):
         parse_ranges([text])
+
+
+def test_the_help_names_all_normalisations():
+    output = CliRunner().invoke(cli.app, ["train", "cifar10", "--help"], env={"COLUMNS": "300"}).output
+    assert f"Normalisation: {', '.join(NORMALISATIONS)}." in output
 
 
 def test_the_sample_is_split():

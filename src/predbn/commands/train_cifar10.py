@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from predbn.training import train_cifar10, tuned_recipe
-
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .training_options import (
@@ -58,6 +56,8 @@ def train_cifar10_command(
 
     predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
+    from predbn.training import train_cifar10, tuned_recipe
+
     with usage_error():
         recipe = replace(
             tuned_recipe(norm),

@@ -8,10 +8,6 @@ from typing import Annotated
 
 import typer
 
-from predbn.data import criteo
-from predbn.models import CriteoSizes
-from predbn.training import CriteoData, CriteoRecipe, train_criteo
-
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .training_options import Out, Resume, Seeds, parse_seeds, print_training
@@ -55,6 +51,10 @@ def train_criteo_command(
 
     predbn train criteo --seeds 0-9 --resume
     """
+    from predbn.data import criteo
+    from predbn.models import CriteoSizes
+    from predbn.training import CriteoData, CriteoRecipe, train_criteo
+
     with usage_error():
         recipe = CriteoRecipe(
             learning_rate=learning_rate,

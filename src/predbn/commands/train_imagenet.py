@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from predbn.common import progress_bar
-from predbn.training import ImageNetRecipe, ProcessGroup, join_process_group, open_imagenet, train_imagenet
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .training_options import Out, Resume, TensorBoard, given
+
+if TYPE_CHECKING:
+    from predbn.training import ProcessGroup
 
 
 def train_imagenet_command(
@@ -45,6 +47,8 @@ def train_imagenet_command(
 
     torchrun --nproc-per-node 8 --no-python predbn train imagenet --root ~/imagenet --resume
     """
+    from predbn.training import ImageNetRecipe, join_process_group, open_imagenet, train_imagenet
+
     with usage_error():
         recipe = ImageNetRecipe(
             **given(

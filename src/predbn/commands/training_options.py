@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from rich.console import Console
 
 from predbn.common import progress_bar
-from predbn.data import cifar10, sample
-from predbn.models import NORMALISATIONS
-from predbn.training import Cifar10Data
 
-Norm = Annotated[str, typer.Option(help=f"Normalisation: {', '.join(NORMALISATIONS)}.")]
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from predbn.training import Cifar10Data
+
+Norm = Annotated[str, typer.Option(help="Normalisation: batch, instance, layer, group, fixup, last.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, such as 0-9 or 0,3,7: one network for each.")]
 Out = Annotated[Path, typer.Option(help="Folder for weights, cards and logs.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")]
@@ -54,6 +55,9 @@ def parse_seeds(text: str) -> list[int]:
 
 def open_cifar10(root: Path | None, on_sample: bool, device: torch.device) -> Cifar10Data:
     """CIFAR-10 split for training; or its embedded sample, 800 images to train on and 200 to validate."""
+    from predbn.data import cifar10, sample
+    from predbn.training import Cifar10Data
+
     if on_sample:
         images = sample("validation")
         return Cifar10Data(images.take(800), images.take(range(800, 1000)), sample("test"), device)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from predbn.common import atomic_write, progress_bar
-from predbn.training import SEARCH_RANGES, Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
@@ -50,6 +49,8 @@ def tune_cifar10_command(
 
     predbn tune cifar10 --norm layer --trials 10 --storage sqlite:///search.db --out layer.csv
     """
+    from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
+
     limits = parse_ranges(ranges or [])
     with usage_error("--norm"):
         batch_size = given(batch_size=100 if on_sample else None)
@@ -89,6 +90,8 @@ def tune_cifar10_command(
 
 def parse_ranges(texts: list[str]) -> dict[str, tuple[float, float]]:
     """Search ranges such as `weight_decay=1e-5,1e-4`."""
+    from predbn.training import SEARCH_RANGES
+
     ranges = {}
     for text in texts:
         name, _, ends = text.partition("=")
