@@ -170,7 +170,7 @@ class LayerAdaptation:
     def check_context(self, layer: Any) -> None:
         """Raise an error if the layer cannot be run where it is: in an exporter, or in a replica."""
         strategy = self.shared.strategy
-        if torch._C._is_tracing() and torch.onnx.is_in_onnx_export() and not strategy.keeps_state:
+        if torch.jit.is_tracing() and torch.onnx.is_in_onnx_export() and not strategy.keeps_state:
             raise AdaptationError(
                 "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; use dynamo=True"
             )
