@@ -118,6 +118,42 @@ def test_prior_counts_examples_and_not_tokens():
     torch.testing.assert_close(found.reshape(-1, 3), wanted, rtol=1e-5, atol=1e-5)
 
 
+@given(
+    strategy=st.sampled_from(["batch", "prior(N=4)", "auto(calibrated=False)", "ema"]),
+    bad=st.sets(st.integers(0, 5), min_size=1, max_size=4),
+    value=st.sampled_from([float("nan"), float("inf")]),
+    size=st.integers(2, 4),
+)
+def test_one_token_that_is_not_finite_leaves_out_its_example(strategy, bad, value, size):
+    x, good = images(6, size=size), [i for i in range(6) if i not in bad]
+    x[list(bad), 1, -1, 0] = value
+    model, clean = (predbn.adapt(Windows().eval(), strategy) for _ in range(2))
+    clean.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match=f"got {len(bad)} examples that are not finite"):
+            found = model(x)
+        torch.testing.assert_close(found[good], clean(x[good]), rtol=1e-4, atol=1e-4)
+        later = images(6, size=size, seed=1)
+        torch.testing.assert_close(model(later), clean(later), rtol=1e-4, atol=1e-4)
+    assert [row.bad_rows for row in predbn.describe(model)] == [len(bad)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("strategy", ["batch", "auto(calibrated=False)"])
+def test_one_token_that_is_not_finite_leaves_out_its_example_of_a_group(strategy):
+    model = Windows().eval()
+    clean, grouped = predbn.adapt(copy.deepcopy(model), "batch"), predbn.adapt(model, strategy, group=4)
+    x = images(8)
+    wanted = grouped(x)[:4]
+    x[5, 1, -1, 0] = float("nan")
+    with pytest.warns(UserWarning, match="not finite"):
+        found = grouped(x)
+    torch.testing.assert_close(found[:4], wanted, rtol=1e-4, atol=1e-4)
+    assert found[[4, 6, 7]].isfinite().all()
+    if strategy == "batch":
+        torch.testing.assert_close(found[[4, 6, 7]], clean(x[[4, 6, 7]]), rtol=1e-4, atol=1e-4)
+
+
 def test_gradients_through_synchronised_statistics(world_of_one):
     x = images(4).requires_grad_()
     wanted = torch.autograd.grad(predbn.adapt(net(), "batch")(x).square().sum(), x)[0]
