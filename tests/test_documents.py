@@ -55,6 +55,11 @@ def test_the_training_page_shows_the_measured_speed():
     assert shown == training.markdown(), "run: python benchmarks/training.py --markdown"
 
 
+def test_the_training_page_shows_the_measured_kernels():
+    shown = between((ROOT / "docs" / "training.md").read_text(), "kernels")
+    assert shown == training.kernels_markdown(), "run: python benchmarks/training.py --kernels --markdown"
+
+
 def test_the_criteo_page_shows_the_measured_preparation():
     shown = between((ROOT / "docs" / "criteo.md").read_text(), "preparation")
     assert shown == criteo.markdown(), "run: python benchmarks/criteo.py --markdown"

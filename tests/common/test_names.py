@@ -75,3 +75,9 @@ def test_an_error_says_what_is_wrong(spec, arguments, message):
 def test_the_hint_is_empty_if_nothing_is_similar():
     assert did_you_mean("fogg", ["fog", "snow"]) == " (did you mean 'fog'?)"
     assert did_you_mean("rain", ["fog", "snow"]) == ""
+
+
+@pytest.mark.parametrize("spec", ["circle(**{'radius': 3})", "circle(radius=3, radius=4)", "circle(*[3])"])
+def test_arguments_that_would_be_ignored_are_refused(spec):
+    with pytest.raises(Wrong, match="cannot"):
+        find(spec)

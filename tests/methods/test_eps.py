@@ -124,7 +124,7 @@ def test_progress_counts_passes():
         ({"eps": 0.1}, "give the values to try as grid"),
         ({"max_accuracy_loss": -0.1}, "0 or more"),
         ({"models": []}, "no model"),
-        ({"grid": (-1.0,)}, "must be 0 or more"),
+        ({"grid": (-1.0,)}, "must be a number, 0 or more"),
         ({"strategy": "bach"}, "did you mean 'batch'"),
     ],
 )

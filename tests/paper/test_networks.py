@@ -25,7 +25,7 @@ def test_a_variant_is_the_same_network_with_another_eps(kind, monkeypatch):
     x = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     plain = load("plain")(x)
     monkeypatch.setattr(networks, "load", load)
-    name = networks.with_eps(f"zoo:resnet20-cifar10/{kind}/2", 0.1)
+    name = networks.reference_with_eps(f"zoo:resnet20-cifar10/{kind}/2", 0.1)
     (variant,) = networks.load_eps_variants((Model(name), Model("zoo:resnet20-cifar10/batch/0"))).values()
     assert name == f"zoo:resnet20-cifar10/{kind}[eps=0.1]/2"
     assert asked == ["plain", f"zoo:resnet20-cifar10/{kind}/2"]

@@ -89,7 +89,7 @@ import torch
 from predbn.common import files
 from predbn.data import Images
 from predbn.training.cifar10 import trainer
-from predbn.training.loop import Run, train_side_by_side
+from predbn.training.loop import TrainingRun, train_side_by_side
 from tests.training.tiny import DEVICE, PREPROCESSING, TINY, small_resnet
 
 torch.set_num_threads(1)
@@ -116,7 +116,7 @@ else:
     # the first file is the log, then there is one checkpoint per epoch
     files.finish_partial = kill_at(4, files.finish_partial)
 data = trainer.Cifar10Data(train, validation, validation, DEVICE)
-train_side_by_side([Run(trainer.Cifar10Trainer(TINY, 0, data), path)])
+train_side_by_side([TrainingRun(trainer.Cifar10Trainer(TINY, 0, data), path)])
 """
 
 

@@ -83,7 +83,10 @@ def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     call = ast.parse(spec.strip().replace("=inf", "=1e999"), mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise ValueError
-    return call.func.id, {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg is not None}
+    names = [keyword.arg for keyword in call.keywords]
+    if None in names or len(set(names)) < len(names):  # "prior(**{'N': 3})" and "prior(N=3, N=4)"
+        raise ValueError
+    return call.func.id, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -27,9 +27,9 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     layers = diagnosis.of("train", kind="batch norm")
     rows = layers or diagnosis.of("train")
     shifted = [row for row in rows if has_shifted(row)]
-    is_shift = _is_enough(shifted, rows)
+    is_shifted = _is_enough(shifted, rows)
     result = [_whether_shifted(rows, shifted, "batch norm layer" if layers else "output")]
-    if is_shift and layers:
+    if is_shifted and layers:
         result.append(_where(layers, shifted))
     if diagnosis.after is not None and layers:
         on_reference, on_shifted = (
@@ -37,7 +37,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
         )
         name = "Prediction-time BN" if diagnosis.strategy == "batch" else f"The strategy {diagnosis.strategy}"
         result += [
-            _recovery(name, layers, on_shifted, is_shift),
+            _recovery(name, layers, on_shifted, is_shifted),
             _embeddings(diagnosis),
             _effect_on_reference(name, on_reference),
         ]
@@ -67,7 +67,7 @@ def _where(layers: Sequence[Shift], shifted: Sequence[Shift]) -> str:
     return f"It moved most in {named}; going through the network, it first shows {place}."
 
 
-def _recovery(name: str, before: Sequence[Shift], after: Sequence[Shift], is_shift: bool) -> str:
+def _recovery(name: str, before: Sequence[Shift], after: Sequence[Shift], is_shifted: bool) -> str:
     start, end = (mean_or_zero([row.apart for row in rows]) for rows in (before, after))
     outside_before, outside_after = (mean_or_zero([row.outside for row in rows]) for rows in (before, after))
     numbers = (
@@ -75,7 +75,7 @@ def _recovery(name: str, before: Sequence[Shift], after: Sequence[Shift], is_shi
         "deviations apart, and the share of values outside the reference's range goes from "
         f"{outside_before:.1%} to {outside_after:.1%}"
     )
-    if not is_shift:
+    if not is_shifted:
         return f"{name} has nothing to bring back here: {numbers}."
     share = recovered_share(before, after)
     verb = next((verb for least, verb in RECOVERY if share >= least), "does not bring it back but makes it worse")
