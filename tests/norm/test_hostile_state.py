@@ -132,13 +132,7 @@ def test_a_calibration_of_another_width_is_refused():
         predbn.load_state_dict(narrow, state)
 
 
-PARSER = pytest.mark.xfail(reason="the parser of predbn.common drops what it does not know")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [pytest.param("prior(**{'N': 3})", marks=PARSER), "prior(*[3])", pytest.param("prior(N=3, N=4)", marks=PARSER)],
-)
+@pytest.mark.parametrize("text", ["prior(**{'N': 3})", "prior(*[3])", "prior(N=3, N=4)"])
 def test_texts_with_other_syntax_are_refused(text):
     with pytest.raises(predbn.AdaptationError):
         predbn.adapt(net(), text)
