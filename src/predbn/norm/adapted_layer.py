@@ -133,13 +133,12 @@ class LayerAdaptation:
             own_pass = Pass(current_stream(shared)) if running_pass is None else None
         if running[0] is None or running[1] is None:
             running = layer.running_mean, layer.running_var
-        mean, var = (kernels.convert(dtype, t) for t in running)
         observation = Observation(
             x,
             layer=self.name,
             layer_count=shared.layer_count,
             eps=eps,
-            source=None if mean is None or var is None else Statistics(mean, var),
+            running=running,
             calibration=self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
             sync=shared.sync,

@@ -50,7 +50,7 @@ class ModelCalls:
         self.warned = False
 
     def check(self, model: nn.Module, layer_calls: int) -> None:
-        """Warn once about layers that are no longer adapted. Looks at them only if a pass calls more or fewer."""
+        """Warn once about layers that are no longer adapted. They are checked if the number of calls has changed."""
         if layer_calls == self.layer_calls or self.warned:
             return
         self.layer_calls = layer_calls
@@ -69,22 +69,22 @@ class ModelCalls:
         warnings.warn(f"batch norm layers ({names}) {reason} adapted{advice}", stacklevel=4)
 
 
-class _Pass(NamedTuple):
-    """A call of a model that is running, in a part of the model that is adapted by itself the call of that part."""
+class _Call(NamedTuple):
+    """A running call of an adapted model. Inside it, a part that is adapted separately has its own call."""
 
     model: nn.Module
     examples: int | None
     """How many examples it has; None if unknown."""
     layer_calls: int
     """How often layers had been called when it began."""
-    outer: _Pass | None
+    outer: _Call | None
 
 
 class _Running:
-    """The pass that is running, and how often layers were called, in this and earlier passes."""
+    """The call that is running, and how often layers were called, in this and earlier calls."""
 
     def __init__(self) -> None:
-        self.current: _Pass | None = None
+        self.current: _Call | None = None
         self.layer_calls = 0
 
 
@@ -95,7 +95,7 @@ class _RunningInThread(threading.local, _Running):
 _traced, _eager = _Running(), _RunningInThread()
 
 
-def _running() -> _Pass | None:
+def _running() -> _Call | None:
     """torch.compile cannot follow what changes in a `threading.local`, but reads what eager code has set there."""
     return (_traced.current if torch.compiler.is_compiling() else None) or _eager.current
 
@@ -119,15 +119,15 @@ def count_layer_call() -> None:
     _eager.layer_calls += 1
 
 
-def _begin_pass(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     examples = _count_examples(*args, *kwargs.values())
-    if torch.compiler.is_compiling():  # where an error leaves a pass without an end
-        _traced.current = _Pass(model, examples, 0, None)
+    if torch.compiler.is_compiling():  # where an error leaves a call without an end
+        _traced.current = _Call(model, examples, 0, None)
         return
     outer = _eager.current
     if outer is not None and outer.model is model:  # was interrupted
         outer = outer.outer
-    _eager.current = _Pass(model, examples, _eager.layer_calls, outer)
+    _eager.current = _Call(model, examples, _eager.layer_calls, outer)
     calls = model.__dict__[_ATTRIBUTE]
     try:
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
@@ -155,7 +155,7 @@ def _spec(value: Any) -> Any:
     raise TypeError(f"cannot make up a {type(value).__name__}")
 
 
-def _end_pass(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     if torch.compiler.is_compiling():
         _traced.current = None
         return
@@ -180,12 +180,12 @@ def watched(model: nn.Module) -> list[tuple[nn.Module, ModelCalls]]:
 def watch(model: nn.Module, calls: ModelCalls | None) -> None:
     """Install the hooks, or with None remove them."""
     model.__dict__.pop(_ATTRIBUTE, None)
-    _remove_hook(_begin_pass, model._forward_pre_hooks, model._forward_pre_hooks_with_kwargs)
-    _remove_hook(_end_pass, model._forward_hooks, model._forward_hooks_always_called)
+    _remove_hook(_begin_call, model._forward_pre_hooks, model._forward_pre_hooks_with_kwargs)
+    _remove_hook(_end_call, model._forward_hooks, model._forward_hooks_always_called)
     if calls is not None:
         model.__dict__[_ATTRIBUTE] = calls
-        model.register_forward_pre_hook(_begin_pass, prepend=True, with_kwargs=True)
-        model.register_forward_hook(_end_pass, always_call=True)
+        model.register_forward_pre_hook(_begin_call, prepend=True, with_kwargs=True)
+        model.register_forward_hook(_end_call, always_call=True)
 
 
 def _remove_hook(hook: Callable[..., None], hooks: dict[int, Any], options: dict[int, bool]) -> None:

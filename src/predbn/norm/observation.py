@@ -42,7 +42,7 @@ class Observation:
         layer: str,
         layer_count: int,
         eps: float,
-        source: Statistics | None,
+        running: tuple[Tensor | None, Tensor | None],
         calibration: Calibration | None,
         memory: Stream | Pass,
         process_group: Any = None,
@@ -52,7 +52,8 @@ class Observation:
     ) -> None:
         self.layer = layer
         self.layer_count = layer_count
-        self.source = source
+        self._running = running
+        self._source: Statistics | None = None
         self.calibration = calibration
         examples = x.shape[0] if examples is None else examples
         self.size = examples if group is None else group
@@ -75,6 +76,15 @@ class Observation:
             )
         self._process_group = process_group
         self._moments: Moments | None = None
+
+    @property
+    def source(self) -> Statistics | None:
+        """Converted from the layer's running statistics when a strategy asks: half-precision ones cost two launches."""
+        mean, var = self._running
+        if self._source is None and mean is not None and var is not None:
+            dtype = kernels.stats_dtype(self._x)
+            self._source = Statistics(*(kernels.convert(dtype, t) for t in (mean, var)))  # type: ignore[arg-type]
+        return self._source
 
     @property
     def state(self) -> LayerState:
@@ -124,8 +134,10 @@ class Observation:
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
     def _find_bad_rows(self) -> bool:
-        """Whether there are some that can be left out. If not, no example is finite, or a variance is too large for
-        its dtype; then this pass must not change any state."""
+        """Find the rows that are not finite. False if there is nothing to leave out.
+
+        Then no example is finite, or a variance is too large for its dtype, and the pass must not change any state.
+        """
         is_good = self._x.detach().isfinite().flatten(1).all(1)
         if self._rows_per_example > 1:
             is_good = is_good.unflatten(0, (-1, self._rows_per_example)).all(1)
