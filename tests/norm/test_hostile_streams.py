@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import predbn
-from predbn.norm.passes import hooked_passes
+from predbn.norm.model_calls import watched
 
 from .models import images, net, randomise
 
@@ -441,7 +441,7 @@ def test_hooks_of_passes_are_copied_and_removed_with_the_adaptation():
         assert torch.equal(copied(x), model(x))
     assert predbn.state_dict(copied)["streams"]["default"]["passes"] == 2, "a copy counts its own passes"
     with predbn.adapted(model, "batch"):
-        assert not hooked_passes(model)
-    assert [module for module, _ in hooked_passes(model)] == [model]
+        assert [calls.adaptation.strategy.name for _, calls in watched(model)] == ["batch"]
+    assert [(module, calls.adaptation.strategy.name) for module, calls in watched(model)] == [(model, "frozen")]
     for plain in (predbn.fold(model), predbn.restore(model)):
         assert not any(m._forward_hooks or m._forward_pre_hooks for m in plain.modules())

@@ -26,9 +26,8 @@ from .adapted_layer import (
 )
 from .collect import collect_calibration, collect_population
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
-from .model_calls import ModelCalls, watch, watched
+from .model_calls import ModelCalls, unwatch, watch, watched
 from .observation import Observation
-from .passes import hook_passes, hooked_passes, unhook_passes
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .streams import adaptations
@@ -55,8 +54,8 @@ def adapt(
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
 
     The model is changed in place and returned. Parameters, buffers, state dict, hooks and training mode stay as they
-    are (hooks are added to `model` itself, see `passes.py` and `model_calls.py`), and `restore` gives back the
-    very same model. Adapting an adapted model replaces its strategy and keeps its calibration.
+    are (two hooks are added to `model` itself, see `model_calls.py`), and `restore` gives back the very same model.
+    Adapting an adapted model replaces its strategy and keeps its calibration.
 
     strategy   "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
                (``adapt(model, "prior", N=16)``), or a `Strategy` object
@@ -119,7 +118,7 @@ def restore(model: M, *, keep_calibration: bool | None = None) -> M:
             UserWarning,
             stacklevel=2,
         )
-    _remove_hooks(unwrapped(model))
+    unwatch(unwrapped(model))
     for _, layer in named_layers(model):
         detach(layer)
     return model
@@ -240,14 +239,13 @@ class _Attachments(NamedTuple):
 
     model: nn.Module
     layers: list[tuple[nn.Module, LayerAdaptation | None]]
-    passes: list[tuple[nn.Module, Adaptation]]
     calls: list[tuple[nn.Module, ModelCalls]]
 
     @classmethod
     def of(cls, model: nn.Module) -> _Attachments:
         model = unwrapped(model)
         layers = [(layer, attached(layer)) for _, layer in named_layers(model)]
-        return cls(model, layers, hooked_passes(model), watched(model))
+        return cls(model, layers, watched(model))
 
     def adapted(self, shared: Adaptation, selected: dict[nn.Module, str]) -> _Attachments:
         """The selected layers get a new adaptation; other layers that are calibrated predict as before and stay so."""
@@ -260,23 +258,14 @@ class _Attachments(NamedTuple):
             elif old is not None and old.calibration is not None:
                 adaptation = LayerAdaptation(name, unselected, old.calibration)
             layers.append((layer, adaptation))
-        passes = [(self.model, shared)] if shared.strategy.keeps_state else []
-        # A layer that is adapted by itself sees its examples, and nothing happens around it.
+        # A layer that is adapted by itself sees its examples, and each of its calls is a pass.
         names = [adaptation.name for _, adaptation in layers if adaptation is not None]
-        calls = [] if is_batch_norm(self.model) else [(self.model, ModelCalls(names))]
-        return _Attachments(self.model, layers, passes, calls)
+        calls = [] if is_batch_norm(self.model) else [(self.model, ModelCalls(shared, names))]
+        return _Attachments(self.model, layers, calls)
 
     def attach(self) -> None:
-        _remove_hooks(self.model)
+        unwatch(self.model)
         for layer, adaptation in self.layers:
             attach(layer, adaptation)
-        for module, shared in self.passes:
-            hook_passes(module, shared)
         for module, calls in self.calls:
             watch(module, calls)
-
-
-def _remove_hooks(model: nn.Module) -> None:
-    unhook_passes(model)
-    for module, _ in watched(model):
-        watch(module, None)

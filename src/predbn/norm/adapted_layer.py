@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -23,15 +23,17 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .model_calls import count_examples, count_layer_call, is_model_training
+from .model_calls import running_call
 from .observation import Observation, is_known_finite, undefined_variance_error
-from .passes import Pass, PassOfThread, Stream, current_pass
+from .passes import Pass, Stream
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
 from .stream_blocks import current_stream
 
 DEFAULT_STREAM = "default"
 """The stream that is used outside of any `stream(…)` block."""
+
+_PLAIN = (nn.Parameter, Tensor)
 
 
 class Adaptation:
@@ -54,8 +56,6 @@ class Adaptation:
         self.group = group
         self.layer_count = layer_count
         self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
-        self.thread = PassOfThread()
-        self.traced_pass: Pass | None = None
         self.has_warned = False
 
     @property
@@ -68,23 +68,19 @@ class Adaptation:
         return self.strategy.is_identity and self.eps is None and self.group is None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A saved adaptation is in no pass. Process groups belong to this process and cannot be saved."""
+        """Process groups belong to this process and cannot be saved."""
         if self.process_group is not None:
             raise AdaptationError(
                 "a model that is synchronised over a process group cannot be pickled, because the group belongs to "
                 "this process; restore the model first, and adapt it again after loading"
             )
-        return {k: v for k, v in self.__dict__.items() if k not in ("thread", "traced_pass")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, thread=PassOfThread(), traced_pass=None)
+        return self.__dict__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Adaptation:
-        """A copy is in no pass, and is synchronised over the same processes."""
+        """A copy is synchronised over the same processes."""
         new = memo[id(self)] = object.__new__(type(self))
-        not_copied = ("thread", "traced_pass", "process_group")
-        new.__setstate__({k: copy.deepcopy(v, memo) for k, v in self.__dict__.items() if k not in not_copied})
-        new.process_group = self.process_group
+        memo[id(self.process_group)] = self.process_group
+        new.__dict__ = copy.deepcopy(self.__dict__, memo)
         return new
 
 
@@ -97,7 +93,7 @@ class LayerAdaptation:
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.bad_rows = 0
-        self._affine_buffers: tuple[Tensor, ...] = ()
+        self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
@@ -119,32 +115,31 @@ class LayerAdaptation:
         """What takes the place of a call of torch's batch_norm. By default the running statistics are the layer's."""
         shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        weight, bias = self._convert_affine(dtype, weight, bias)
         if strategy.uses_batch_alone and not shared.sync and shared.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
+            weight, bias = self._convert(dtype, weight, bias)
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
                 self._record(x, batch)
                 return y
-        running_pass, own_pass = None, None
-        if strategy.keeps_state:
-            running_pass = current_pass(shared)
-            own_pass = Pass(current_stream(shared)) if running_pass is None else None
         if running[0] is None or running[1] is None:
             running = layer.running_mean, layer.running_var
+        weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
+        call = running_call()
+        running_pass, own_pass = None, None
+        if strategy.keeps_state:
+            running_pass = None if call is None else call.pass_of(shared)
+            own_pass = Pass(current_stream(shared)) if running_pass is None else None
         observation = Observation(
             x,
             layer=self.name,
-            layer_count=shared.layer_count,
+            shared=shared,
             eps=eps,
-            running=running,
+            source=None if mean is None or var is None else Statistics(mean, var),
             calibration=self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
-            sync=shared.sync,
-            process_group=shared.process_group,
-            group=shared.group,
-            examples=count_examples(x),
+            examples=x.shape[0] if call is None else call.count_examples(x),
         )
         is_kept = False
         try:
@@ -160,26 +155,26 @@ class LayerAdaptation:
             self._record(x, LazyStatistics(*observation.batch_statistics))
         return kernels.normalise(x, mean, var, weight, bias, eps)
 
-    def _convert_affine(
-        self, dtype: torch.dtype, weight: Tensor | None, bias: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Parameters in the dtype of the statistics.
+    def _convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
+        """Parameters and running statistics in the dtype of the statistics.
 
         They are converted in every call, because writes through `.data`, numpy or views cannot be noticed. Without
-        gradients that is a single operation, into the same memory every time.
+        gradients that is a single operation for all of them, into the same memory every time.
         """
-        is_plain = type(weight) is type(bias) is nn.Parameter and not torch.is_grad_enabled()
-        if not is_plain or weight.dtype == bias.dtype == dtype or kernels.is_tracing():  # type: ignore[union-attr]
-            return kernels.convert(dtype, weight), kernels.convert(dtype, bias)
-        assert weight is not None
-        assert bias is not None
-        buffers = self._affine_buffers
-        if not buffers or not _is_alike(buffers[0], weight, dtype):
+        if all(t is None or t.dtype == dtype for t in tensors):
+            return tensors
+        present = [t for t in tensors if t is not None]
+        first = present[0]
+        is_plain = all(type(t) in _PLAIN and t.shape == first.shape and t.device == first.device for t in present)
+        if torch.is_grad_enabled() or not is_plain or len(present) < len(tensors) or kernels.is_tracing():
+            return [kernels.convert(dtype, t) for t in tensors]
+        key = dtype, first.device, (len(present), *first.shape)
+        if self._converted[0] != key:
             with torch.inference_mode(False):
-                buffers = torch.empty((2, *weight.shape), dtype=dtype, device=weight.device).unbind()
-            self._affine_buffers = buffers
-        torch._foreach_copy_(buffers, (weight, bias))
-        return buffers[0], buffers[1]
+                self._converted = key, torch.empty(key[2], dtype=dtype, device=first.device).unbind()
+        converted = self._converted[1]
+        torch._foreach_copy_(converted, present)
+        return converted
 
     def _record(self, x: Tensor, batch: LazyStatistics) -> None:
         """Keep a batch's statistics for `describe`. Those of a traced batch are symbols, so that none are known."""
@@ -222,10 +217,6 @@ class LayerAdaptation:
                 f"strategy '{strategy.name}' keeps state, which the replicas of DataParallel cannot share; use "
                 "DistributedDataParallel with sync=True, or 'batch' or 'prior'"
             )
-
-
-def _is_alike(buffer: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
-    return buffer.shape == weight.shape and buffer.device == weight.device and buffer.dtype == dtype
 
 
 class AdaptedLayer(nn.Module):
@@ -274,14 +265,18 @@ def _keeps_its_forward(layer: AdaptedLayer, x: Any) -> bool:
     adaptation: LayerAdaptation | None = layer.__dict__.get("_predbn")
     if adaptation is None or layer._predbn_epilogue is None:
         return True
-    if not torch.compiler.is_compiling():
-        count_layer_call()
     return _is_training(layer) or _is_unchanged(adaptation.shared, adaptation.name, x)
 
 
 def _is_training(layer: nn.Module) -> bool:
-    """Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is."""
-    return layer.training and (isinstance(layer, _BatchNorm) or is_model_training(layer))
+    """Also counts the call of the layer.
+
+    Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is.
+    """
+    call = running_call()
+    if call is not None and not torch.compiler.is_compiling():
+        call.layer_calls += 1
+    return layer.training and (call is None or isinstance(layer, _BatchNorm) or call.model.training)
 
 
 def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:
@@ -300,8 +295,6 @@ class InterceptedLayer(AdaptedLayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         forward = self.__dict__.get("_predbn_forward") or super(AdaptedLayer, self).forward
-        if not torch.compiler.is_compiling():
-            count_layer_call()
         if _is_training(self) or self._predbn.shared.is_identity:
             return forward(*args, **kwargs)
         with _ReplaceBatchNorm(self._predbn, self) as replacement:

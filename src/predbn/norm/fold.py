@@ -17,8 +17,7 @@ from predbn.common import AdaptationError
 
 from .adapted_layer import DEFAULT_STREAM, LayerAdaptation, attached, detach, source_statistics
 from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
-from .model_calls import TensorSpec, model_calls, watch, watched
-from .passes import unhook_passes
+from .model_calls import TensorSpec, model_calls, unwatch
 from .statistics import Statistics
 from .streams import unknown_stream_error
 
@@ -76,9 +75,7 @@ def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
     statistics = _statistics_of_layers(model, stream)
     calls = model_calls(model)
     folded = copy.deepcopy(model).eval()
-    unhook_passes(folded)
-    for module, _ in watched(folded):
-        watch(module, None)
+    unwatch(folded)
     layers = dict(named_layers(folded))
     for name, layer in layers.items():
         detach(layer)

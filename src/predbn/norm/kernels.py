@@ -41,7 +41,7 @@ def is_transformed(x: Tensor) -> bool:
 
 
 def _is_eager(x: Tensor) -> bool:
-    return x.device.type in ("cpu", "cuda") and not is_transformed(x)
+    return (x.is_cpu or x.is_cuda) and not is_transformed(x)
 
 
 def convert(dtype: torch.dtype, t: Tensor | None) -> Tensor | None:
@@ -98,8 +98,9 @@ def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 def _is_channels_first(x: Tensor) -> bool:
     """Whether these are contiguous single-precision maps on a CPU."""
-    is_map = x.dim() > 2 and x.numel() > x.shape[0] * x.shape[1]
-    return is_map and x.dtype == torch.float32 and x.is_cpu and x.is_contiguous()
+    if not (x.is_cpu and x.dtype == torch.float32 and x.dim() > 2 and x.is_contiguous()):
+        return False
+    return x.numel() > x.shape[0] * x.shape[1]
 
 
 def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,6 +233,9 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
         return _scale_and_shift(x, mean, var, weight, bias, eps)
     if x.is_cuda and x.dim() > 2 and _is_native(x):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
+    if _is_native(x):
+        y, *_ = torch._batch_norm_impl_index(x, weight, bias, mean, var, False, 0.0, eps, torch._C._get_cudnn_enabled())
+        return y
     # Not F.batch_norm: a module around this layer whose own calls of it are replaced must not see ours.
     return torch.ops.aten.batch_norm(  # type: ignore[no-any-return]
         x, weight, bias, mean, var, False, 0.0, eps, torch.backends.cudnn.enabled
@@ -261,11 +265,10 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     applies them at once, with the right gradients. `moments` and `normalise` are used if it must not be called, and for
     channels-first maps on a CPU, for which it is slow.
     """
-    needs_gradients = x.requires_grad and torch.is_grad_enabled()
-    fused = weight is not None and bias is not None and (needs_gradients or not _is_channels_first(x))
-    if fused and eps > 0 and _is_eager(x):
+    has_kernel = weight is not None and bias is not None and eps > 0 and _is_eager(x)
+    if has_kernel and not (_is_channels_first(x) and _is_native(x)):
         y, mean, inverse_std, *_ = torch._batch_norm_impl_index(
-            x, weight, bias, None, None, True, 0.0, eps, torch.backends.cudnn.enabled
+            x, weight, bias, None, None, True, 0.0, eps, torch._C._get_cudnn_enabled()
         )
         return y, LazyStatistics(mean, inverse_std, eps)
     mean, var = moments(x, eps)

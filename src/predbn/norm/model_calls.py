@@ -1,22 +1,31 @@
-"""What an adapted model is called with, seen by hooks on the model itself.
+"""The calls of an adapted model, seen by two hooks on the module that was given to `adapt`.
 
-A layer cannot tell how many examples its batch has: attention over tokens or windows puts many rows per image into the
-first dimension. Nor can it tell that it was replaced, or that a parent normalises without calling it.
+The hooks mark where a call begins and ends. A call is a pass: what strategies remember changes when it has returned
+(`passes.py`). A layer also has to know what its model was called with: it cannot tell how many examples its batch has,
+since attention over tokens or windows puts many rows per image into the first dimension, nor that it was replaced, or
+that a parent normalises without calling it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .kernels import is_tracing
+from .passes import Pass
+from .stream_blocks import current_stream
+
+if TYPE_CHECKING:
+    from .adapted_layer import Adaptation
 
 _ATTRIBUTE = "_predbn_calls"
 
@@ -37,13 +46,14 @@ class TensorSpec:
 
 
 class ModelCalls:
-    """The calls of one adapted model.
+    """What is known about the calls of one adapted model.
 
-    `layers` are the names of its adapted layers, `inputs` the arguments of the last call with a `TensorSpec` in place
-    of each tensor; None if there was no call, or if it had arguments that cannot be made up.
+    `adaptation` is what its layers share, `layers` are their names, `inputs` the arguments of the last call with a
+    `TensorSpec` in place of each tensor; None if there was no call, or if it had arguments that cannot be made up.
     """
 
-    def __init__(self, layers: Iterable[str]) -> None:
+    def __init__(self, adaptation: Adaptation, layers: Iterable[str]) -> None:
+        self.adaptation = adaptation
         self.layers = tuple(layers)
         self.inputs: tuple[list[Any], dict[str, Any]] | None = None
         self.layer_calls = -1
@@ -69,23 +79,42 @@ class ModelCalls:
         warnings.warn(f"batch norm layers ({names}) {reason} adapted{advice}", stacklevel=4)
 
 
-class _Call(NamedTuple):
-    """A running call of an adapted model. Inside it, a part that is adapted separately has its own call."""
+class Call:
+    """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
-    model: nn.Module
-    examples: int | None
-    """How many examples it has; None if unknown."""
-    layer_calls: int
-    """How often layers had been called when it began."""
-    outer: _Call | None
+    `examples` is how many examples it has; None if unknown.
+    """
+
+    def __init__(self, model: nn.Module, examples: int | None, outer: Call | None) -> None:
+        self.model = model
+        self.examples = examples
+        self.outer = outer
+        self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
+        keeps_state = self.adaptation.strategy.keeps_state
+        self.states = Pass(current_stream(self.adaptation)) if keeps_state else None
+        self.layer_calls = 0
+        # The following are not used in compiled graphs.
+        self.depth = 1
+        self.frame: FrameType | None = None
+        self.exception: BaseException | None = None
+
+    def count_examples(self, x: Tensor) -> int:
+        """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
+        examples, rows = self.examples, x.shape[0]
+        if examples is None or examples == rows:
+            return rows
+        return examples if examples and rows and rows % examples == 0 else rows
+
+    def pass_of(self, adaptation: Adaptation) -> Pass | None:
+        """The pass of the innermost call whose layers have this adaptation."""
+        call: Call | None = self
+        while call is not None and call.adaptation is not adaptation:
+            call = call.outer
+        return None if call is None else call.states
 
 
 class _Running:
-    """The call that is running, and how often layers were called, in this and earlier calls."""
-
-    def __init__(self) -> None:
-        self.current: _Call | None = None
-        self.layer_calls = 0
+    current: Call | None = None
 
 
 class _RunningInThread(threading.local, _Running):
@@ -95,44 +124,77 @@ class _RunningInThread(threading.local, _Running):
 _traced, _eager = _Running(), _RunningInThread()
 
 
-def _running() -> _Call | None:
+def running_call() -> Call | None:
     """torch.compile cannot follow what changes in a `threading.local`, but reads what eager code has set there."""
-    return (_traced.current if torch.compiler.is_compiling() else None) or _eager.current
-
-
-def count_examples(x: Tensor) -> int:
-    """How many examples the rows of a layer's input belong to, each to equally many rows that follow each other."""
-    running, rows = _running(), x.shape[0]
-    examples = None if running is None else running.examples
-    if examples is None or examples == rows:
-        return rows
-    return examples if examples and rows and rows % examples == 0 else rows
-
-
-def is_model_training(layer: nn.Module) -> bool:
-    """The mode of the model that is running, or of the layer itself if it is called alone."""
-    running = _running()
-    return layer.training if running is None else running.model.training
-
-
-def count_layer_call() -> None:
-    _eager.layer_calls += 1
+    return (torch.compiler.is_compiling() and _traced.current) or _eager.current
 
 
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     examples = _count_examples(*args, *kwargs.values())
-    if torch.compiler.is_compiling():  # where an error leaves a call without an end
-        _traced.current = _Call(model, examples, 0, None)
+    if torch.compiler.is_compiling():
+        _traced.current = Call(model, examples, _without(_traced.current, model))
         return
-    outer = _eager.current
-    if outer is not None and outer.model is model:  # was interrupted
+    frame, outer = sys._getframe(1), _eager.current
+    while outer is not None and not _is_on_stack(outer.frame, frame):
+        _end(outer, keep=False)  # it ended in an interrupt, after which no hook is called
         outer = outer.outer
-    _eager.current = _Call(model, examples, _eager.layer_calls, outer)
+    if outer is not None and outer.model is model:  # the model calls itself
+        outer.depth += 1
+        return
+    call = _eager.current = Call(model, examples, outer)
+    call.frame, call.exception = frame, sys.exc_info()[1]
     calls = model.__dict__[_ATTRIBUTE]
     try:
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
     except TypeError:
         calls.inputs = None
+
+
+def _without(call: Call | None, model: nn.Module) -> Call | None:
+    """The calls around a call of this model. An error while a graph is traced leaves a call without an end."""
+    outer = call
+    while outer is not None and outer.model is not model:
+        outer = outer.outer
+    return call if outer is None else outer.outer
+
+
+def _is_on_stack(frame: FrameType | None, caller: FrameType | None) -> bool:
+    while caller is not None and caller is not frame:
+        caller = caller.f_back
+    return caller is not None
+
+
+def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    if torch.compiler.is_compiling():
+        call = _traced.current
+        if call is not None:
+            _traced.current = call.outer
+            _end(call, keep=True)
+        return
+    call = _eager.current
+    while call is not None and call.model is not model:  # it ended in an interrupt, and the model has gone on
+        _end(call, keep=False)
+        call = call.outer
+    if call is None:
+        return
+    # The hook is called after an error as well. Only then is there an exception that was not there before.
+    failed = sys.exc_info()[1] is not call.exception
+    if failed and call.states is not None:
+        call.states.is_rejected = True
+    call.depth -= 1
+    if call.depth:
+        return
+    outer = _eager.current = call.outer
+    if outer is not None:
+        outer.layer_calls += call.layer_calls
+    _end(call, keep=True)
+    if output is not None and not model.training and not is_tracing():
+        model.__dict__[_ATTRIBUTE].check(model, call.layer_calls)
+
+
+def _end(call: Call, *, keep: bool) -> None:
+    if call.states is not None:
+        call.states.end(keep=keep)
 
 
 def _count_examples(*inputs: Any) -> int | None:
@@ -155,18 +217,6 @@ def _spec(value: Any) -> Any:
     raise TypeError(f"cannot make up a {type(value).__name__}")
 
 
-def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-    if torch.compiler.is_compiling():
-        _traced.current = None
-        return
-    ended = _eager.current
-    while ended is not None and ended.model is not model:
-        ended = ended.outer
-    _eager.current = None if ended is None else ended.outer
-    if ended is not None and output is not None and not model.training and not is_tracing():
-        model.__dict__[_ATTRIBUTE].check(model, _eager.layer_calls - ended.layer_calls)
-
-
 def model_calls(model: nn.Module) -> ModelCalls | None:
     """What is known about the calls of a model; None if it is not adapted."""
     return model.__dict__.get(_ATTRIBUTE)
@@ -177,15 +227,19 @@ def watched(model: nn.Module) -> list[tuple[nn.Module, ModelCalls]]:
     return [(module, module.__dict__[_ATTRIBUTE]) for module in model.modules() if _ATTRIBUTE in module.__dict__]
 
 
-def watch(model: nn.Module, calls: ModelCalls | None) -> None:
-    """Install the hooks, or with None remove them."""
-    model.__dict__.pop(_ATTRIBUTE, None)
-    _remove_hook(_begin_call, model._forward_pre_hooks, model._forward_pre_hooks_with_kwargs)
-    _remove_hook(_end_call, model._forward_hooks, model._forward_hooks_always_called)
-    if calls is not None:
-        model.__dict__[_ATTRIBUTE] = calls
-        model.register_forward_pre_hook(_begin_call, prepend=True, with_kwargs=True)
-        model.register_forward_hook(_end_call, always_call=True)
+def watch(model: nn.Module, calls: ModelCalls) -> None:
+    """Install the hooks."""
+    model.__dict__[_ATTRIBUTE] = calls
+    model.register_forward_pre_hook(_begin_call, prepend=True, with_kwargs=True)
+    model.register_forward_hook(_end_call, always_call=True)
+
+
+def unwatch(model: nn.Module) -> None:
+    """Remove the hooks from a model and its parts."""
+    for module, _ in watched(model):
+        del module.__dict__[_ATTRIBUTE]
+        _remove_hook(_begin_call, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)
+        _remove_hook(_end_call, module._forward_hooks, module._forward_hooks_always_called)
 
 
 def _remove_hook(hook: Callable[..., None], hooks: dict[int, Any], options: dict[int, bool]) -> None:

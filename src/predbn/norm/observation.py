@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,9 @@ from . import kernels
 from .calibration import Calibration
 from .passes import LayerState, Pass, Stream
 from .statistics import Moments, Statistics, pool_over_processes
+
+if TYPE_CHECKING:
+    from .adapted_layer import Adaptation
 
 
 class Observation:
@@ -40,22 +43,18 @@ class Observation:
         x: Tensor,
         *,
         layer: str,
-        layer_count: int,
+        shared: Adaptation,
         eps: float,
-        running: tuple[Tensor | None, Tensor | None],
+        source: Statistics | None,
         calibration: Calibration | None,
         memory: Stream | Pass,
-        process_group: Any = None,
-        sync: bool = False,
-        group: int | None = None,
-        examples: int | None = None,
+        examples: int,
     ) -> None:
         self.layer = layer
-        self.layer_count = layer_count
-        self._running = running
-        self._source: Statistics | None = None
+        self.layer_count = shared.layer_count
+        self.source = source
         self.calibration = calibration
-        examples = x.shape[0] if examples is None else examples
+        self._group = group = shared.group
         self.size = examples if group is None else group
         if group is not None and examples % group:
             raise AdaptationError(
@@ -68,23 +67,13 @@ class Observation:
         self._is_good: Tensor | None = None
         self.eps = eps
         self._memory = memory
-        self._group = group
-        self._sync = sync and dist.is_available() and dist.is_initialized()
+        self._sync = shared.sync and dist.is_available() and dist.is_initialized()
         if self._sync and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
             raise AdaptationError(
                 "sync=True takes statistics over processes, which an exported graph cannot; export with sync=False"
             )
-        self._process_group = process_group
+        self._process_group = shared.process_group
         self._moments: Moments | None = None
-
-    @property
-    def source(self) -> Statistics | None:
-        """Converted from the layer's running statistics when a strategy asks: half-precision ones cost two launches."""
-        mean, var = self._running
-        if self._source is None and mean is not None and var is not None:
-            dtype = kernels.stats_dtype(self._x)
-            self._source = Statistics(*(kernels.convert(dtype, t) for t in (mean, var)))  # type: ignore[arg-type]
-        return self._source
 
     @property
     def state(self) -> LayerState:
@@ -225,10 +214,10 @@ def is_known_finite(mean: Tensor, var: Tensor, may_wait: bool = False) -> bool:
 
     One product is enough to look at all values, and takes 1 µs. It may overflow: False means that one should look.
     """
+    if not may_wait and (not mean.is_cpu or kernels.is_transformed(mean)):
+        return True
     if mean.requires_grad:
         mean, var = mean.detach(), var.detach()
-    if not may_wait and not kernels.readable_without_sync(mean):
-        return True
     if mean.dim() > 1:
         mean, var = mean.flatten(), var.flatten()
     return math.isfinite(mean.dot(var).item())

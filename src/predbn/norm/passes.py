@@ -1,28 +1,22 @@
 """How one pass through a model changes what a stream remembers.
 
-A *pass* is one call of the module that was given to `adapt`: two hooks on that module mark where it begins and ends.
-During the pass every layer works on a copy of its state. The copies replace the states when the call has returned, all
-at once, and are dropped if it raised. A layer that is called on its own, outside of such a call, is a pass by itself.
-Passes of several threads on one stream take turns, as soon as they touch its state.
+A *pass* is one call of the module that was given to `adapt` (see `model_calls.py`). In a pass every layer works on a
+copy of its state. The copies replace the states when the call has returned, all at once, and are dropped if it
+raised. A layer that is called on its own, outside of such a call, is a pass by itself. Passes of several threads on one
+stream take turns, as soon as they touch its state.
 
-torch.compile follows neither locks nor frames. A compiled graph changes states at its end, which comes to the same.
+torch.compile does not follow locks. A compiled graph changes states at its end, which comes to the same.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
-from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .kernels import is_tracing
-from .stream_blocks import current_stream
-
-if TYPE_CHECKING:
-    from .adapted_layer import Adaptation
 
 LayerState: TypeAlias = dict[str, "Tensor | int"]
 
@@ -65,10 +59,6 @@ class Pass:
         self.is_locked = False
         # A forward pass while autograd runs backward is one that activation checkpointing runs again.
         self.is_repeated = not is_tracing() and torch._C._current_graph_task_id() != -1
-        # Only for a pass that was begun by a hook, outside of compiled graphs.
-        self.frame: FrameType | None = None
-        self.exception: BaseException | None = None
-        self.depth = 1
 
     def state(self, layer: str) -> LayerState:
         """A layer's state in this pass. One that is marked as done does not change any more and is not copied."""
@@ -131,80 +121,3 @@ class Pass:
             for (name, key, value), part in zip(entries, kept, strict=True):
                 self.states[name][key] = part.view_as(value)
         return self.states
-
-
-class PassHook:
-    """Begins or ends a pass. It is called before or after the module that was given to `adapt`."""
-
-    def __init__(self, adaptation: Adaptation, *, ends: bool) -> None:
-        self.adaptation = adaptation
-        self.ends = ends
-
-    def __call__(self, module: nn.Module, inputs: Any, output: Any = None) -> None:
-        adaptation = self.adaptation
-        if is_tracing():
-            if self.ends and adaptation.traced_pass is not None:
-                adaptation.traced_pass.end(keep=True)
-            adaptation.traced_pass = None if self.ends else Pass(current_stream(adaptation))
-        elif self.ends:
-            self._end()
-        else:
-            self._begin()
-
-    def _begin(self) -> None:
-        frame, current = sys._getframe(2), self.adaptation.thread.current_pass
-        if current is not None and _is_on_stack(current.frame, frame):  # the module calls itself
-            current.depth += 1
-            return
-        if current is not None:  # the last call ended in an interrupt, after which no hook is called
-            current.end(keep=False)
-        current = Pass(current_stream(self.adaptation))
-        current.frame, current.exception = frame, sys.exc_info()[1]
-        self.adaptation.thread.current_pass = current
-
-    def _end(self) -> None:
-        current = self.adaptation.thread.current_pass
-        if current is None:
-            return
-        # The hook is called after an error as well. Only then is there an exception that was not there before.
-        current.is_rejected |= sys.exc_info()[1] is not current.exception
-        current.depth -= 1
-        if current.depth == 0:
-            self.adaptation.thread.current_pass = None
-            current.end(keep=True)
-
-
-def _is_on_stack(frame: FrameType | None, caller: FrameType | None) -> bool:
-    while caller is not None and caller is not frame:
-        caller = caller.f_back
-    return caller is not None
-
-
-class PassOfThread(threading.local):
-    """The pass that a thread is in."""
-
-    current_pass: Pass | None = None
-
-
-def current_pass(adaptation: Adaptation) -> Pass | None:
-    """The pass that this call of a layer is part of; None if the layer is called on its own."""
-    return adaptation.traced_pass if is_tracing() else adaptation.thread.current_pass
-
-
-def hook_passes(module: nn.Module, adaptation: Adaptation) -> None:
-    module.register_forward_pre_hook(PassHook(adaptation, ends=False), prepend=True)
-    module.register_forward_hook(PassHook(adaptation, ends=True), always_call=True)
-
-
-def hooked_passes(model: nn.Module) -> list[tuple[nn.Module, Adaptation]]:
-    """The modules of a model at which passes begin."""
-    hooks = ((module, hook) for module in model.modules() for hook in module._forward_pre_hooks.values())
-    return [(module, hook.adaptation) for module, hook in hooks if isinstance(hook, PassHook)]
-
-
-def unhook_passes(model: nn.Module) -> None:
-    for module in model.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, hook in hooks.items() if isinstance(hook, PassHook)]:
-                del hooks[key]
-                module._forward_hooks_always_called.pop(key, None)
