@@ -110,14 +110,19 @@ class Pass:
                 if isinstance(value, Tensor) and value.is_cuda:
                     groups.setdefault((value.device, value.dtype), []).append((name, key, value))
         for entries in groups.values():
-            new = torch.cat([value.flatten() for _, _, value in entries])
+            new = _joined([value for _, _, value in entries])
             is_finite = new.isfinite().all()
             if self.counted or any(key not in old.get(name, {}) for name, key, _ in entries):
                 if not bool(is_finite):
                     return {}
                 continue
-            before = torch.cat([old[name][key].flatten().to(new) for name, key, _ in entries])  # type: ignore[union-attr]
+            before = _joined([old[name][key] for name, key, _ in entries]).to(new)  # type: ignore[misc]
             kept = torch.where(is_finite, new, before).split([value.numel() for _, _, value in entries])
             for (name, key, value), part in zip(entries, kept, strict=True):
-                self.states[name][key] = part.view_as(value)
+                self.states[name][key] = part if value.dim() == 1 else part.view_as(value)
         return self.states
+
+
+def _joined(tensors: list[Tensor]) -> Tensor:
+    """All values as one vector. Most states are vectors, and a flatten for each of them would take time."""
+    return torch.cat([t if t.dim() == 1 else t.flatten() for t in tensors])
