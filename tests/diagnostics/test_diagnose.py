@@ -11,7 +11,7 @@ from torch import nn
 import predbn
 from predbn.common import DiagnosticError
 from predbn.data import Images
-from predbn.diagnostics import diagnose
+from predbn.diagnostics import diagnose, profile
 
 from ..norm.models import images, net
 from .models import linear, normal, one_layer
@@ -69,6 +69,16 @@ def test_a_model_without_batch_norm():
     assert diagnosis.after is None
     assert {row.kind for row in diagnosis.shifts} == {"embeddings", "logits"}
     assert "no batch norm layer" in diagnosis.sentences()[-1]
+
+
+def test_a_tensor_is_one_batch():
+    reference, shifted = normal(300, 3, 16, mean=2.0, sd=3.0, seed=1), normal(200, 3, 16, mean=5.0, sd=3.0, seed=2)
+    diagnosis, expected = (
+        diagnose(one_layer(), *batches) for batches in ((reference, shifted), ([reference], [shifted]))
+    )
+    assert diagnosis.batch_size == 200
+    assert diagnosis.of("train") == expected.of("train")
+    assert profile(one_layer(), reference).count == 300
 
 
 def test_data_sets_are_shuffled_the_same_way_every_time():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from predbn.common import DiagnosticError, Progress
 from predbn.norm import Strategy, Train, device_of, find_strategy, input_of, named_layers
@@ -30,7 +30,7 @@ class _Batches:
     """The batches of a data set in a random order that stays the same, or the batches of a loader as they come."""
 
     def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
-        self.data, self.size, self.device = data, size, device
+        self.data, self.size, self.device = [data] if isinstance(data, Tensor) else data, size, device
         self.largest = 0
         self.order: Any = None
         if isinstance(data, DataSet):
@@ -76,6 +76,7 @@ def diagnose(
 
     Data sets of `predbn.data` are read in a random order that depends on `seed`, so that no batch consists of one
     class; loaders and lists of batches (tensors, or tuples that begin with one) are taken as they come.
+    A tensor is one batch.
 
     device     move the model to this device; by default it stays where it is
     bins       number of bins over the reference's range of a channel

@@ -163,7 +163,7 @@ def profiles(
     shared_bins = None if like is None else like.bins(bins)
     result = {name: Profile(bins=shared_bins, covariance=covariance) for name in recorders}
     device = device_of(model)
-    for batch in batches:
+    for batch in [batches] if isinstance(batches, Tensor) else batches:
         x = input_of(batch)
         if not isinstance(x, Tensor):
             raise DiagnosticError(
