@@ -108,5 +108,5 @@ def test_json_is_read_as_it_was_written(tmp_path):
 def test_json_that_is_no_object_is_an_error_that_names_the_file(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(DataError, match=r"x\.json is not (a )?JSON.*: make it again\.$"):
+    with pytest.raises(DataError, match=r"x\.json cannot be read as (a )?JSON.*: make it again\.$"):
         read_json(path, **OPTIONS)
