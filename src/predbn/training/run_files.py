@@ -12,7 +12,9 @@ from typing import Any, TextIO
 
 import torch
 
-from predbn.common import TrainingError, atomic_write
+from predbn.common import TrainingError, atomic_write, read_torch_file, write_torch_file
+
+_START_AGAIN = "delete it to start again"
 
 
 def run_file(path: Path, suffix: str) -> Path:
@@ -21,21 +23,18 @@ def run_file(path: Path, suffix: str) -> Path:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a run atomically."""
+    """Write the state of a run atomically, with a checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as part, part.open("wb") as file:
-        torch.save(state, file)
+    write_torch_file(path, state)
 
 
 def read_checkpoint(path: Path, recipe: dict[str, Any], seed: int, device: torch.device) -> dict[str, Any]:
     """The state of a run, which must have that recipe and seed."""
-    try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        stored = {**state["recipe"], "seed": state["seed"]}
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TrainingError(f"{path} cannot be read as a checkpoint ({reason}): delete it to start again.") from None
-    check_same_recipe(path, stored, {**recipe, "seed": seed})
+    kind = "a checkpoint"
+    state = read_torch_file(path, kind=kind, error=TrainingError, remedy=_START_AGAIN, device=device)
+    if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
+        raise TrainingError(f"{path} cannot be read as {kind} (it has no recipe): {_START_AGAIN}.")
+    check_same_recipe(path, {**state["recipe"], "seed": state.get("seed")}, {**recipe, "seed": seed})
     return state
 
 
