@@ -41,11 +41,18 @@ def read_checkpoint(path: Path, recipe: dict[str, Any], seed: int, device: torch
 def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]) -> None:
     """Raise a TrainingError if a stored recipe differs from the one that is to be trained."""
     for name, value in recipe.items():
-        if stored.get(name) != value:
+        if not _is_same(stored.get(name), value):
             raise TrainingError(
                 f"{path} belongs to a run with {name} {stored.get(name)}, not {value}: use the same {name}, or choose "
                 "another folder."
             )
+
+
+def _is_same(stored: Any, value: Any) -> bool:
+    try:
+        return bool(stored == value)
+    except (RuntimeError, ValueError):  # a tensor in place of a number
+        return False
 
 
 class TrainingLog:
@@ -83,8 +90,14 @@ def read_log(path: Path) -> list[dict[str, str]]:
     """The complete rows of a log; none if there is no file. A row that a crash cut off is left out."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values()]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
+        for row in rows:
+            int(row["epoch"])
+    except (ValueError, KeyError, csv.Error) as error:
+        raise TrainingError(f"{path} is not the log of a run ({error}): move it away; a new one is begun.") from None
+    return rows
 
 
 def _write_rows(file: TextIO, rows: list[dict[str, str]]) -> None:
