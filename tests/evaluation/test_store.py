@@ -281,3 +281,17 @@ def test_rows_without_a_key_are_an_error(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "fits.parquet")
     with pytest.raises(EvaluationError, match=r"fits\.parquet is not a table of results: .*model"):
         store.fits()
+
+
+@pytest.mark.parametrize("name", ["", "parts"])
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(everything, monkeypatch, name):
+    closed, real = everything.folder / name, os.listdir
+
+    def listdir(path):
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    with pytest.raises(EvaluationError, match=r"cannot be read \(Permission denied\): check its permissions"):
+        everything.tables()

@@ -213,7 +213,7 @@ def test_a_damaged_checkpoint_is_not_continued(data, tmp_path):
         train_cifar10(TINY, [0], data, tmp_path, checkpoint_every=1, progress=stop_after(5))
     path = folder_of(tmp_path) / "0.checkpoint"
     flip(path)
-    with pytest.raises(TrainingError, match=r"0\.checkpoint is damaged \(its checksum .*\): delete it to start again"):
+    with pytest.raises(TrainingError, match=r"0\.checkpoint is damaged \(its content .*\): delete it to start again"):
         train_cifar10(TINY, [0], data, tmp_path, resume=True)
 
 

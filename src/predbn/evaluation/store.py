@@ -20,6 +20,7 @@ A run can be killed at any moment and loses only the unit that was being compute
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ class Store:
     @property
     def is_empty(self) -> bool:
         """Whether there are neither tables nor parts."""
-        return not any(self.folder.glob("*.parquet")) and not any(self._parts.glob("*.parquet"))
+        return not _parquet_files(self.folder) and not _parquet_files(self._parts)
 
     def add(self, result: UnitResult) -> None:
         """Keep the result of a unit."""
@@ -116,7 +117,7 @@ class Store:
         return self._read_steadily(self._read_fits)
 
     def _read_fits(self) -> list[Fit]:
-        paths = [*sorted(self._parts.glob("fit-*.parquet")), *self._table_files("fits")]
+        paths = [*self._fit_parts(), *self._table_files("fits")]
         fits = {Fit(**row): None for path in paths for row in read_table(path, FITS).to_pylist()}
         return sorted(fits, key=lambda fit: fit[:4])
 
@@ -137,7 +138,7 @@ class Store:
 
     def merge(self) -> None:
         """Move all parts into the tables."""
-        merged = sorted(self._parts.glob("*.parquet"))
+        merged = _parquet_files(self._parts)
         if not merged:
             return
         for name, table in self.tables().items():
@@ -167,7 +168,7 @@ class Store:
 
     def _versions(self) -> list[tuple[str, int, int]]:
         """Something that changes when a table is replaced."""
-        stats = [(path.name, path.stat()) for path in sorted(self.folder.glob("*.parquet"))]
+        stats = [(path.name, path.stat()) for path in _parquet_files(self.folder)]
         return [(name, stat.st_ino, stat.st_mtime_ns) for name, stat in stats]
 
     def _table_files(self, name: str) -> list[Path]:
@@ -175,7 +176,21 @@ class Store:
         return [path] if path.exists() else []
 
     def _split_parts(self) -> list[Path]:
-        return sorted(path for path in self._parts.glob("*.parquet") if not path.name.startswith("fit-"))
+        return [path for path in _parquet_files(self._parts) if not path.name.startswith("fit-")]
+
+    def _fit_parts(self) -> list[Path]:
+        return [path for path in _parquet_files(self._parts) if path.name.startswith("fit-")]
+
+
+def _parquet_files(folder: Path) -> list[Path]:
+    """The tables in a folder; none if there is no folder. A folder that may not be read is an error, not empty."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EvaluationError(f"{folder} cannot be read ({error.strerror}): check its permissions.") from None
+    return sorted(folder / name for name in names if name.endswith(".parquet"))
 
 
 def _cells(table: pa.Table) -> set[tuple[Any, ...]]:

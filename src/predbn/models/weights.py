@@ -70,7 +70,10 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> tuple[dict[s
         if not isinstance(name, str):
             raise ModelError(f"{path} does not contain a state dict, because {name!r} is no name: {_SAVE}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
-            raise ModelError(f"{path} has {name} as another tensor than a dense one of real numbers: convert it.")
+            raise ModelError(
+                f"{path} has the tensor {name!r}, which is sparse, quantised, complex or without values: store dense "
+                "tensors of real numbers."
+            )
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}, {}
 
 
