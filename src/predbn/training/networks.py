@@ -106,7 +106,8 @@ def _read_card(path: Path, weights: Path) -> dict[str, Any]:
         raise TrainingError(f"{path} is not the card of a network, because it has no recipe: {remedy}.")
     if not weights.is_file():
         raise TrainingError(f"{path} exists, but {weights} does not: {remedy}.")
-    if card.get("weights_sha256", _sha256(weights)) != _sha256(weights):
+    expected = card.get("weights_sha256")  # missing in cards of earlier versions
+    if expected is not None and expected != _sha256(weights):
         raise TrainingError(f"{weights} is damaged, or not what {path} belongs to: {remedy}.")
     return card
 
