@@ -5,8 +5,9 @@ import torch
 from predbn import shifts
 from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, Images, sample
 from predbn.evaluation import Job, Plan, Split
+from predbn.evaluation.changing_shift import ChangingShift
 from predbn.evaluation.source import PictureSource
-from predbn.evaluation.splits import mixed_kinds, positions
+from predbn.evaluation.splits import make_stream, positions
 
 from . import tiny
 
@@ -23,16 +24,35 @@ def test_a_stream_is_the_corrupted_images_in_its_order():
 
 
 @pytest.mark.parametrize("size", [7, 40])
-def test_a_mixture_equals_that_of_shifts_mix(size):
+@pytest.mark.parametrize("name", ["mixed-5", "mixed-5-levels"])
+def test_a_mixture_equals_that_of_shifts_mix(name, size):
     images = sample("test")
     source = PictureSource(images, images=40)
-    split = Split("mixed-5", 2)
-    found = list(source.stream(split, "shuffled", 1, size))
+    found = list(source.stream(Split(name, 2), "shuffled", 1, size))
     visited = positions("shuffled", images.labels, 1, 40)
-    kinds = [(kind, 2) for kind in mixed_kinds(split, source.names, 1)]
+    kinds = ChangingShift.parse(name).splits(2, source.names, 1)
     expected, _ = shifts.mix(images.images[visited], kinds, seed=1, index=images.index[visited])
     assert torch.equal(torch.cat([batch.images for batch in found]), expected)
     assert torch.equal(torch.cat([batch.labels for batch in found]), images.labels[visited])
+
+
+@pytest.mark.parametrize("name", ["in_turn-3", "markov-4-0.7", "markov-2-levels-0.5"])
+@pytest.mark.parametrize("size", [7, 40])
+def test_every_image_of_a_changing_shift_is_as_its_split_makes_it(name, size):
+    images = sample("test")
+    source = PictureSource(images, images=20)
+    split = Split(name, 2)
+    found = list(source.stream(split, "markov:0.5", 3, size))
+    visited = positions("markov:0.5", images.labels, 3, 20)
+    stream = make_stream(split, visited, images.index, source.names, 3)
+    expected = []
+    for number, place in zip(stream.numbers, stream.positions, strict=True):
+        image, index = images.images[place][None], images.index[place][None]
+        expected.append(shifts.corrupt(image, *stream.splits[number], seed=3, index=index))
+    assert torch.equal(torch.cat([batch.images for batch in found]), torch.cat(expected))
+    assert torch.equal(torch.cat([batch.labels for batch in found]), images.labels[stream.positions])
+    assert torch.equal(torch.cat([batch.index for batch in found]), images.index[stream.positions])
+    assert source.stream_length(split) == len(stream.positions) == sum(len(batch.labels) for batch in found)
 
 
 def test_published_splits_and_their_clean_images(tmp_path):

@@ -1,9 +1,11 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from predbn.evaluation import EvaluationError, Split
 from predbn.evaluation.source import PictureSource
-from predbn.evaluation.splits import check_order, mixed_kinds, positions, resolve
+from predbn.evaluation.splits import check_order, make_stream, passes, positions, resolve
 from predbn.shifts import ShiftError, names, orders
 
 ALL = names("all")
@@ -34,17 +36,58 @@ def test_a_shift_that_the_data_does_not_have_is_an_error():
         resolve(["snow"], (1,), ["fog"])
     with pytest.raises(EvaluationError, match="more corruptions than the 1"):
         resolve(["mixed-5"], (1,), ["fog"])
+    with pytest.raises(EvaluationError, match="'in_turn-extra' needs saturate, but the data has only speckle"):
+        resolve(["in_turn-extra"], (1,), ["speckle_noise", "gaussian_blur", "spatter"])
     with pytest.raises(ShiftError, match="did you mean 'fog'"):
         PictureSource.check_shift("fogg")
 
 
-def test_a_mixture_draws_its_kinds_from_the_seed():
-    kinds = mixed_kinds(Split("mixed-5", 3), ALL, 0)
-    assert len(set(kinds)) == 5
-    assert kinds == mixed_kinds(Split("mixed-5", 1), list(reversed(ALL)), 0)
-    assert kinds != mixed_kinds(Split("mixed-5", 3), ALL, 1)
-    assert set(mixed_kinds(Split("mixed-19", 3), ALL, 7)) == set(ALL)
-    assert mixed_kinds(Split("fog", 3), ALL, 0) is None
+CHANGES = ["mixed-5", "mixed-all-levels", "in_turn-4", "in_turn-extra-levels", "markov-5-0", "markov-all-levels-.95"]
+ORDERS = ["official", "shuffled", "by_class", "dirichlet:0.1", "dirichlet:1", "markov:0.9"]
+
+
+@given(
+    st.sampled_from(CHANGES),
+    st.sampled_from(ORDERS),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=60),
+    st.integers(0, 99),
+    st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_stream_has_every_pair_at_most_once_and_all_images_equally_often(name, order, severity, labels, seed, data):
+    images = data.draw(st.integers(1, len(labels)))
+    split, index = Split(name, severity), torch.arange(len(labels)) + 1000
+
+    def stream_of(order, seed):
+        return make_stream(split, positions(order, torch.tensor(labels), seed, images), index, ALL, seed)
+
+    stream, again = stream_of(order, seed), stream_of(order, seed)
+    assert stream.splits == again.splits
+    assert torch.equal(stream.numbers, again.numbers)
+    assert torch.equal(stream.positions, again.positions)
+    pairs = list(zip(stream.numbers.tolist(), stream.positions.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs) == images * passes(split, ALL)
+    assert {number for number, _ in pairs} <= set(range(len(stream.splits)))
+    visits = torch.bincount(stream.positions, minlength=len(labels))
+    assert set(visits.tolist()) <= {0, passes(split, ALL)}
+    assert torch.equal(visits, torch.bincount(stream_of("official", seed + 1).positions, minlength=len(labels)))
+
+
+def test_shifts_in_turn_visit_all_images_of_one_before_the_next():
+    visited = positions("shuffled", torch.arange(6) % 3, 0)
+    stream = make_stream(Split("in_turn-extra", 4), visited, torch.arange(6), ALL, 0)
+    assert stream.splits == [Split(name, 4) for name in names("extra")]
+    assert stream.numbers.tolist() == [number for number in range(4) for _ in range(6)]
+    assert stream.positions.tolist() == visited.tolist() * 4
+
+
+def test_a_single_split_is_a_stream_too():
+    visited = torch.tensor([4, 2, 7])
+    stream = make_stream(Split("fog", 3), visited, torch.arange(9), ALL, 0)
+    assert stream.splits == [Split("fog", 3)]
+    assert (stream.numbers.tolist(), stream.positions.tolist()) == ([0, 0, 0], [4, 2, 7])
+    assert passes(Split("fog", 3), ALL) == passes(Split("mixed-5", 3), ALL) == 1
 
 
 def test_orders_are_those_of_shifts():
@@ -53,6 +96,7 @@ def test_orders_are_those_of_shifts():
     assert positions("shuffled", labels, 3).tolist() == orders.shuffled(50, seed=3).tolist()
     assert positions("by_class", labels, 3).tolist() == orders.by_class(labels.numpy(), seed=3).tolist()
     assert positions("dirichlet:0.1", labels, 3).tolist() == orders.dirichlet(labels.numpy(), 0.1, seed=3).tolist()
+    assert positions("markov:0.9", labels, 3).tolist() == orders.markov(labels.numpy(), 0.9, seed=3).tolist()
 
 
 def test_a_subset_of_images_is_the_same_for_all_orders_and_seeds():
@@ -63,7 +107,9 @@ def test_a_subset_of_images_is_the_same_for_all_orders_and_seeds():
         positions("official", labels, 0, 101)
 
 
-@pytest.mark.parametrize("order", ["sorted", "dirichlet", "dirichlet:0", "dirichlet:x"])
+@pytest.mark.parametrize(
+    "order", ["sorted", "dirichlet", "dirichlet:0", "dirichlet:x", "markov", "markov:1", "markov:nan", "markov:-1"]
+)
 def test_an_unknown_order_is_an_error(order):
     with pytest.raises(EvaluationError):
         check_order(order)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from predbn.shifts import ShiftError, orders
 
@@ -28,6 +29,8 @@ def test_every_order_is_a_permutation(labels: list[int], seed: int, slots: int) 
         orders.dirichlet(labels, 0.1, seed=seed),
         orders.dirichlet(labels, 1e-9, seed=seed, slots=slots),
         orders.dirichlet(labels, 1e6, seed=seed, slots=slots),
+        orders.markov(labels, 0.0, seed=seed),
+        orders.markov(labels, slots / 10, seed=seed),
     ):
         assert order.dtype == np.int64
         assert sorted(order.tolist()) == everything
@@ -38,6 +41,7 @@ def test_orders_depend_on_the_seed() -> None:
         lambda seed: orders.shuffled(100, seed=seed),
         lambda seed: orders.by_class(LABELS[:100], seed=seed),
         lambda seed: orders.dirichlet(LABELS[:100], 0.5, seed=seed),
+        lambda seed: orders.markov(LABELS[:100], 0.5, seed=seed),
     ):
         assert np.array_equal(make(0), make(0))
         assert not np.array_equal(make(0), make(1))
@@ -55,14 +59,59 @@ def test_dirichlet_goes_from_sorted_to_shuffled() -> None:
     assert frequencies[0] > 0.3
 
 
-def test_dirichlet_shares_have_their_variance() -> None:
+@pytest.mark.parametrize("concentration", [0.1, 0.5, 1.0])
+def test_dirichlet_shares_have_their_variance(concentration: float) -> None:
     """A share of Dirichlet(a, …, a) over k slots has variance (1/k)(1 − 1/k)/(ka + 1)."""
     labels = np.repeat(np.arange(400), 100)
-    order = orders.dirichlet(labels, 0.5, seed=0, slots=2)
+    order = orders.dirichlet(labels, concentration, seed=0, slots=2)
     first = orders.dirichlet(labels, 1e6, seed=0, slots=2)
     halves = [np.bincount(labels[o[: len(o) // 2]], minlength=400) / 100 for o in (order, first)]
-    assert np.var(halves[0]) == pytest.approx(0.25 / 2, rel=0.2)
+    assert np.var(halves[0]) == pytest.approx(0.25 / (2 * concentration + 1), rel=0.2)
     assert np.var(halves[1]) < 0.01
+
+
+@pytest.mark.parametrize("stay", [0.0, 0.1, 0.5, 0.95])
+def test_markov_classes_stay_with_the_given_probability(stay: float) -> None:
+    """Both halves, since a chain that runs out of images would no longer stay. Four standard errors."""
+    classes = LABELS[orders.markov(LABELS, stay, seed=0)]
+    stays = classes[1:] == classes[:-1]
+    for half in np.array_split(stays, 2):
+        assert half.mean() == pytest.approx(stay, abs=4 * np.sqrt(stay * (1 - stay) / len(half)))
+
+
+def test_runs_of_a_markov_chain_are_geometric() -> None:
+    """P(a run has n images) = (1 − p)·p^(n − 1), as long as classes do not run out: here in the first half."""
+    classes = LABELS[orders.markov(LABELS, 0.8, seed=1)][: len(LABELS) // 2]
+    runs = np.diff(np.flatnonzero(np.diff(classes)))
+    found = np.bincount(np.minimum(runs, 15), minlength=16)[1:]
+    expected = 0.2 * 0.8 ** np.arange(15)
+    expected[-1] = 0.8**14
+    assert stats.chisquare(found, expected * len(runs)).pvalue > 1e-3
+
+
+def test_a_markov_chain_moves_to_all_other_classes_alike() -> None:
+    classes = LABELS[orders.markov(LABELS, 0.3, seed=0)]
+    moves = np.zeros((10, 10))
+    np.add.at(moves, (classes[:-1], classes[1:]), 1)
+    off_diagonal = moves[~np.eye(10, dtype=bool)]
+    assert stats.chisquare(off_diagonal).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("counts", [(500,) * 10, (6000, 3000, 1000), (9000, 1000)])
+def test_every_part_of_a_markov_stream_has_the_shares_of_the_data(counts: tuple[int, ...]) -> None:
+    """The stationary shares are those of the data, also if these differ, and the mean probability to stay is kept.
+
+    A share π of n images of a chain with autocorrelation r has the variance π(1 − π)/n·(1 + r)/(1 − r); of m classes,
+    r = (p − Σπ²)/(1 − Σπ²).
+    """
+    labels, stay = np.repeat(np.arange(len(counts)), counts), 0.9
+    shares = np.array(counts) / len(labels)
+    r = (stay - (shares**2).sum()) / (1 - (shares**2).sum())
+    classes = labels[orders.markov(labels, stay, seed=0)]
+    for quarter in np.array_split(classes, 4):
+        error = np.sqrt(shares * (1 - shares) / len(quarter) * (1 + r) / (1 - r))
+        assert (np.abs(np.bincount(quarter, minlength=len(counts)) / len(quarter) - shares) < 4 * error).all()
+    assert (classes[1:] == classes[:-1]).mean() == pytest.approx(stay, abs=0.02)
 
 
 def test_wrong_input() -> None:
@@ -70,6 +119,9 @@ def test_wrong_input() -> None:
         orders.dirichlet(LABELS, 0, seed=0)
     with pytest.raises(ShiftError, match="at least 1"):
         orders.dirichlet(LABELS, 1, seed=0, slots=0)
+    for stay in (-0.1, 1, float("nan")):
+        with pytest.raises(ShiftError, match="must be a probability below 1"):
+            orders.markov(LABELS, stay, seed=0)
     with pytest.raises(ShiftError, match="integers"):
         orders.by_class([0.5, 1.0], seed=0)
     with pytest.raises(ShiftError, match="fewer than 0"):

@@ -70,7 +70,9 @@ def evaluate_command(
     shift: Annotated[
         list[str] | None,
         typer.Option(
-            help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or mixed-5. "
+            help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or one that "
+            "changes: mixed-5 or mixed-all-levels (each image has one of several), in_turn-standard (one after "
+            "another), markov-all-0.85 (a Markov chain that stays with probability 0.85). "
             "For rows: all, clean, tokens, columns, marginals. May be repeated; all by default."
         ),
     ] = None,
@@ -92,7 +94,11 @@ def evaluate_command(
     ] = None,
     order: Annotated[
         list[str] | None,
-        typer.Option(help="shuffled, official, by_class or dirichlet:0.1, may be repeated; shuffled by default."),
+        typer.Option(
+            help="The order of the images: shuffled, official, by_class, dirichlet:0.1 (classes in bursts) or "
+            "markov:0.95 (the next image has the same class with probability 0.95). May be repeated; shuffled by "
+            "default."
+        ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Random seed; may be repeated; 0 by default.")] = None,
     images: Annotated[int | None, typer.Option(help="Use only this many images of each split; all by default.")] = None,
@@ -130,6 +136,9 @@ def evaluate_command(
     predbn evaluate --data imagenet --root ~/imagenet/val --model timm:resnet50.tv_in1k --batch-size 100
 
     predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' --data criteo --order official
+
+    predbn evaluate --model zoo:resnet20-cifar10/batch/0 --shift in_turn-standard --severity 5 --strategy train
+    --strategy ema --order dirichlet:0.1 --batch-size 100
 
     predbn evaluate --plan plan.toml --out run
 

@@ -115,13 +115,16 @@ class Plan:
                  "sample", "cifar10" or "criteo", which have some
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
-    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog", "mixed-5"; for rows "all",
-                 "clean", "tokens", "columns", "marginals"
+    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog"; those that change within a
+                 stream: "mixed-5", "mixed-all-levels" (each image has one of several, at one level or at any up to the
+                 severity), "in_turn-standard" (one after another), "markov-all-0.85" (a Markov chain; `ChangingShift`
+                 has the rules); for rows "all", "clean", "tokens", "columns", "marginals"
     batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
-    orders       "shuffled", "official", "by_class", "dirichlet:0.1"
+    orders       "shuffled", "official", "by_class", "dirichlet:0.1", "markov:0.95" (the next image has the same class
+                 with that probability)
     severities   1 to 5, or percentages for rows; by default all that the data has
     seeds        for corruptions, mixtures and orders
-    images       how many images of a split; by default all of them
+    images       how many images of a split; by default all of them, and the same ones for all orders and seeds
     precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
     bins         of the ECE; by default as in the paper: 30 for ImageNet, 10 for other data
     diagram_bins of the reliability diagrams; by default those of the ECE

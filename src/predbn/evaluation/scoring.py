@@ -35,13 +35,16 @@ class Hits:
         self._index.append(index)
 
     def pack(self) -> bytes:
-        """The bits in the order of the images' indices, starting with the highest bit of the first byte."""
+        """The bits in the order of the images' indices, starting with the highest bit of the first byte.
+
+        If a stream visits images several times, the bits of each image are in the order of the visits.
+        """
         index, correct = (torch.cat(parts).cpu().numpy() for parts in (self._index, self._correct))
-        return np.packbits(correct[np.argsort(index)]).tobytes()
+        return np.packbits(correct[np.argsort(index, kind="stable")]).tobytes()
 
 
 def unpack_hits(packed: bytes, images: int) -> npt.NDArray[np.bool_]:
-    """The inverse of `Hits.pack`, bool [images]."""
+    """The inverse of `Hits.pack`, bool [images], or [images · visits] if a stream visits each image several times."""
     return np.unpackbits(np.frombuffer(packed, np.uint8), count=images).astype(bool)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -33,9 +33,10 @@ from predbn.data import (
     sha256_of,
     wnids,
 )
-from predbn.shifts import draw_kinds, find_corruption
+from predbn.shifts import find_corruption
 
-from .splits import SETS, Split, is_mixture, mixed_kinds, positions
+from .changing_shift import SETS, ChangingShift
+from .splits import Split, Stream, make_stream, passes, positions
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
@@ -77,6 +78,10 @@ class Source(ABC):
         """The number of images or rows in a split."""
         return len(self.labels) if self._count is None else self._count
 
+    def stream_length(self, split: Split) -> int:
+        """The number of images or rows in the stream of a split, which may visit them several times."""
+        return passes(split, self.names) * len(self)
+
     @staticmethod
     @abstractmethod
     def check_shift(shift: str) -> None:
@@ -106,7 +111,7 @@ class Source(ABC):
         """Keep the clean data on the GPU from now on, if the device is one and the data fits."""
 
     def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
-        """The split in the order of the stream, `size` images or rows at a time, on the device."""
+        """The images or rows of a split in an order, `size` of them at a time, on the device."""
         return self._batches(split, seed, positions(order, self.labels, seed, self._count), size)
 
     @abstractmethod
@@ -130,7 +135,7 @@ class PictureSource(Source):
 
     @staticmethod
     def check_shift(shift: str) -> None:
-        if shift not in (*SETS, CLEAN) and not is_mixture(shift):
+        if shift not in (*SETS, CLEAN) and ChangingShift.parse(shift) is None:
             find_corruption(shift)
 
     @cached_property
@@ -160,31 +165,24 @@ class PictureSource(Source):
 
     def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[ImageBatch]:
         splits = self._splits if self._clean is None else Corrupted(self._clean, seed=seed)
-        kinds = mixed_kinds(split, self.names, seed)
-        if kinds is None:
-            return splits.batches(split.corruption, split.severity, size, order=visited, device=self.device)
-        return self._mixed(splits, kinds, split.severity, seed, visited, size)
+        stream = make_stream(split, visited, splits.index, self.names, seed)
+        if len(stream.splits) == 1:
+            ((corruption, severity),) = stream.splits
+            return splits.batches(corruption, severity, size, order=stream.positions, device=self.device)
+        return self._joined_batches(splits, stream, size)
 
-    def _mixed(
-        self, splits: ShiftedDataset, kinds: Sequence[str], severity: int, seed: int, visited: Tensor, size: int
-    ) -> Iterator[ImageBatch]:
-        """Each image under one of the kinds, all equally likely, with the draws of `predbn.shifts.mix`.
-
-        `mix` itself corrupts clean images; here the images of a kind may also be read from published files.
-        """
-        for step in visited.split(size):
-            index = splits.index[step]
-            drawn = draw_kinds(len(kinds), seed=seed, index=index)
+    def _joined_batches(self, data: ShiftedDataset, stream: Stream, size: int) -> Iterator[ImageBatch]:
+        """Batches with images of several splits: those of each split are read together, and put in their places."""
+        for numbers, step in zip(stream.numbers.split(size), stream.positions.split(size), strict=True):
             images: Tensor | None = None
-            for number, kind in enumerate(kinds):
-                rows = (drawn == number).nonzero().squeeze(1)
-                if len(rows) == 0:
-                    continue
-                (part,) = splits.batches(kind, severity, len(rows), order=step[rows], device=self.device)
+            for number in numbers.unique().tolist():
+                rows = (numbers == number).nonzero().squeeze(1)
+                corruption, severity = stream.splits[number]
+                (part,) = data.batches(corruption, severity, len(rows), order=step[rows], device=self.device)
                 if images is None:
                     images = part.images.new_empty((len(step), *part.images.shape[1:]))
                 images[rows.to(self.device)] = part.images
-            yield ImageBatch(cast(Tensor, images), rows_to_device(splits.labels, step, self.device), index)
+            yield ImageBatch(cast(Tensor, images), rows_to_device(data.labels, step, self.device), data.index[step])
 
 
 class RowSource(Source):
@@ -221,8 +219,10 @@ class RowSource(Source):
         return self._splits.sums
 
     def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[RowBatch]:
-        if is_mixture(split.corruption):
-            raise EvaluationError(f"rows have no {split.corruption}: only pictures have mixtures.")
+        if ChangingShift.parse(split.corruption):
+            raise EvaluationError(
+                f"rows have no {split.corruption}: only pictures have mixtures and shifts that change."
+            )
         rows = self._randomised.seeded(seed)
         return rows.batches(split.corruption, split.severity, size, order=visited, device=self.device)
 

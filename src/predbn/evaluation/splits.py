@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,21 +12,33 @@ from torch import Tensor
 
 from predbn.common import EvaluationError
 from predbn.data import CLEAN
-from predbn.shifts import names, orders
+from predbn.shifts import orders
 
-SETS = ("all", "standard", "extra")
-"""Names that stand for several corruptions."""
-_MIXED = re.compile(r"mixed-([1-9]\d*)")
+from .changing_shift import SETS, ChangingShift, corruptions_of
 
 
 class Split(NamedTuple):
-    """One corruption at one severity; "clean" has severity 0, "mixed-5" gives each image one of five corruptions."""
+    """One corruption at one severity. "clean" has severity 0.
+
+    The name of a `ChangingShift`, such as "mixed-5", is a corruption too: a stream then goes through several splits.
+    """
 
     corruption: str
     severity: int
 
     def __str__(self) -> str:
         return f"{self.corruption} at severity {self.severity}" if self.severity else self.corruption
+
+
+class Stream(NamedTuple):
+    """The images that are predicted one after another: an order of pairs (split, position of the image).
+
+    `numbers` says which of the `splits` each image is from. Both tensors are int64 with one value per image.
+    """
+
+    splits: list[Split]
+    numbers: Tensor
+    positions: Tensor
 
 
 def resolve(
@@ -43,13 +54,12 @@ def resolve(
     for shift in shifts:
         corruptions: Sequence[str] = (shift,)
         if shift in SETS:
-            corruptions = available if shift == "all" else names(shift)  # type: ignore[arg-type]
+            corruptions = corruptions_of(shift, available)
             corruptions = (CLEAN, *corruptions) if has_clean else tuple(corruptions)
         for name in corruptions:
-            mixed = _MIXED.fullmatch(name)
-            if mixed and int(mixed[1]) > len(available):
-                raise EvaluationError(f"shift {name!r} mixes more corruptions than the {len(available)} of the data.")
-            if name != CLEAN and not mixed and name not in available:
+            if changing := ChangingShift.parse(name):
+                changing.check_available(available)
+            elif name != CLEAN and name not in available:
                 raise EvaluationError(f"shift {name!r} is not in the data, which has {', '.join(available)}.")
             if name == CLEAN and not has_clean:
                 raise EvaluationError("the data has no clean images: name them with --clean.")
@@ -57,18 +67,26 @@ def resolve(
     return list(splits)
 
 
-def is_mixture(shift: str) -> bool:
-    """Whether the name is that of a mixture, such as "mixed-5"."""
-    return _MIXED.fullmatch(shift) is not None
+def make_stream(split: Split, visited: Tensor, index: Tensor, available: Sequence[str], seed: int) -> Stream:
+    """The stream of a split: the images at the positions `visited`, of data with this `index`.
+
+    A shift that changes gives each of them one of several splits; one that goes through them in turn visits all images
+    once for each split, in the same order.
+    """
+    shift = ChangingShift.parse(split.corruption)
+    if shift is None:
+        return Stream([split], torch.zeros_like(visited), visited)
+    splits = [Split(*each) for each in shift.splits(split.severity, available, seed)]
+    numbers, places = shift.assign(len(splits), index[visited], seed)
+    return Stream(splits, numbers, visited[places])
 
 
-def mixed_kinds(split: Split, available: Sequence[str], seed: int) -> list[str] | None:
-    """The corruptions of a mixed split, drawn with the seed; None if the split is not a mixture."""
-    mixed = _MIXED.fullmatch(split.corruption)
-    if not mixed:
-        return None
-    drawn = orders.shuffled(len(available), seed=seed)[: int(mixed[1])]
-    return [sorted(available)[number] for number in sorted(drawn.tolist())]
+def passes(split: Split, available: Sequence[str]) -> int:
+    """How often the stream of a split visits each image: once, unless it goes through several splits in turn."""
+    shift = ChangingShift.parse(split.corruption)
+    if shift is None or shift.change != "in_turn":
+        return 1
+    return len(shift.splits(split.severity, available, seed=0))
 
 
 def positions(order: str, labels: Tensor, seed: int, images: int | None = None) -> Tensor:
@@ -96,10 +114,15 @@ def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArra
         return orders.shuffled(len(labels), seed=seed)
     if order == "by_class":
         return orders.by_class(labels, seed=seed)
-    kind, _, concentration = order.partition(":")
-    if kind == "dirichlet":
-        try:
-            return orders.dirichlet(labels, float(concentration), seed=seed)
-        except ValueError:
-            raise EvaluationError(f"order {order!r} needs a number above 0: write it as in dirichlet:0.1.") from None
-    raise EvaluationError(f"order {order!r} is not known: use official, shuffled, by_class or dirichlet:0.1.")
+    kind, _, number = order.partition(":")
+    try:
+        if kind == "dirichlet":
+            return orders.dirichlet(labels, float(number), seed=seed)
+        if kind == "markov":
+            return orders.markov(labels, float(number), seed=seed)
+    except ValueError:
+        needed = "a number above 0" if kind == "dirichlet" else "a probability below 1"
+        example = "dirichlet:0.1" if kind == "dirichlet" else "markov:0.95"
+        raise EvaluationError(f"order {order!r} needs {needed}: write it as in {example}.") from None
+    known = "official, shuffled, by_class, dirichlet:0.1 or markov:0.95"
+    raise EvaluationError(f"order {order!r} is not known: use {known}.")

@@ -118,7 +118,7 @@ class Worker:
         pass_sizes = {key: self.cache.pass_size(key) for task in tasks for key in task.predictors}
         size = self._block_size([key.model for key in pass_sizes], list(pass_sizes.values()))
         blocks = self.stream(unit.split, unit.order, unit.seed, size)
-        return _StartedUnit(unit, tasks, pass_sizes, blocks, -(-len(self.source) // size))
+        return _StartedUnit(unit, tasks, pass_sizes, blocks, -(-self.source.stream_length(unit.split) // size))
 
     def _task(self, cell: Cell, fits: Sequence[Fit]) -> _CellTask:
         fitted = {

@@ -57,6 +57,45 @@ def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: 
     return order[np.argsort(slot_of[order], kind="stable")]
 
 
+def markov(labels: npt.ArrayLike, stay: float, *, seed: int) -> Positions:
+    """Classes that follow a Markov chain: the next image has the same class with probability `stay`.
+
+    Otherwise it has another one, in proportion to how many images of each are left. With K classes of the same size,
+    1/K is almost the same as `shuffled`. If class k has the share w_k of the images, it is left with probability
+
+        (1 − stay)·(1 − w_k) / (1 − Σ_j w_j²)
+
+    which is 1 − stay on average, and for all classes if they have the same size. The stationary shares of the chain
+    are then w, so that large classes are not left over for the end. A class is left too when it has no more images.
+    """
+    check_stay(stay)
+    classes = _check_labels(labels)
+    values, numbers = np.unique(classes, return_inverse=True)
+    left = np.bincount(numbers, minlength=len(values))
+    share = left / max(1, len(classes))
+    leave = (1 - stay) * (1 - share) / max(1 - (share**2).sum(), np.finfo(float).tiny)
+    whether, where = Draws(seed, "markov", 0, torch.arange(len(classes))).uniform(2).double().numpy().T
+    visited = np.empty(len(classes), dtype=np.int64)
+    current = -1
+    for step in range(len(classes)):
+        if current < 0 or whether[step] < leave[current] or not left[current]:
+            ends = np.cumsum(np.where(np.arange(len(values)) == current, 0, left))
+            if ends[-1]:
+                current = int(np.searchsorted(ends, where[step] * ends[-1], side="right"))
+        left[current] -= 1
+        visited[step] = current
+    # The n-th visit to a class is its n-th image in the order of `by_class`, which is a random one.
+    order = np.empty(len(classes), dtype=np.int64)
+    order[np.argsort(visited, kind="stable")] = by_class(classes, seed=seed)
+    return order
+
+
+def check_stay(stay: float) -> None:
+    """Raise an error if this is not the probability of a Markov chain to stay where it is, and to leave at times."""
+    if not 0 <= stay < 1:
+        raise ShiftError(f"stay is {stay}, but it must be a probability below 1.")
+
+
 def _shuffle(positions: Positions, seed: int, name: str) -> Positions:
     """Sort the positions by two random words each; with one 32-bit word, a large data set would have ties."""
     words = Draws(seed, name, 0, torch.from_numpy(positions)).bits(2).numpy()
