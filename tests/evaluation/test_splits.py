@@ -82,6 +82,28 @@ def test_shifts_in_turn_visit_all_images_of_one_before_the_next():
     assert stream.positions.tolist() == visited.tolist() * 4
 
 
+@pytest.mark.parametrize(("name", "count", "stay"), [("19", 19, 0.85), ("5", 5, 0), ("extra-levels", 12, 0.5)])
+def test_a_markov_chain_of_shifts_stays_with_its_probability_and_gives_all_the_same_share(name, count, stay):
+    length = 1000 * count
+    stream = make_stream(Split(f"markov-{name}-{stay}", 3), torch.arange(length), torch.arange(length), ALL, 0)
+    assert len(stream.splits) == count
+    assert torch.bincount(stream.numbers).tolist() == [1000] * count
+    stays = (stream.numbers[1:] == stream.numbers[:-1]).double()
+    assert stays.mean().item() == pytest.approx(stay, abs=4 * (stay * (1 - stay) / length) ** 0.5)
+
+
+def test_shifts_and_classes_of_markov_chains_are_independent():
+    """The chain of classes and that of shifts move at different times, although they have the same seed."""
+    labels = torch.arange(5000) % 5
+    visited = positions("markov:0.8", labels, 0)
+    numbers = make_stream(Split("markov-5-0.8", 3), visited, torch.arange(5000), ALL, 0).numbers
+    moves = [each[1:] != each[:-1] for each in (labels[visited], numbers)]
+    both = (moves[0] & moves[1]).double().mean().item()
+    assert both == pytest.approx(0.2 * 0.2, abs=4 * (0.04 * 0.96 / 5000) ** 0.5)
+    table = torch.zeros(5, 5).index_put_((labels[visited], numbers), torch.ones(5000), accumulate=True)
+    assert table.min() > 100
+
+
 def test_a_single_split_is_a_stream_too():
     visited = torch.tensor([4, 2, 7])
     stream = make_stream(Split("fog", 3), visited, torch.arange(9), ALL, 0)

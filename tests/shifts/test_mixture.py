@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from predbn.shifts import ShiftError, chain_kinds, corrupt, draw_kinds, mix, names
+from predbn.shifts import ShiftError, corrupt, draw_kinds, mix, names
 
 Images = npt.NDArray[np.uint8]
 FIVE = [("fog", 1), ("contrast", 3), ("shot_noise", 5), ("pixelate", 2), ("jpeg_compression", 4)]
@@ -42,37 +42,8 @@ def test_all_19_kinds_are_equally_likely() -> None:
     assert stats.chisquare(torch.bincount(which, minlength=19).numpy()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("count", "stay"), [(19, 0.85), (5, 0.0), (3, 1 / 3), (2, 0.5)])
-def test_a_chain_of_kinds_has_its_transition_matrix_and_equal_shares(count: int, stay: float) -> None:
-    """P(k → k) = p, P(k → j) = (1 − p)/(K − 1), and the stationary shares are 1/K."""
-    length = 40_000
-    kinds = chain_kinds(count, stay, seed=2, length=length).numpy()
-    found = np.zeros((count, count))
-    np.add.at(found, (kinds[:-1], kinds[1:]), 1)
-    expected = np.full((count, count), (1 - stay) / (count - 1))
-    np.fill_diagonal(expected, stay)
-    expected *= found.sum(1, keepdims=True)
-    possible = expected > 0
-    assert not found[~possible].any()
-    statistic = ((found - expected)[possible] ** 2 / expected[possible]).sum()
-    assert stats.chi2.sf(statistic, possible.sum() - count) > 1e-3
-    r = (stay - 1 / count) / (1 - 1 / count)
-    error = np.sqrt((count - 1) / count**2 / length * (1 + r) / (1 - r))
-    assert np.abs(np.bincount(kinds, minlength=count) / length - 1 / count).max() < 4 * error
-
-
-def test_a_chain_of_kinds_follows_from_the_seed_and_may_start_anywhere() -> None:
-    first = [int(chain_kinds(4, 0.9, seed=seed, length=3)[0]) for seed in range(50)]
-    assert set(first) == {0, 1, 2, 3}
-    assert torch.equal(chain_kinds(4, 0.5, seed=1, length=20)[:9], chain_kinds(4, 0.5, seed=1, length=9))
-    assert chain_kinds(1, 0.5, seed=0, length=4).tolist() == [0, 0, 0, 0]
-    assert chain_kinds(3, 0.5, seed=0, length=0).tolist() == []
-
-
 def test_wrong_input(cifar: Images) -> None:
     with pytest.raises(ShiftError, match="at least one"):
         mix(cifar[:2], [], seed=0, index=[0, 1])
-    with pytest.raises(ShiftError, match="must be a probability below 1"):
-        chain_kinds(3, 1.0, seed=0, length=5)
     with pytest.raises(ShiftError, match="for each of 2 images"):
         mix(cifar[:2], FIVE, seed=0, index=[0])

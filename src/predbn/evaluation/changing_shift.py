@@ -4,7 +4,7 @@
 |---|---|
 | `mixed-5` | one of five corruptions, drawn independently |
 | `in_turn-standard` | all images under one corruption, then all images under the next: continual adaptation |
-| `markov-all-0.85` | with probability 0.85 that of the image before, otherwise any other, all equally likely |
+| `markov-all-0.85` | with probability 0.85 that of the image before, otherwise another, all equally often |
 
 After the first dash stands which corruptions: a number of them, drawn with the seed, or `all`, `standard` or `extra`.
 With `-levels` behind that, as in `mixed-5-levels`, the levels from 1 to the severity take part, each like a corruption
@@ -20,11 +20,12 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.common import EvaluationError
-from predbn.shifts import chain_kinds, draw_kinds, names, orders
+from predbn.common import EvaluationError, derive_seed
+from predbn.shifts import draw_kinds, names, orders
 
 SETS = ("all", "standard", "extra")
 """Names that stand for several corruptions."""
@@ -81,7 +82,10 @@ class ChangingShift(NamedTuple):
             return torch.arange(splits).repeat_interleave(len(index)), places.repeat(splits)
         if self.change == "mixed":
             return draw_kinds(splits, seed=seed, index=index), places
-        return chain_kinds(splits, cast(float, self.stay), seed=seed, length=len(index)), places
+        # A chain that visits a fixed set of images gives a fixed share to each split too.
+        numbers = np.arange(len(index)) % splits
+        chain = orders.markov(numbers, cast(float, self.stay), seed=derive_seed(seed, "shifts"))
+        return torch.from_numpy(numbers[chain]), places
 
 
 def corruptions_of(name: str, available: Sequence[str]) -> Sequence[str]:

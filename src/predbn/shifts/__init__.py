@@ -1,4 +1,4 @@
-"""Shifts of data: the 19 corruptions, mixtures and chains of them, stream orders, and shifts for tables.
+"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, and shifts for tables.
 
 OpenCV does what it does exactly like the reference implementations and fast (short filters, Canny, JPEG); everything
 else is batched in torch and runs on a CPU or a GPU.
@@ -8,13 +8,12 @@ from predbn.common import ShiftError
 
 from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weather  # noqa: F401
 from .corrupt import corrupt
-from .mixture import chain_kinds, draw_kinds, mix
+from .mixture import draw_kinds, mix
 from .registry import find_corruption, get_corruption, names
 from .tabular import randomise_features, randomise_tokens
 
 __all__ = [
     "ShiftError",
-    "chain_kinds",
     "corrupt",
     "draw_kinds",
     "find_corruption",

@@ -1,8 +1,7 @@
-"""Streams that mix several kinds of shift.
+"""Batches that mix several kinds of shift.
 
 Statistics of a batch describe its images well only if these are of one kind. A mixture, in which each image draws its
-own kind, is the hard case for prediction-time batch normalisation. A Markov chain of kinds is in between: several
-images of one kind, then several of another.
+own kind, is the hard case for prediction-time batch normalisation.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from torch import Tensor
 from predbn.common import Draws, ShiftError
 
 from .corrupt import Batch, Index, check_index, corrupt
-from .orders import check_stay
 
 
 def draw_kinds(count: int, *, seed: int, index: Index) -> Tensor:
@@ -26,19 +24,6 @@ def draw_kinds(count: int, *, seed: int, index: Index) -> Tensor:
     The kind of an image depends only on the seed and on its index in the data set.
     """
     return Draws(seed, "mixture", 0, check_index(index, len(index))).integers(0, count)
-
-
-def chain_kinds(count: int, stay: float, *, seed: int, length: int) -> Tensor:
-    """For each image of a stream, which of `count` kinds it gets, as a Markov chain: int64 [length].
-
-    The first kind may be any. Then P(k → k) = stay and P(k → j) = (1 − stay)/(count − 1), so that all kinds have the
-    same share of a long stream. 1/count gives independent draws.
-    """
-    check_stay(stay)
-    draws = Draws(seed, "chain of kinds", 0, torch.arange(length))
-    moves = torch.where(draws.uniform() < stay, 0, draws.integers(1, max(2, count)))
-    moves[:1] = draws.integers(0, count)[:1]
-    return moves.cumsum(0) % count
 
 
 def mix(
