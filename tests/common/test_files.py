@@ -150,3 +150,19 @@ def test_the_lock_is_released_after_an_error(tmp_path):
         raise ZeroDivisionError
     with lock_folder(tmp_path):
         pass
+
+
+def test_the_runs_of_a_folder_are_locked_one_by_one(tmp_path):
+    with lock_folder(tmp_path, run="0"):
+        with lock_folder(tmp_path, run="1"):
+            pass
+        with pytest.raises(PredbnError, match=r"another process is writing to .*0: wait for it"):  # noqa: SIM117
+            with lock_folder(tmp_path, run="0"):
+                pass
+
+
+def test_a_folder_that_cannot_be_locked_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file cannot be written to \(.+\): choose another"):  # noqa: SIM117
+        with lock_folder(tmp_path / "file", error=DataError):
+            pass

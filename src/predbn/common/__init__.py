@@ -1,9 +1,10 @@
 """What all other folders share.
 
-Errors, atomic files and locks, threads, random draws, lookup by name, the progress bar, devices, the cache folder,
-provenance. Importing it loads only torch and numpy.
+Errors, atomic files with checksums, locks, threads, random draws, lookup by name, the progress bar, devices, the cache
+folder, provenance. Importing it loads only torch and numpy.
 """
 
+from .checksums import CHECKSUM_FIELD, open_checked, read_checked, write_checksum
 from .environment import cache_folder, git_commit, hardware_of, package_versions, parse_device
 from .errors import (
     AdaptationError,
@@ -27,16 +28,19 @@ from .files import (
     finish_partial,
     lock_folder,
     partial_path,
+    sync_folder,
     write_array,
     write_bytes,
     write_text,
 )
+from .json_files import read_json, write_json
 from .names import class_by_name, did_you_mean, find_by_name, format_spec
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
 
 __all__ = [
+    "CHECKSUM_FIELD",
     "PARTIAL_SUFFIX",
     "AdaptationError",
     "DataError",
@@ -69,11 +73,17 @@ __all__ = [
     "lock_folder",
     "map_ahead",
     "map_threads",
+    "open_checked",
     "package_versions",
     "parse_device",
     "partial_path",
     "progress_bar",
+    "read_checked",
+    "read_json",
+    "sync_folder",
     "write_array",
     "write_bytes",
+    "write_checksum",
+    "write_json",
     "write_text",
 ]

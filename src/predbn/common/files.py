@@ -1,8 +1,8 @@
 """Atomic files and folder locks.
 
 A file is written under a temporary name, flushed to the disk and then renamed. Renaming is a single step, so that a
-reader, or the next run after a crash, finds either the whole file or none. A lock keeps two processes from writing to
-the same folder.
+reader, or the next run after a crash, finds either the whole file or none. With a checksum inside (`checksums.py`), a
+file that changes later is noticed. A lock keeps two processes from writing to the same folder.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .checksums import write_checksum
 from .errors import PredbnError
 
 PARTIAL_SUFFIX = ".part"
-LOCK = ".lock"
 
 
 def partial_path(path: Path) -> Path:
@@ -35,13 +35,16 @@ def finish_partial(path: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path, *, checksum: bool = False) -> Iterator[Path]:
     """Give the temporary path to write to; at the end of the block the file gets its name.
 
-    If the block raises, the temporary file is removed and an earlier file of that name stays as it was.
+    With `checksum`, the block writes `CHECKSUM_FIELD` into the file, and its checksum is filled in before it gets its
+    name. If the block raises, the temporary file is removed and an earlier file of that name stays as it was.
     """
     try:
         yield partial_path(path)
+        if checksum:
+            write_checksum(partial_path(path))
         finish_partial(path)
     except BaseException:
         partial_path(path).unlink(missing_ok=True)
@@ -65,19 +68,38 @@ def write_array(path: Path, array: npt.NDArray[np.generic]) -> None:
         np.save(file, array)
 
 
-@contextmanager
-def lock_folder(folder: Path, *, wait: bool = False, error: type[PredbnError] = PredbnError) -> Iterator[None]:
-    """Keep other processes out of a folder, which must exist. The lock of a killed process is released.
+def sync_folder(folder: Path) -> None:
+    """Make sure that the files which got their names in a folder keep them if the power fails.
 
-    If another process has the lock, wait for it with `wait`; otherwise raise `error`.
+    Called before the only other copy of what they contain is deleted. Windows has no such call and needs none.
+    """
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def lock_folder(
+    folder: Path, *, run: str = "", wait: bool = False, error: type[PredbnError] = PredbnError
+) -> Iterator[None]:
+    """Keep other processes out of a folder, which must exist, or out of the files of one `run` in it.
+
+    If another process has the lock, wait for it with `wait`; otherwise raise `error`. The lock of a killed process is
+    released. The empty lock file stays: a process that is about to lock it would otherwise lock a deleted file.
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(folder / (f".{run}.lock" if run else ".lock"))
+    target = folder / run
     try:
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
-        raise error(f"another process is writing to {folder}: wait for it, or choose another folder.") from None
+        raise error(f"another process is writing to {target}: wait for it, or choose another folder.") from None
+    except OSError as reason:
+        raise error(f"{folder} cannot be written to ({reason.strerror}): choose another folder.") from None
     try:
         yield
     finally:

@@ -1,0 +1,112 @@
+"""A file that has changed since it was written is noticed; files without a checksum are read as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+import numpy as np
+import pytest
+
+from predbn.common import (
+    CHECKSUM_FIELD,
+    DataError,
+    atomic_write,
+    open_checked,
+    read_checked,
+    read_json,
+    write_json,
+)
+from tests.chaos.flips import flip_bits
+
+OPTIONS = {"error": DataError, "remedy": "make it again"}
+
+
+def write_summed(path, before, after=b""):
+    with atomic_write(path, checksum=True) as partial:
+        partial.write_bytes(before + CHECKSUM_FIELD.encode() + after)
+
+
+def read(path):
+    return read_checked(path, **OPTIONS)
+
+
+def test_the_checksum_is_the_sha256_of_all_other_bytes(tmp_path):
+    write_summed(tmp_path / "x", b"before", b"after")
+    content = (tmp_path / "x").read_bytes()
+    digits = hashlib.sha256(b"beforepredbn-sha256::predbn-sha256after").hexdigest().encode()
+    assert content == b"beforepredbn-sha256:" + digits + b":predbn-sha256after"
+    assert read(tmp_path / "x") == content
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (7, 5), (300_000, 90), (90, 300_000), (65_000, 3_000_000)])
+def test_no_flip_of_a_bit_goes_unnoticed_wherever_the_checksum_is(tmp_path, before, after):
+    path = tmp_path / "x"
+    write_summed(path, os.urandom(before), os.urandom(after))
+    inside = range(8 * before, 8 * (before + len(CHECKSUM_FIELD)))
+    assert flip_bits(path, read, bits=inside).noticed == len(inside)
+    assert flip_bits(path, read, count=50).noticed == 50
+
+
+def test_a_truncated_or_longer_file_is_noticed(tmp_path):
+    path = tmp_path / "x"
+    write_summed(path, b"a" * 100, b"b" * 100)
+    content = path.read_bytes()
+    for other in (content[:-1], content[:150], content + b"b"):
+        path.write_bytes(other)
+        with pytest.raises(DataError, match=r"x is damaged \(its checksum .*\): make it again\.$"):
+            read(path)
+
+
+def test_a_file_without_a_checksum_is_read_as_it_is(tmp_path):
+    path = tmp_path / "x"
+    for content in (b"", b"theirs", b"0" * 200_000):
+        path.write_bytes(content)
+        assert read(path) == content
+
+
+def test_what_was_checked_is_what_is_read(tmp_path):
+    """A file that is replaced between the check and the reading is still the one that was checked."""
+    path = tmp_path / "x"
+    write_summed(path, b"old")
+    with open_checked(path, **OPTIONS) as file:
+        write_summed(path, b"new")
+        assert file.read().startswith(b"old")
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\): check its permissions"):
+        read(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "absent")
+
+
+def test_an_array_file_may_end_with_a_checksum(tmp_path):
+    path, array = tmp_path / "x.npy", np.arange(12, dtype=np.int32).reshape(3, 4)
+    with atomic_write(path, checksum=True) as partial, partial.open("wb") as file:
+        np.save(file, array)
+        file.write(CHECKSUM_FIELD.encode())
+    for mode in (None, "r"):
+        np.testing.assert_array_equal(np.load(path, mmap_mode=mode), array)
+    assert flip_bits(path, read, count=100).noticed == 100
+
+
+def test_json_is_read_as_it_was_written(tmp_path):
+    path, content = tmp_path / "x.json", {"µ": [1, None, {"a": "b"}], "z": 1.5}
+    write_json(path, content)
+    assert read_json(path, **OPTIONS) == content
+    assert list(json.loads(path.read_text(encoding="utf-8"))) == ["µ", "z", "checksum"]
+    assert flip_bits(path, lambda p: read_json(p, **OPTIONS), bits=range(8 * path.stat().st_size)).noticed == (
+        8 * path.stat().st_size
+    )
+    path.write_text('{"theirs": 1}')
+    assert read_json(path, **OPTIONS) == {"theirs": 1}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "3", '"x"', "\xff", "[" * 100_000, "1" * 10_000])
+def test_json_that_is_no_object_is_an_error_that_names_the_file(tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(DataError, match=r"x\.json is not (a )?JSON.*: make it again\.$"):
+        read_json(path, **OPTIONS)
