@@ -21,6 +21,7 @@ from .errors import PredbnError
 
 _DIGITS = 64
 CHECKSUM_FIELD = f"predbn-sha256:{'0' * _DIGITS}:predbn-sha256"
+_FIELD = re.compile(rb"predbn-sha256:([0-9a-f]{64}):predbn-sha256")
 _NAME = re.compile(rb"predbn-sha256:|:predbn-sha256")
 _REACH = 1 << 16
 """The field is looked for in so many bytes at the beginning and at the end of a file."""
@@ -76,7 +77,12 @@ def _find_digits(file: BinaryIO) -> int | None:
     end = file.seek(0, os.SEEK_END)
     for start in (0, max(0, end - _REACH)):
         file.seek(start)
-        match = _NAME.search(file.read(_REACH))
+        content = file.read(_REACH)
+        # The whole field first: the byte of an array in front of it may be a colon, and then both names seem to end it.
+        whole = _FIELD.search(content)
+        if whole:
+            return start + whole.start(1)
+        match = _NAME.search(content)
         if match:
             is_before_digits = match[0].endswith(b":")
             return start + match.end() if is_before_digits else max(0, start + match.start() - _DIGITS)
