@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,13 +71,13 @@ def criteo_command(
 
 def describe_folder(folder: Path, *, synthetic: bool) -> str:
     """One sentence on the rows in a folder."""
-    from predbn.data import CRITEO_TOTALS, split_criteo_at
+    from predbn.data import CRITEO_TOTALS, read_criteo_totals, split_criteo_at
 
     name = "Criteo, synthetic rows" if synthetic else "Criteo"
     command = "--synthetic ROWS" if synthetic else "--root PATH/TO/train.txt"
     if not (folder / CRITEO_TOTALS).is_file():
         return f"{name}: not in {folder}; predbn data criteo {command} prepares it."
-    rows = json.loads((folder / CRITEO_TOTALS).read_text())["rows"]
+    rows = sum(read_criteo_totals(folder)[1])
     train_end, validation_end = split_criteo_at(rows)
     size = sum(path.stat().st_size for path in folder.glob("*.npy")) / 1e6
     return (

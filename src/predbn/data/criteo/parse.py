@@ -7,11 +7,14 @@ several times slower.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from predbn.common import DataError
 
 from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
 from .parse_regular import parse_regular
@@ -50,16 +53,29 @@ def parse(piece: Piece, source: TextSource, where: Mapping[str, str]) -> Parsed:
 
 def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """The rows of lines of any kind, value by value."""
-    rejected: list[Rejected] = []
+    import pyarrow as pa
 
-    def reject(row: Any) -> str:
+    lines = text.splitlines(keepends=True)
+    open_lines = _lines_with_an_open_quote(lines, source) if source.has_header else []
+    rejected = [Rejected(line, "a quote is not closed") for line in open_lines]
+    numbers = np.delete(np.arange(1, len(lines) + 1), [line - 1 for line in open_lines])
+    if open_lines:
+        text = b"".join(lines[number - 1] for number in numbers)
+    skipped: list[int] = []
+
+    def skip(row: Any) -> str:
         reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
-        rejected.append(Rejected(row.number, reason))
+        rejected.append(Rejected(int(numbers[row.number - 1]), reason))
+        skipped.append(row.number - 1)
         return "skip"
 
-    columns = _read(text, source, where, reject)
-    count = len(columns) + len(rejected)
-    line_numbers = np.delete(np.arange(1, count + 1), [line - 1 for line, _ in rejected])
+    try:
+        columns = _read(text, source, where, skip)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{source.path} has lines that cannot be divided into columns ({error}).") from None
+    if len(columns) + len(skipped) != len(numbers):
+        raise DataError(f"{source.path} has lines that cannot be told apart, such as {text[:80]!r}.")
+    numbers = np.delete(numbers, skipped)
     table = np.empty((len(columns), WIDTH), np.int32)
     is_row = np.ones(len(columns), np.bool_)
     for position, name in enumerate(COLUMNS):
@@ -69,16 +85,33 @@ def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Par
             continue
         table[:, position], valid = _whole_numbers(column)
         for row in np.flatnonzero(is_row & ~valid).tolist():
-            reason = f"{name} is {column[row].as_py()!r}, which is not a whole number"
-            rejected.append(Rejected(int(line_numbers[row]), reason))
+            reason = f"{name} is {_text(column[row])!r}, which is not a whole number"
+            rejected.append(Rejected(int(numbers[row]), reason))
         is_row &= valid
     for row in np.flatnonzero(is_row & ~np.isin(table[:, 0], (0, 1))).tolist():
-        label = columns[LABEL][row].as_py()
-        is_empty = all(columns[name][row].as_py() is None for name in COLUMNS)
-        reason = "the line is empty" if is_empty else f"{LABEL} is {label or ''!r}, neither 0 nor 1"
-        rejected.append(Rejected(int(line_numbers[row]), reason))
+        is_empty = all(not columns[name][row].is_valid for name in COLUMNS)
+        reason = "the line is empty" if is_empty else f"{LABEL} is {_text(columns[LABEL][row])!r}, neither 0 nor 1"
+        rejected.append(Rejected(int(numbers[row]), reason))
         is_row[row] = False
-    return Parsed(table[is_row & _matches(columns, where)], count, sorted(rejected))
+    return Parsed(table[is_row & _matches(columns, where)], len(lines), sorted(rejected))
+
+
+def _lines_with_an_open_quote(lines: list[bytes], source: TextSource) -> list[int]:
+    """The numbers of the lines at whose end a quoted value is still open; pyarrow would add the next lines to it.
+
+    A value is quoted if a quote is its first character. Two quotes within it are one, and it ends with the next one.
+    """
+    delimiter = re.escape(source.delimiter.encode())
+    rest = rb"[^%b\r\n]*" % delimiter
+    value = rb'(?:"(?:[^"]|"")*"(?!")%b|(?!")%b)' % (rest, rest)
+    closed = re.compile(rb"%b(?:%b%b)*[\r\n]*" % (value, delimiter, value))
+    return [number for number, line in enumerate(lines, 1) if b'"' in line and not closed.fullmatch(line)]
+
+
+def _text(value: Any) -> str:
+    """A value of a column of text, which may hold any bytes."""
+    content: bytes | None = value.cast("binary").as_py()
+    return (content or b"").decode(errors="replace")
 
 
 def _read(text: bytes, source: TextSource, where: Mapping[str, str], reject: Any) -> Any:
@@ -134,6 +167,7 @@ def _matches(columns: Any, where: Mapping[str, str]) -> Flags:
 
     matches = np.ones(len(columns), np.bool_)
     for name, value in where.items():
-        equal = pyarrow.compute.equal(columns[name].combine_chunks(), value)
+        values = columns[name].combine_chunks().cast("binary")
+        equal = pyarrow.compute.equal(values, value.encode(errors="surrogateescape"))
         matches &= equal.fill_null(False).to_numpy(zero_copy_only=False)
     return matches

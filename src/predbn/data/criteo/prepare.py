@@ -6,8 +6,7 @@ ends with the same bytes.
 
 Processes rather than threads, because parsing consists of many short calls, between which threads would wait for each
 other. On Linux the processes are forked, because a new interpreter needs seconds to import torch; they use only numpy,
-pyarrow and files. A worker ends with its parent, even if that is killed: otherwise it would wait for work forever and
-keep its copy of the lock on the folder.
+pyarrow and files.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +29,7 @@ import numpy.typing as npt
 from predbn.common import DataError, ProgressWithNote
 
 from ..output import open_output
+from ..workers import end_with_parent, killed_worker_is_an_error
 from .parse import parse
 from .shards import SOURCE, Shard, Shards, write_shard
 from .source import TextBlock, TextSource, open_source
@@ -79,6 +77,7 @@ def prepare(
     workers = _workers("processes", processes)
     with open_output(Path(out), SOURCE, _identity(source, where, block)):
         shards = Shards(Path(out))
+        shards.drop_damaged()
         if not shards.complete:
             _prepare_blocks(source, shards, where, workers, block, progress)
     return shards
@@ -94,7 +93,7 @@ def _prepare_blocks(
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
-    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, _end_with_parent)):
+    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, end_with_parent)):
         shards.record(replace(shard, examples=tuple((line + own, reason) for own, reason in shard.examples)))
         line += shard.lines
         progress(shard.ends, total)
@@ -119,6 +118,7 @@ def prepare_synthetic(
     source = {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS}
     with open_output(Path(out), SOURCE, source):
         shards = Shards(Path(out))
+        shards.drop_damaged()
         if shards.complete:
             return shards
 
@@ -176,7 +176,7 @@ def _in_order(
         yield from map(work, items)
         return
     queue = deque[Future[Shard]]()
-    with make_pool() as pool:
+    with killed_worker_is_an_error(), make_pool() as pool:
         try:
             for item in items:
                 queue.append(pool.submit(work, item))
@@ -186,18 +186,6 @@ def _in_order(
                 yield queue.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this worker process when its parent has ended."""
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _workers(name: str, count: int | None) -> int:
