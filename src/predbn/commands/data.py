@@ -48,7 +48,7 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import cifar10_cache_file, read_cifar10_cache
+    from predbn.data import UnreadableCache, cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
@@ -58,6 +58,8 @@ def cifar10_command(
     if target.is_file():
         try:
             read_cifar10_cache(target)
+        except UnreadableCache:
+            raise
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:

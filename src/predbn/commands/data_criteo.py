@@ -34,7 +34,7 @@ def criteo_command(
     synthetic: Annotated[
         int | None, typer.Option(metavar="ROWS", help="Make this many synthetic rows instead, which are not Criteo's.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the synthetic rows.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the synthetic rows; 0 by default.")] = None,
     processes: Annotated[int | None, typer.Option(help="Number of processes; cores + 1 by default.")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -57,6 +57,10 @@ def criteo_command(
         raise typer.BadParameter("give either the file to prepare or --synthetic ROWS.", param_hint="--root")
     if root is not None and not root.expanduser().exists():
         raise typer.BadParameter(f"{root} does not exist.", param_hint="--root")
+    if root is not None and seed is not None:
+        raise typer.BadParameter("only synthetic rows have a seed: leave it out.", param_hint="--seed")
+    if synthetic is not None and where:
+        raise typer.BadParameter("synthetic rows have no additional columns: leave it out.", param_hint="--where")
     folder = out or criteo_folder(synthetic=synthetic is not None)
     with progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
@@ -64,7 +68,7 @@ def criteo_command(
                 root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress
             )
         else:
-            shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=processes, progress=progress)
+            shards = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, threads=processes, progress=progress)
     _print_rejected(console, shards)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 

@@ -9,7 +9,7 @@ from predbn.common import DataError
 
 from .batch import Device, ImageBatch, Order, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
-from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_cache import DownloadError, UnreadableCache, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
 from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
@@ -87,6 +87,7 @@ __all__ = [
     "Rows",
     "Shards",
     "ShiftedDataset",
+    "UnreadableCache",
     "as_rgb",
     "cifar10",
     "cifar10_cache_file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,24 @@ from torch import Tensor
 from predbn.common import DataError, open_checked
 
 from .images import Images
-from .reading import check_regular, readable, why_unreadable
+from .reading import check_regular, in_one_line, readable, why_unreadable
 
 MAX_UNNAMED_CLASSES = 100_000
 """A damaged label of 2³¹ must not become two billion classes. ImageNet has 21,841."""
 
-_NPY_ERRORS = (OSError, ValueError, EOFError)
-"""What numpy raises if a file is not an array, or a damaged one."""
+_NPY_ERRORS = (
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
+    SystemError,
+    tokenize.TokenError,
+)
+"""What numpy raises if a file is not an array, or a damaged one; some of it comes from Python's parser."""
 
 _REMEDY = "it may be incomplete; run the command that wrote it again, which replaces damaged files"
 
@@ -35,6 +47,9 @@ def from_npy(folder: str | Path) -> Images:
     images = load_images(root / "images.npy")
     labels = check_labels(root / "labels.npy", load_array(root / "labels.npy"), len(images))
     classes = _read_classes(root / "classes.txt") or class_numbers(root / "labels.npy", labels)
+    if len(labels) and int(labels.max()) >= len(classes):
+        span = f"labels go from {labels.min()} to {labels.max()}"
+        raise DataError(f"{root / 'labels.npy'}: {span}, but there are {len(classes)} classes in classes.txt.")
     return Images(images, labels, torch.arange(len(images)), classes, root.resolve().name)
 
 
@@ -56,7 +71,7 @@ def load_array(path: Path) -> npt.NDArray[Any]:
     try:
         check_regular(path)
         _check_content(path)
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="c")
     except FileNotFoundError:
         neighbours = sorted(neighbour.name for neighbour in path.parent.glob("*.npy"))
         raise DataError(f"{path} is missing; {path.parent} has {', '.join(neighbours) or 'no .npy files'}.") from None
@@ -67,10 +82,8 @@ def load_array(path: Path) -> npt.NDArray[Any]:
             reason, remedy = why_unreadable(error)
             raise DataError(f"{path} cannot be read ({reason}): {remedy}.") from None
         raise DataError(
-            f"{path} cannot be read as a .npy file ({error}): it may be incomplete, get it again."
+            f"{path} cannot be read as a .npy file ({in_one_line(error)}): it may be incomplete, get it again."
         ) from None
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path} holds several arrays, but must be a .npy file with one.")
     return array
 
 

@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from predbn.common import CHECKSUM_FIELD, DataError, read_checked
 
-from .reading import DEFAULT_LIMIT, check_regular, max_bytes, why_too_large, why_unreadable
+from .reading import DEFAULT_LIMIT, check_regular, in_one_line, max_bytes, why_too_large, why_unreadable
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are tried, whatever the suffix says. Some others of Pillow run a program to read a file."""
@@ -74,7 +74,7 @@ def open_picture(path: str | Path) -> Iterator[Image.Image]:
     except PICTURE_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise PictureError(path, *why_unreadable(error)) from None
-        raise PictureError(path, str(error) or type(error).__name__) from None
+        raise PictureError(path, in_one_line(error)) from None
 
 
 def check_memory(path: str | Path, size: int) -> None:

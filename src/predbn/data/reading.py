@@ -30,6 +30,12 @@ def max_bytes() -> int:
     return int(text)
 
 
+def in_one_line(error: BaseException) -> str:
+    """What a decoder says about a damaged file, in one line that is not too long."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{text[:150]}…" if len(text) > 150 else text or type(error).__name__
+
+
 def why_too_large(size: int) -> tuple[str, str] | None:
     """The reason and the remedy if something takes more bytes than the limit; None if it does not."""
     limit = max_bytes()

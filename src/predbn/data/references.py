@@ -66,7 +66,7 @@ def open_images(
     """
     name, _, path = reference.partition(":")
     options: dict[str, Any] = {"progress": progress}
-    if size is not None:
+    if size is not None or resize is not None:
         options.update(size=size, resize=resize, interpolation=interpolation)
     if reference == "sample":
         return sample(part)  # type: ignore[arg-type]

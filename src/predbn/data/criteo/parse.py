@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from predbn.common import DataError
 
+from ..reading import in_one_line
 from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
 from .parse_regular import parse_regular
 from .source import PADDING, Piece, TextSource
@@ -56,10 +57,9 @@ def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Par
     import pyarrow as pa
 
     lines = text.splitlines(keepends=True)
-    open_lines = _lines_with_an_open_quote(lines, source) if source.has_header else []
-    rejected = [Rejected(line, "a quote is not closed") for line in open_lines]
-    numbers = np.delete(np.arange(1, len(lines) + 1), [line - 1 for line in open_lines])
-    if open_lines:
+    rejected = _lines_that_pyarrow_cannot_read(text, lines, source)
+    numbers = np.delete(np.arange(1, len(lines) + 1), [line - 1 for line, _ in rejected])
+    if rejected:
         text = b"".join(lines[number - 1] for number in numbers)
     skipped: list[int] = []
 
@@ -72,9 +72,11 @@ def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Par
     try:
         columns = _read(text, source, where, skip)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{source.path} has lines that cannot be divided into columns ({error}).") from None
+        raise DataError(
+            f"{source.path} has lines that cannot be divided into columns ({in_one_line(error)}): correct them."
+        ) from None
     if len(columns) + len(skipped) != len(numbers):
-        raise DataError(f"{source.path} has lines that cannot be told apart, such as {text[:80]!r}.")
+        raise DataError(f"{source.path} has lines that cannot be told apart, such as {text[:80]!r}: correct them.")
     numbers = np.delete(numbers, skipped)
     table = np.empty((len(columns), WIDTH), np.int32)
     is_row = np.ones(len(columns), np.bool_)
@@ -96,16 +98,37 @@ def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Par
     return Parsed(table[is_row & _matches(columns, where)], len(lines), sorted(rejected))
 
 
-def _lines_with_an_open_quote(lines: list[bytes], source: TextSource) -> list[int]:
-    """The numbers of the lines at whose end a quoted value is still open; pyarrow would add the next lines to it.
+def _lines_that_pyarrow_cannot_read(text: bytes, lines: list[bytes], source: TextSource) -> list[Rejected]:
+    """Lines that would take others along: pyarrow reads an open quote to the next one, which may be far below.
 
     A value is quoted if a quote is its first character. Two quotes within it are one, and it ends with the next one.
+    Bytes that are not UTF-8 may be part of a category, but make pyarrow give up on a line with too many columns.
     """
+    reasons: dict[int, str] = {}
     delimiter = re.escape(source.delimiter.encode())
-    rest = rb"[^%b\r\n]*" % delimiter
-    value = rb'(?:"(?:[^"]|"")*"(?!")%b|(?!")%b)' % (rest, rest)
-    closed = re.compile(rb"%b(?:%b%b)*[\r\n]*" % (value, delimiter, value))
-    return [number for number, line in enumerate(lines, 1) if b'"' in line and not closed.fullmatch(line)]
+    rest, quoted = rb"[^%b\r\n]*" % delimiter, rb'"(?:[^"]|"")*"(?!")'
+    if source.has_header and b'"' in text:
+        value = rb'(?:%b%b|(?!")%b)' % (quoted, rest, rest)
+        closed = re.compile(rb"%b(?:%b%b)*[\r\n]*" % (value, delimiter, value))
+        open_lines = (number for number, line in enumerate(lines, 1) if b'"' in line and not closed.fullmatch(line))
+        reasons = dict.fromkeys(open_lines, "a quote is not closed")
+    if not _is_utf8(text):
+        begin_of_quoted = re.compile(rb"(^|%b)%b" % (delimiter, quoted))
+        for number, line in enumerate(lines, 1):
+            if number not in reasons and not _is_utf8(line):
+                bare = begin_of_quoted.sub(rb"\1", line) if source.has_header else line
+                columns = 1 + bare.count(source.delimiter.encode())
+                if columns != len(source.columns):
+                    reasons[number] = f"the line has {columns} columns instead of {len(source.columns)}"
+    return [Rejected(number, reason) for number, reason in reasons.items()]
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text(value: Any) -> str:
