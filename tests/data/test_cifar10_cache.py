@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from predbn.data import CIFAR10_SHA256, DataError, DownloadError, cifar10, cifar10_cache, cifar10_cache_file
+from predbn.common import lock_folder
+from predbn.data import (
+    CIFAR10_SHA256,
+    DataError,
+    DownloadError,
+    UnreadableCache,
+    cifar10,
+    cifar10_cache,
+    cifar10_cache_file,
+)
 from predbn.data.cifar10_cache import (
     decode_mosaic,
     encode_mosaic,
@@ -197,3 +207,24 @@ def test_too_few_images_in_a_mosaic_are_an_error():
     content = encode_mosaic(np.zeros((4, 3, 32, 32), np.uint8))
     with pytest.raises(ValueError, match="64×64 pixels do not hold 5 images of 32×32"):
         decode_mosaic(content, 5)
+
+
+def test_a_cache_that_may_not_be_read_is_not_called_damaged(written, monkeypatch):
+    def closed(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.open", closed)
+    with pytest.raises(UnreadableCache, match=r"cifar10.zip cannot be read \(Permission denied\): change"):
+        read_cifar10_cache(written)
+
+
+def test_the_second_writer_waits(small, cache):
+    cache.mkdir()
+    with lock_folder(cache):
+        thread = threading.Thread(target=write_cifar10_cache, args=(cifar10_cache_file(), files_of(small)))
+        thread.start()
+        thread.join(0.3)
+        assert names_in(cache) == []
+    thread.join()
+    assert names_in(cache) == ["cifar10.zip"]
+    read_cifar10_cache(cifar10_cache_file())
