@@ -25,9 +25,10 @@ def open_output(folder: Path, card_name: str, card: Mapping[str, Any]) -> Iterat
             yield
     except OSError as error:
         where, reason = error.filename or folder, error.strerror or error
-        remedy = "make room" if error.errno in _NO_SPACE else "choose another directory, or change its permissions"
-        kept = "what is finished is kept, and the same command continues"
-        raise DataError(f"{where} cannot be written ({reason}): {remedy}; {kept}.") from None
+        remedy = "choose another directory, or change its permissions"
+        if error.errno in _NO_SPACE:
+            remedy = "make room and run the same command again, which continues"
+        raise DataError(f"{where} cannot be written ({reason}): {remedy}.") from None
 
 
 @contextmanager

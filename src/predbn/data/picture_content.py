@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from predbn.common import CHECKSUM_FIELD, DataError, read_checked
 
-from .reading import DEFAULT_LIMIT, check_regular, in_one_line, max_bytes, why_too_large, why_unreadable
+from .reading import DEFAULT_LIMIT, LIMIT, check_regular, in_one_line, max_bytes, why_too_large, why_unreadable
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are tried, whatever the suffix says. Some others of Pillow run a program to read a file."""
@@ -71,6 +71,9 @@ def open_picture(path: str | Path) -> Iterator[Image.Image]:
         raise
     except UnidentifiedImageError:
         raise PictureError(path, f"it is none of {', '.join(FORMATS)}, or damaged") from None
+    except Image.DecompressionBombError:
+        reason, remedy = "it unpacks to too many pixels", f"set {LIMIT} to more than {max_bytes()} if that is right"
+        raise PictureError(path, reason, remedy) from None
     except PICTURE_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise PictureError(path, *why_unreadable(error)) from None
