@@ -34,7 +34,6 @@ from predbn.data import (
 from predbn.data import write_corrupted as writing
 from predbn.data.criteo import synthetic_rows
 from predbn.data.picture_content import add_checksum_field
-from predbn.data.workers import in_processes
 from predbn.shifts import corrupt
 
 from ..chaos.flips import flip_bits
@@ -226,12 +225,3 @@ if __name__ == "__main__":
     )
     assert killed.returncode == -signal.SIGKILL
     write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "c", ["fog"], seed=0)
-
-
-def end_process() -> None:
-    os._exit(9)
-
-
-def test_a_killed_worker_is_an_error() -> None:
-    with pytest.raises(DataError, match="a worker process was killed, perhaps because memory ran out"):
-        list(in_processes(end_process, [()], 2, int))

@@ -14,7 +14,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from predbn.common import (
     atomic_write,
     finish_partial,
     partial_path,
+    process_pool,
     read_checked,
     write_array,
     write_checksum,
@@ -43,7 +44,6 @@ from .picture_content import add_checksum_field
 from .pictures import Listing, Pixels, list_pictures, read_picture
 from .reading import readable
 from .shifted import SEVERITIES
-from .workers import in_processes
 
 CARD = "corrupt.json"
 
@@ -194,13 +194,15 @@ def _run_jobs(
     function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any
 ) -> Iterator[Any]:
     """function(*job) for all jobs, in the order in which they finish; with one process, run inline."""
-    if processes > 1:
-        yield from in_processes(function, jobs, processes, partial(_start_worker, clean))
+    if processes == 1:
+        global _clean
+        _clean = clean
+        for job in jobs:
+            yield function(*job)
         return
-    global _clean
-    _clean = clean
-    for job in jobs:
-        yield function(*job)
+    with process_pool(processes, initializer=_start_worker, arguments=(clean,), error=DataError) as pool:
+        for future in as_completed([pool.submit(function, *job) for job in jobs]):
+            yield future.result()
 
 
 def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any, begins: int) -> str:

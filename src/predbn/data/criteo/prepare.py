@@ -6,7 +6,8 @@ ends with the same bytes.
 
 Processes rather than threads, because parsing consists of many short calls, between which threads would wait for each
 other. On Linux the processes are forked, because a new interpreter needs seconds to import torch; they use only numpy,
-pyarrow and files.
+pyarrow and files. A worker ends with its parent, even if that is killed: otherwise it would wait for work forever and
+keep its copy of the lock on the folder.
 """
 
 from __future__ import annotations
@@ -16,20 +17,19 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import DataError, ProgressWithNote
+from predbn.common import DataError, ProgressWithNote, process_pool
 
 from ..output import open_output
-from ..workers import end_with_parent, killed_worker_is_an_error
 from .parse import parse
 from .shards import SOURCE, Shard, Shards, write_shard
 from .source import TextBlock, TextSource, open_source
@@ -90,10 +90,10 @@ def _prepare_blocks(
     begins = shards.done[-1].ends if shards.done else source.begins
     blocks = enumerate(source.blocks(block, begins=begins), len(shards.done))
     work = partial(_prepare_block, source, shards.folder, where)
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
-    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, end_with_parent)):
+    method: Literal["fork", "spawn"] = "fork" if sys.platform == "linux" else "spawn"
+    for shard in _in_order(work, blocks, workers, lambda: process_pool(workers, method, error=DataError)):
         shards.record(replace(shard, examples=tuple((line + own, reason) for own, reason in shard.examples)))
         line += shard.lines
         progress(shard.ends, total)
@@ -166,7 +166,10 @@ def _identity(source: TextSource, where: dict[str, str], block: int) -> dict[str
 
 
 def _in_order(
-    work: Callable[[T], Shard], items: Iterator[T], workers: int, make_pool: Callable[[], Executor]
+    work: Callable[[T], Shard],
+    items: Iterator[T],
+    workers: int,
+    make_pool: Callable[[], AbstractContextManager[Executor]],
 ) -> Iterator[Shard]:
     """work(item) for all items in parallel, with the results in order; with one worker, run inline.
 
@@ -176,7 +179,7 @@ def _in_order(
         yield from map(work, items)
         return
     queue = deque[Future[Shard]]()
-    with killed_worker_is_an_error(), make_pool() as pool:
+    with make_pool() as pool:
         try:
             for item in items:
                 queue.append(pool.submit(work, item))

@@ -9,6 +9,7 @@ Every file has a checksum: shards from the first damaged one on are made again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import CHECKSUM_FIELD, DataError, atomic_write, map_threads, read_json, write_json
+from predbn.common import CHECKSUM_FIELD, DataError, atomic_write, read_json, write_json
 
 from ..npy import load_array
 from .columns import WIDTH
@@ -55,7 +56,9 @@ class Shards:
 
     def drop_damaged(self) -> None:
         """Forget the first shard that is damaged and all after it, so that they are made again."""
-        intact = [*map_threads(self._is_intact, range(len(self.done))), False]
+        # Threads that have ended before processes are forked.
+        with ThreadPoolExecutor() as pool:
+            intact = [*pool.map(self._is_intact, range(len(self.done))), False]
         del self.done[intact.index(False) :]
         if self.complete and not self._is_whole():
             (self.folder / TOTALS).unlink()
