@@ -65,7 +65,7 @@ def test_a_second_run_replaces_a_damaged_picture(tmp_path: Path, large: Images) 
     pictures[0].write_bytes(before[0][:-300])
     pictures[1].write_bytes(before[1][:5000] + b"?" + before[1][5001:])
     pictures[2].write_bytes(b"")
-    with pytest.raises(DataError, match=r"JPEG is damaged .*run the predbn corrupt that wrote it again"):
+    with pytest.raises(DataError, match=r"JPEG cannot .*: it is damaged; run the predbn corrupt that wrote it again"):
         read_picture(pictures[1])
     write_imagenetc(source, out, ["contrast"], seed=0)
     assert [path.read_bytes() for path in pictures] == before

@@ -4,7 +4,7 @@ Errors, atomic files with checksums, locks, threads, worker processes, random dr
 devices, the cache folder, provenance. Importing it loads only torch and numpy.
 """
 
-from .checksums import CHECKSUM_FIELD, open_checked, read_checked, write_checksum
+from .checksums import CHECKSUM_FIELD, has_right_checksum, open_checked, read_checked, write_checksum
 from .environment import cache_folder, git_commit, hardware_of, package_versions, parse_device
 from .errors import (
     AdaptationError,
@@ -72,6 +72,7 @@ __all__ = [
     "format_spec",
     "git_commit",
     "hardware_of",
+    "has_right_checksum",
     "lock_folder",
     "map_ahead",
     "map_threads",

@@ -48,8 +48,7 @@ def open_checked(path: Path, *, error: type[PredbnError], remedy: str) -> Binary
     try:
         file = path.open("rb")
         try:
-            position = _find_digits(file)
-            is_right = position is None or _digits_at(file, position) == _compute(file, position)
+            is_right = has_right_checksum(file)
             file.seek(0)
         except BaseException:
             file.close()
@@ -70,6 +69,12 @@ def read_checked(path: Path, *, error: type[PredbnError], remedy: str) -> bytes:
     """The content of a file, checked as in `open_checked`."""
     with open_checked(path, error=error, remedy=remedy) as file:
         return file.read()
+
+
+def has_right_checksum(file: BinaryIO) -> bool:
+    """Whether the checksum of an open file is right, or it has none."""
+    position = _find_digits(file)
+    return position is None or _digits_at(file, position) == _compute(file, position)
 
 
 def _find_digits(file: BinaryIO) -> int | None:

@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from predbn.common import CHECKSUM_FIELD, DataError, read_checked
+from predbn.common import CHECKSUM_FIELD, DataError, has_right_checksum
 
 from .reading import DEFAULT_LIMIT, LIMIT, check_regular, in_one_line, max_bytes, why_too_large, why_unreadable
 
@@ -113,12 +113,17 @@ def add_checksum_field(jpeg: bytes) -> bytes:
 
 
 def _checked(path: str | Path, file: IO[bytes]) -> IO[bytes]:
-    """The file, or its checked content if it has a checksum."""
+    """The file, or its content if that has a checksum, which is compared."""
     has_checksum = _CHECKSUM_NAME in file.read(_HEAD)
     file.seek(0)
     if not has_checksum:
         return file
-    return io.BytesIO(read_checked(Path(path), error=DataError, remedy="run the predbn corrupt that wrote it again"))
+    content = io.BytesIO(file.read())
+    if not has_right_checksum(content):
+        reason, remedy = "it is damaged", "run the predbn corrupt that wrote it again"
+        raise PictureError(path, reason, remedy)
+    content.seek(0)
+    return content
 
 
 def _lift_limit_of_pillow() -> None:
