@@ -43,7 +43,7 @@ def test_training_writes_weights_cards_and_logs(tmp_path):
     assert "over 3 seeds" in words(done)
     assert "Weights, cards and logs are in runs." in words(done)
     folder = tmp_path / "runs" / "resnet20-cifar10" / "layer"
-    assert len(list(folder.iterdir())) == 9
+    assert len(list(folder.glob("[!.]*"))) == 9
     card = json.loads((folder / "2.json").read_text())
     assert (card["seed"], card["recipe"]["learning_rate"], card["recipe"]["epochs"]) == (2, 0.003, 1)
 

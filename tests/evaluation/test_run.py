@@ -146,6 +146,76 @@ def test_results_of_another_context_are_not_added_to_a_folder(whole, given, othe
     assert tables(whole) == before
 
 
+SMALL = replace(PLAN, models=("t/0",), strategies=("batch",), shifts=("clean", "fog"), seeds=(0,), hits=True)
+
+
+def run_small(out, **changes):
+    """Evaluate, and return how many units were computed."""
+    told = []
+    evaluate(replace(SMALL, **changes), out, data=DATA, models=MODELS, progress=lambda *report: told.append(report))
+    return told[-1][1]
+
+
+@pytest.mark.parametrize("name", ["results", "reliability", "hits"])
+def test_a_damaged_table_is_restored_as_its_message_advises(tmp_path, name):
+    assert run_small(tmp_path) == 3
+    before, path = tables(tmp_path), tmp_path / f"{name}.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+    with pytest.raises(EvaluationError, match=f"{name}.parquet is damaged .*: remove it, and run the same command"):
+        run_small(tmp_path)
+    path.unlink()
+    assert run_small(tmp_path) == 3
+    assert tables(tmp_path) == before
+    assert run_small(tmp_path) == 0
+
+
+def test_hits_are_computed_for_a_run_that_was_finished_without_them(tmp_path):
+    run_small(tmp_path / "without", hits=False)
+    assert "hits.parquet" not in tables(tmp_path / "without")
+    assert run_small(tmp_path / "without") == 3
+    run_small(tmp_path / "with")
+    assert tables(tmp_path / "without") == tables(tmp_path / "with")
+
+
+def without(*path):
+    def remove(card):
+        *parents, last = path
+        for name in parents:
+            card = card[name]
+        del card[last]
+
+    return remove
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, r"has results, but no card\.json that says what was measured: restore it, or choose another --out"),
+        (dict.clear, "does not state data: restore it, or choose another --out"),
+        (without("data", "images"), r"does not state data\.images"),
+        (without("data", "sha256"), r"does not state data\.sha256"),
+        (without("models", "t/0", "sha256"), r"does not state models\.t/0\.sha256"),
+        (without("bins"), "does not state bins"),
+    ],
+)
+def test_rows_are_not_adopted_under_a_new_card(tmp_path, change, message):
+    """Without the card nobody knows what was measured: here, results of 120 images would become results of 60."""
+    run_small(tmp_path)
+    path, before = tmp_path / "card.json", tables(tmp_path)
+    card = json.loads(path.read_text())
+    path.unlink()
+    if change is not None:
+        change(card)
+        card.pop("checksum", None)
+        path.write_text(json.dumps(card))
+    with pytest.raises(EvaluationError, match=message):
+        run_small(tmp_path, images=60)
+    assert tables(tmp_path) == before
+    assert path.exists() == (change is not None)
+
+
 def test_a_temperature_is_fitted_once_and_kept(tmp_path):
     with torch.no_grad():
         labels = MODELS["t/0"](DATA.images).argmax(1)

@@ -1,13 +1,21 @@
 import contextlib
+import errno
 import json
 import os
+from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from predbn.common import files
-from predbn.evaluation import EvaluationError, Results, Split, UnitResult
+from predbn.evaluation import EvaluationError, Results, Split, UnitResult, table_files
+from predbn.evaluation import store as store_module
 from predbn.evaluation.store import Store
+from predbn.evaluation.tables import FITS
 from predbn.evaluation.units import Cell, Fit, FitUnit, Row, SplitUnit
+from tests.chaos.flips import flip_bits
 
 BINS = [{"low": 0.0, "high": 0.5, "count": 0, "confidence": None, "accuracy": None},
         {"low": 0.5, "high": 1.0, "count": 4, "confidence": 0.75, "accuracy": 0.5}]  # fmt: skip
@@ -149,3 +157,141 @@ def test_values_are_read_as_they_were_written(tmp_path):
     assert bins["confidence"].isna().tolist() == [True, False]
     assert found.fits["value"].tolist() == [1.5, 1.5]
     assert json.dumps(dict(found.card)) == "{}"
+
+
+def with_hits(result):
+    return replace(result, rows=tuple(replace(row, hits=b"\x5a" * 9) for row in result.rows))
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """A folder with all tables, a part and a fit that is not merged."""
+    store = opened(tmp_path, [with_hits(each) for each in RESULTS])
+    store.merge()
+    store.add(with_hits(result("frost", 2)))
+    store.add(fit("c"))
+    return store
+
+
+def read_all(store):
+    return {name: table.to_pylist() for name, table in store.tables().items()}, store.fits(), store.done(hits=True)
+
+
+@pytest.mark.parametrize("name", ["results", "reliability", "hits", "fits", "parts/frost-*", "parts/fit-*"])
+def test_no_flip_of_a_bit_goes_unnoticed(everything, name):
+    (path,) = everything.folder.glob(f"{name}.parquet")
+    flips = flip_bits(path, lambda path: read_all(everything), count=150)
+    assert flips.noticed == flips.tried
+
+
+def test_a_table_without_a_checksum_is_read_and_damage_that_shows_is_an_error(everything):
+    """Tables of earlier versions have none."""
+    expected, path = read_all(everything), everything.folder / "results.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    assert b"predbn-sha256" not in path.read_bytes()
+    assert read_all(everything) == expected
+    flips = flip_bits(path, lambda path: read_all(everything), count=300, same=lambda *_: True)
+    assert flips.noticed > 0
+
+
+@pytest.mark.parametrize("name", ["results", "reliability", "hits"])
+def test_a_cell_is_done_if_it_is_in_every_table_that_is_wanted(everything, name):
+    whole, path = read_all(everything), everything.folder / f"{name}.parquet"
+    path.unlink()
+    in_part = {key for key in whole[2] if key[4] == "frost"}
+    assert everything.done(hits=True) == in_part
+    assert everything.done() == (whole[2] if name == "hits" else in_part)
+    for each in RESULTS:
+        everything.add(with_hits(each))
+    assert read_all(everything) == whole
+    everything.merge()
+    assert read_all(everything) == whole
+
+
+def test_a_finished_run_is_not_rewritten(everything):
+    everything.merge()
+    before = {path: path.stat().st_ino for path in everything.folder.glob("*.parquet")}
+    everything.merge()
+    assert {path: path.stat().st_ino for path in everything.folder.glob("*.parquet")} == before
+
+
+@pytest.mark.parametrize("moment", ["before the first file", "after the first file"])
+def test_reading_while_a_run_merges_gives_what_is_there_after_it(tmp_path, monkeypatch, moment):
+    """A merge that happens just when the reader opens its first file, or has just read it."""
+    store, merged = opened(tmp_path, RESULTS), []
+    expected = read_all(store)
+
+    def read_and_merge(path, schema):
+        def merge():
+            if not merged:
+                merged.append(path)
+                Store(tmp_path).merge()
+
+        if moment == "before the first file":
+            merge()
+        table = table_files.read_table(path, schema)
+        merge()
+        return table
+
+    monkeypatch.setattr(store_module, "read_table", read_and_merge)
+    for read in (Store.tables, Store.done, Store.fits):
+        for path in [*tmp_path.glob("*.parquet"), *tmp_path.glob("parts/*.parquet")]:
+            path.unlink()
+        for each in RESULTS:
+            store.add(each)
+        merged.clear()
+        found = read(store)
+        assert merged
+        assert found == read(Store(tmp_path))
+    assert read_all(store)[:2] == expected[:2]
+
+
+def test_a_folder_that_never_comes_to_rest_is_an_error(tmp_path, monkeypatch):
+    store = opened(tmp_path, RESULTS)
+    (tmp_path / "parts" / "gone.parquet").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr(store_module, "_PAUSE", 0)
+    with pytest.raises(EvaluationError, match="changes while it is read: wait for the run"):
+        store.tables()
+
+
+def test_a_table_that_may_not_be_read_is_not_called_damaged(everything, monkeypatch):
+    """As for a file without the permission to read it, which the superuser could read all the same."""
+    real = Path.open
+
+    def denied(path, *arguments, **options):
+        if path.name == "results.parquet":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(EvaluationError, match=r"results\.parquet cannot be read \(Permission denied\): check its"):
+        everything.tables()
+
+
+@pytest.mark.parametrize("card", ["[]", "3", '{"data": 3}', '{"models": []}', '{"ensembles": "x"}'])
+def test_a_card_that_is_no_card_is_an_error_that_names_it(everything, card):
+    (everything.folder / "card.json").write_text(card)
+    with pytest.raises(EvaluationError, match=r"card\.json (cannot be read|is not a run card).*: restore it, or"):
+        Results.load(everything.folder)
+
+
+def test_rows_without_a_key_are_an_error(tmp_path):
+    store = opened(tmp_path)
+    rows = [dict.fromkeys(FITS.names)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "fits.parquet")
+    with pytest.raises(EvaluationError, match=r"fits\.parquet is not a table of results: .*model"):
+        store.fits()
+
+
+@pytest.mark.parametrize("name", ["", "parts"])
+def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_one(everything, monkeypatch, name):
+    closed, real = everything.folder / name, os.listdir
+
+    def listdir(path):
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    with pytest.raises(EvaluationError, match=r"cannot be read \(Permission denied\): check its permissions"):
+        everything.tables()

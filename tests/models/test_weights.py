@@ -11,6 +11,7 @@ from torch import nn
 from predbn.models import Classifier, ModelError, ModelInfo, resnet20, zoo
 from predbn.models.preprocessing import SIGNED
 from predbn.models.weights import compact, load_weights, read_weights, write_weights
+from tests.chaos.flips import flip_bits
 
 from .networks import scrambled
 
@@ -107,8 +108,72 @@ def test_a_damaged_file(tmp_path, cut):
     path = tmp_path / "w.safetensors"
     write_weights(path, {"x": torch.ones(100, 10)})
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(ModelError, match=r"w\.safetensors cannot be read as safetensors .* download it again"):
+    with pytest.raises(
+        ModelError, match=r"w\.safetensors (cannot be read as safetensors|is damaged) .* download it again"
+    ):
         read_weights(path)
+
+
+def same_weights(first, second):
+    return first[1] == second[1] and all(torch.equal(first[0][name], second[0][name]) for name in first[0])
+
+
+@pytest.mark.parametrize("card", [None, {"seed": 3, "text": "µ" * 50}])
+def test_no_flip_of_a_bit_goes_unnoticed(tmp_path, card):
+    path = tmp_path / "w.safetensors"
+    write_weights(path, {"x": torch.randn(20, 10), "y": torch.randn(7)}, card)
+    flips = flip_bits(path, read_weights, bits=range(0, 8 * path.stat().st_size, 5), same=same_weights)
+    assert flips.noticed == flips.tried
+
+
+def test_the_same_weights_give_the_same_bytes(tmp_path):
+    state = {f"{k}": torch.ones(k) for k in range(9)}
+    for number in range(8):
+        write_weights(tmp_path / f"{number}.safetensors", state, {"seed": 3})
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_a_file_that_is_overwritten_does_not_change_weights_that_were_read(tmp_path):
+    path = tmp_path / "w.safetensors"
+    write_weights(path, {"x": torch.ones(100)})
+    state, _ = read_weights(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert torch.equal(state["x"], torch.ones(100))
+
+
+def test_refused_objects_are_named_and_nobody_is_told_to_load_them(tmp_path):
+    torch.save(Dangerous(), tmp_path / "code.pt")
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02cposix\nsystem\n.")
+    for name, what in (("code.pt", r"\S*Fail"), ("old.pt", "posix.system")):
+        with pytest.raises(ModelError, match=rf"{name} cannot be read .* \(it contains {what}, and only") as error:
+            read_weights(tmp_path / name)
+        assert "weights_only" not in str(error.value)
+        assert "trust" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({0: torch.ones(2)}, "because 0 is no name: save"),
+        ({("a",): torch.ones(2)}, "because .* is no name: save"),
+        (
+            {"x": torch.eye(3).to_sparse()},
+            "has the tensor 'x', which is sparse, .*: store dense tensors",
+        ),
+        ({"x": torch.ones(2, dtype=torch.complex64)}, "has the tensor 'x'"),
+        ({"x": torch.ones(2, device="meta")}, "has the tensor 'x'"),
+    ],
+)
+def test_state_dicts_that_no_network_has(tmp_path, content, message):
+    torch.save(content, tmp_path / "odd.pt")
+    with pytest.raises(ModelError, match=rf"odd\.pt .*{message}"):
+        read_weights(tmp_path / "odd.pt")
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path):
+    (tmp_path / "w.safetensors").mkdir()
+    with pytest.raises(ModelError, match=r"w\.safetensors cannot be read \(Is a directory\): check its permissions"):
+        read_weights(tmp_path / "w.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+
 import pytest
 import torch
 
 from predbn.models import ModelError, load, zoo
 from predbn.models.architectures import ARCHITECTURES
 from predbn.models.weights import compact
+from tests.chaos.flips import flip_bits
 
 NAMES = zoo.names()
 COUNT = min(500, max(200, 5_000 // max(1, len(NAMES))))
@@ -64,3 +68,23 @@ def test_an_empty_zoo(tmp_path, monkeypatch):
     assert zoo.names() == []
     with pytest.raises(ModelError, match="it has no networks at all"):
         zoo.matching("*")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_card_has_a_checksum_and_that_of_its_weights(name):
+    content = (zoo.ZOO / f"{name}.json").read_text()
+    assert "predbn-sha256:" in content
+    weights = (zoo.ZOO / f"{name}.safetensors").read_bytes()
+    assert zoo.card(name)["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+
+
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_no_flip_of_a_bit_in_the_zoo_goes_unnoticed(tmp_path, monkeypatch, suffix):
+    name = NAMES[0]
+    for each in ("json", "safetensors"):
+        copy = tmp_path / f"{name}.{each}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(zoo.ZOO / f"{name}.{each}", copy)
+    monkeypatch.setattr(zoo, "ZOO", tmp_path)
+    flips = flip_bits(tmp_path / f"{name}.{suffix}", lambda path: zoo.weights(name) and zoo.card(name), count=100)
+    assert flips.noticed == flips.tried

@@ -10,7 +10,7 @@ import torch
 
 from predbn.data import sample
 from predbn.diagnostics import paper_divergence, profile
-from predbn.evaluation import Job, Plan, Split
+from predbn.evaluation import Job, Plan, Split, write_table
 from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import resolve
 from predbn.models import load, zoo
@@ -103,3 +103,21 @@ def test_existing_results_are_not_computed_again(runs):
     calls = []
     run_activations(PLAN, runs.folder / "inside", progress=lambda *now: calls.append(now))
     assert calls == []
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_a_network_interrupted_between_its_tables_is_measured_again(runs, tmp_path, monkeypatch, written):
+    """After so many of the four tables, the run is interrupted and started again."""
+    left = iter(range(written))
+
+    def write_or_stop(*arguments, **options):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        write_table(*arguments, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("predbn.paper.run_activations.write_table", write_or_stop)
+        run_activations(PLAN, tmp_path)
+    run_activations(PLAN, tmp_path)
+    for path in (runs.folder / "inside").glob("*.parquet"):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()

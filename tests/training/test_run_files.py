@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 
 import pandas as pd
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from predbn.training import TrainingError
 from predbn.training.run_files import TrainingLog, read_checkpoint, read_log, run_file, write_checkpoint
+from tests.chaos.flips import flip_bits
 
 from .tiny import DEVICE, TINY
 
@@ -66,6 +68,32 @@ def test_a_truncated_checkpoint(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TrainingError, match="cannot be read as a checkpoint"):
         read_checkpoint(path, TINY.to_dict(), 3, DEVICE)
+
+
+def test_no_flip_of_a_bit_in_a_checkpoint_goes_unnoticed(tmp_path):
+    path = tmp_path / "3.checkpoint"
+    write_checkpoint(path, STATE)
+    flips = flip_bits(path, lambda path: read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["network"]["w"].tolist())
+    assert flips.noticed == flips.tried == 1_500
+
+
+def test_a_checkpoint_is_a_zip_archive_that_torch_reads(tmp_path):
+    path = tmp_path / "3.checkpoint"
+    write_checkpoint(path, STATE)
+    assert torch.equal(torch.load(path)["network"]["w"], STATE["network"]["w"])
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b"predbn-sha256:")
+    written = path.read_bytes()
+    write_checkpoint(path, STATE)
+    assert path.read_bytes() == written
+
+
+def test_a_checkpoint_without_a_checksum_is_read(tmp_path):
+    """Earlier versions wrote none."""
+    path = tmp_path / "3.checkpoint"
+    torch.save(STATE, path)
+    assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1
 
 
 def row(epoch: int) -> dict[str, float]:

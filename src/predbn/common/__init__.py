@@ -39,6 +39,7 @@ from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
+from .torch_files import read_torch_file, write_torch_file
 
 __all__ = [
     "CHECKSUM_FIELD",
@@ -84,10 +85,12 @@ __all__ = [
     "progress_bar",
     "read_checked",
     "read_json",
+    "read_torch_file",
     "sync_folder",
     "write_array",
     "write_bytes",
     "write_checksum",
     "write_json",
     "write_text",
+    "write_torch_file",
 ]

@@ -61,7 +61,7 @@ def open_checked(path: Path, *, error: type[PredbnError], remedy: str) -> Binary
         ) from None
     if not is_right:
         file.close()
-        raise error(f"{path} is damaged (its checksum is not that of its content): {remedy}.")
+        raise error(f"{path} is damaged (its content has changed since it was written): {remedy}.")
     return file
 
 

@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 def lock_folder(
     folder: Path, *, run: str = "", wait: bool = False, error: type[PredbnError] = PredbnError
 ) -> Iterator[None]:
-    """Keep other processes out of a folder, which must exist, or out of the files of one `run` in it.
+    """Keep other processes out of a folder, or out of the files of one `run` in it. The folder is made if needed.
 
     If another process has the lock, wait for it with `wait`; otherwise raise `error`. The lock of a killed process is
     released. The empty lock file stays: a process that is about to lock it would otherwise lock a deleted file.
@@ -96,6 +96,7 @@ def lock_folder(
     lock = FileLock(folder / (f".{run}.lock" if run else ".lock"))
     target = folder / run
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise error(f"another process is writing to {target}: wait for it, or choose another folder.") from None

@@ -18,7 +18,7 @@ def write_json(path: Path, content: Mapping[str, Any], *, indent: int = 1) -> No
     """Write an object atomically, with a checksum."""
     text = json.dumps({**content, _KEY: CHECKSUM_FIELD}, indent=indent, ensure_ascii=False) + "\n"
     with atomic_write(path, checksum=True) as partial:
-        partial.write_bytes(text.encode())
+        partial.write_bytes(text.encode(errors="backslashreplace"))  # for names of files that are not UTF-8
 
 
 def read_json(path: Path, *, error: type[PredbnError], remedy: str) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def read_json(path: Path, *, error: type[PredbnError], remedy: str) -> dict[str,
     try:
         entries = json.loads(content.decode())
     except (ValueError, RecursionError) as reason:
-        raise error(f"{path} is not JSON ({reason}): {remedy}.") from None
+        raise error(f"{path} cannot be read as JSON ({reason}): {remedy}.") from None
     if not isinstance(entries, dict):
-        raise error(f"{path} is not a JSON object, but a {type(entries).__name__}: {remedy}.")
+        raise error(f"{path} cannot be read as a JSON object (it is a {type(entries).__name__}): {remedy}.")
     entries.pop(_KEY, None)
     return entries

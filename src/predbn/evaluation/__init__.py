@@ -21,6 +21,7 @@ from .scoring import unpack_hits
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits
+from .table_files import read_table, write_table
 from .tables import RELIABILITY as RELIABILITY_SCHEMA
 from .tables import RESULTS as RESULTS_SCHEMA
 from .units import Unit, UnitResult
@@ -47,7 +48,9 @@ __all__ = [
     "mce_by_image",
     "open_run",
     "read_plan",
+    "read_table",
     "resolve_splits",
     "stream_positions",
     "unpack_hits",
+    "write_table",
 ]

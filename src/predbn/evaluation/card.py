@@ -47,8 +47,17 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
     }
 
 
+_STATED = ("data", "models", "precision", "device", "bins")
+"""What every card states. The other entries of a context are optional, or newer than some cards."""
+
+
 def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error if results would be added to a folder whose results have another context; both are from JSON."""
+    unstated = _first_unstated(before, now)
+    if unstated is not None:
+        raise EvaluationError(
+            f"{folder} has a card.json that does not state {unstated}: restore it, or choose another --out."
+        )
     difference = _first_difference(before, now)
     if difference is not None:
         name, old, new = difference
@@ -61,6 +70,18 @@ def joined(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The context of all results in a folder: that of an earlier plan, and what this one adds."""
     both = {name: {**before.get(name, {}), **now[name]} for name in ("models", "ensembles")}
     return {**({"validation": before["validation"]} if "validation" in before else {}), **now, **both}
+
+
+def _first_unstated(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first entry that a card must have and does not have, for example because it was edited."""
+    missing = [name for name in _STATED if name not in before]
+    missing += [f"data.{name}" for name in now["data"] if name not in before.get("data", {})]
+    missing += [
+        f"models.{name}.sha256"
+        for name, model in before.get("models", {}).items()
+        if not isinstance(model, Mapping) or "sha256" not in model
+    ]
+    return missing[0] if missing else None
 
 
 def _first_difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from .source import source_class
 from .splits import check_order
 
 BatchSize = int | Literal["all"]
-_SETTING = re.compile(r"\s*([^\[\]]+?)\s*(?:\[(.*)\])?\s*")
+_SETTING = re.compile(r"([^\[\]]+)(?:\[(.*)\])?")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,14 @@ class Model:
     reference: str
     weights: str | None = None
     preprocessing: Preprocessing | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reference, str):
+            raise EvaluationError(f"the model {self.reference!r} is no reference: write a text, such as zoo:NAME.")
+        if not isinstance(self.weights, str | None):
+            raise EvaluationError(f"the weights {self.weights!r} of {self.reference} are no file: write its name.")
+        if not isinstance(self.preprocessing, Preprocessing | None):
+            raise EvaluationError(f"the preprocessing of {self.reference} is {self.preprocessing!r}, but not a table.")
 
     @property
     def name(self) -> str:
@@ -67,14 +75,14 @@ class Setting:
     @classmethod
     def parse(cls, text: str) -> Setting:
         """Read ``"batch"``, ``"prior(N=16)"`` or ``"batch[eps=0.01, layers=last]"``."""
-        match = _SETTING.fullmatch(text)
+        match = _SETTING.fullmatch(text.strip())
         if not match:
             raise EvaluationError(f"strategy {text!r} cannot be read: write it as in batch[eps=0.01, layers=last].")
         options = dict(_parse_option(text, part) for part in (match[2] or "").split(",") if part.strip())
         eps: float | Literal["tuned"] | None = None
         if "eps" in options:
             eps = "tuned" if options["eps"] == "tuned" else _parse_eps(text, options["eps"])
-        return cls(find_strategy(match[1]), eps, options.get("layers", "all"))
+        return cls(find_strategy(match[1].strip()), eps, options.get("layers", "all"))
 
     def __str__(self) -> str:
         """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
@@ -144,16 +152,18 @@ class Plan:
         models = (
             self.models if isinstance(self.models, Sequence) and not isinstance(self.models, str) else [self.models]
         )
-        self._set("models", tuple(Model(model) if isinstance(model, str) else model for model in models))
+        self._set("models", tuple(model if isinstance(model, Model) else Model(model) for model in models))
+        for field in fields(self):
+            value, kind = getattr(self, field.name), str(field.type)
+            if kind.startswith("str") and not (isinstance(value, str) or (value is None and "None" in kind)):
+                raise EvaluationError(f"the plan's {field.name} is {value!r}, but it must be a text.")
+            if kind.startswith("tuple"):
+                self._set(field.name, _values(field.name, value, str if "str" in kind else str | int | float | Model))
         if self.severities == ():
             self._set("severities", source_class(self.data).severities)
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type.startswith("tuple"):
-                value = (value,) if isinstance(value, str | int) else tuple(dict.fromkeys(value))
-                if not value:
-                    raise EvaluationError(f"the plan has no {field.name}: give at least one.")
-                self._set(field.name, value)
+            if getattr(self, field.name) == ():
+                raise EvaluationError(f"the plan has no {field.name}: give at least one.")
         settings = {str(setting): setting for setting in map(Setting.parse, self.strategies)}
         self._set("strategies", tuple(settings))
         self._set("settings", settings)
@@ -183,7 +193,7 @@ class Plan:
             check_order(order)
         for seed in self.seeds:
             if not _is_whole(seed):
-                raise EvaluationError(f"seed {seed!r} is not a whole number.")
+                raise EvaluationError(f"seed {seed!r} is not a whole number of 64 bits.")
         for size in self.batch_sizes:
             if size != "all" and not (_is_whole(size) and size >= 1):
                 raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
@@ -195,7 +205,7 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and value >= 1):
                 raise EvaluationError(f"the plan's {name} is {value!r}, but it must be a whole number, 1 or more.")
-        if self.precision not in PRECISIONS:
+        if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
 
     @property
@@ -243,8 +253,19 @@ def is_ensemble(method: str) -> bool:
     return method_class(method.partition("(")[0].strip()).takes_members
 
 
+def _values(name: str, given: Any, kind: Any) -> tuple[Any, ...]:
+    """The values of a field without repetition; one value may be given alone."""
+    values = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    for value in values:
+        if not isinstance(value, kind):
+            kinds = "texts" if kind is str else "texts or numbers"
+            raise EvaluationError(f"the plan's {name} cannot be {value!r}: give {kinds}.")
+    return tuple(dict.fromkeys(values))
+
+
 def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether it is a whole number that a table can store."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
 
 
 def _parse_option(text: str, part: str) -> tuple[str, str]:

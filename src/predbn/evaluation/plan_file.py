@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, PredbnError
 from predbn.models import Preprocessing
 
 from .plan import Model, Plan
@@ -25,7 +25,7 @@ def read_plan(path: str | Path) -> Plan:
         entries = _loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EvaluationError(f"the plan {path} cannot be read ({error.strerror}).") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EvaluationError(f"the plan {path} is not TOML: {error}.") from None
     known = [field.name for field in fields(Plan)]
     unknown = [name for name in entries if name not in known]
@@ -33,10 +33,11 @@ def read_plan(path: str | Path) -> Plan:
         raise EvaluationError(f"the plan {path} has the unknown entry {unknown[0]!r}: use {', '.join(known)}.")
     if "models" not in entries:
         raise EvaluationError(f"the plan {path} names no models: write models = ['zoo:resnet20-cifar10/batch/0'].")
+    models = entries["models"] if isinstance(entries["models"], list) else [entries["models"]]
     try:
-        return Plan(**{**entries, "models": [_model(model) for model in entries["models"]]})
-    except (TypeError, AttributeError) as error:
-        raise EvaluationError(f"the plan {path} cannot be used: {error}.") from None
+        return Plan(**{**entries, "models": [_model(model) for model in models]})
+    except PredbnError as error:
+        raise EvaluationError(f"the plan {path} cannot be used: {error}") from None
 
 
 def write_plan(plan: Plan) -> str:
@@ -66,13 +67,21 @@ def _loads(text: str) -> dict[str, Any]:
 def _model(entry: Any) -> Model:
     if isinstance(entry, str):
         return Model(entry)
-    if not isinstance(entry, dict) or not set(entry) <= {"reference", "weights", "preprocessing"}:
+    known = {"reference", "weights", "preprocessing"}
+    if not isinstance(entry, dict) or "reference" not in entry or not set(entry) <= known:
         raise EvaluationError(f"the model {entry!r} is neither a reference nor {{reference, weights, preprocessing}}.")
     preprocessing = entry.get("preprocessing")
     if preprocessing is not None:
-        arguments: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()}
-        preprocessing = Preprocessing(**arguments)
+        preprocessing = _preprocessing(preprocessing)
     return Model(entry["reference"], entry.get("weights"), preprocessing)
+
+
+def _preprocessing(entry: Any) -> Preprocessing:
+    known = [field.name for field in fields(Preprocessing)]
+    if not isinstance(entry, dict) or not {"size", "mean", "std"} <= set(entry) <= set(known):
+        raise EvaluationError(f"the preprocessing {entry!r} is not a table of {', '.join(known)}.")
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return Preprocessing(**values)
 
 
 def _model_entry(model: Model) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predbn.common import ProgressWithNote, hardware_of, write_text
+from predbn.common import EvaluationError, ProgressWithNote, hardware_of, write_json, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
@@ -20,7 +20,7 @@ from .plan import Plan
 from .plan_file import write_plan
 from .results import Results
 from .source import AnyData
-from .store import Store
+from .store import CARD, Store
 from .units import FitUnit, Unit
 
 
@@ -49,7 +49,7 @@ def evaluate(
         # Temperatures are fitted with the tuned eps, and splits need both.
         units.compute(units.missing(job.eps_units()))
         units.compute(units.missing(job.temperature_units(run.store.fits())))
-        units.compute(job.split_units(run.store.fits(), run.store.done()))
+        units.compute(job.split_units(run.store.fits(), run.store.done(hits=plan.hits)))
         run.store.merge()
         run.write_card()
     return Results.load(out)
@@ -70,19 +70,24 @@ class Run:
         known = hardware_of(self.engine.device) if hardware is None else hardware()
         card = make_card(self.job.plan, self.context, known, self.store.fits())
         write_text(self.store.folder / "plan.toml", write_plan(self.job.plan))
-        write_text(self.store.folder / "card.json", json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+        write_json(self.store.folder / CARD, card)
 
 
 @contextmanager
 def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
     """Open the folder of a run for writing.
 
-    If it has results of another context (other models, other data), that is an error, and nothing is changed.
+    If it has results of another context (other models, other data), or of one that is not known because the card is
+    missing, that is an error, and nothing is changed.
     """
     store = Store(out)
     context = json.loads(json.dumps(job.context()))
     with store.writing():
         before = store.card()
+        if before is None and not store.is_empty:
+            raise EvaluationError(
+                f"{out} has results, but no {CARD} that says what was measured: restore it, or choose another --out."
+            )
         if before is not None:
             check_same(str(out), before, context)
             context = joined(before, context)
@@ -95,7 +100,7 @@ class _Units:
     def __init__(self, engine: Engine, job: Job, store: Store, progress: ProgressWithNote | None) -> None:
         self._engine, self._job, self._store, self._progress = engine, job, store, progress
         fits = self.missing([*job.eps_units(), *job.temperature_units(store.fits())])
-        self._total, self._done = len(fits) + len(job.split_units([], store.done())), 0
+        self._total, self._done = len(fits) + len(job.split_units([], store.done(hits=job.plan.hits))), 0
         self._report("")
 
     def missing(self, units: Sequence[FitUnit]) -> list[FitUnit]:

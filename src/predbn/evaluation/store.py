@@ -10,26 +10,30 @@
 
 A run can be killed at any moment and loses only the unit that was being computed:
 
-- A file gets its name when it is complete.
+- A file gets its name when it is complete, and has a checksum.
 - `merge` first writes all tables and then removes the parts. If it is killed in between, rows are in a table and in a
   part. Both copies are the same, and readers drop one of them, so the next merge gives the tables of an
   uninterrupted run.
+- A cell is finished if it is in all tables that the plan wants. A table that was removed is computed again.
+- A reader that finds files replaced or removed while it reads, because a run merges, reads all of them again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from predbn.common import EvaluationError, atomic_write, lock_folder
+from predbn.common import EvaluationError, lock_folder, read_json, sync_folder
 
+from .table_files import read_table, write_table
 from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_table, tidy_tables
 from .units import Fit, UnitResult
 
@@ -39,7 +43,13 @@ _TABLES = {
     "hits": (HITS, KEYS),
 }
 """The schema of each table, and the columns that identify a row and sort the table."""
+CARD = "card.json"
+_OBJECTS_IN_CARD = ("data", "models", "ensembles", "plan", "paper")
 _DONE_COLUMNS = ["model", "method", "strategy", "batch_size", "corruption", "severity", "order", "seed"]
+_ATTEMPTS, _PAUSE = 100, 0.05
+"""How often a reader tries again while tables are replaced, and how many seconds it waits in between."""
+
+T = TypeVar("T")
 
 
 class Store:
@@ -61,40 +71,65 @@ class Store:
 
     def card(self) -> dict[str, Any] | None:
         """The run card, or None if there is none yet."""
-        path = self.folder / "card.json"
-        if not path.exists():
-            return None
+        path, remedy = self.folder / CARD, "restore it, or compute the run again in another folder"
         try:
-            card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise EvaluationError(f"{path} cannot be read ({error}): the run must be computed again.") from None
+            card = read_json(path, error=EvaluationError, remedy=remedy)
+        except FileNotFoundError:
+            return None
+        for name in _OBJECTS_IN_CARD:
+            if not isinstance(card.get(name, {}), dict):
+                raise EvaluationError(f"{path} is not a run card, because its {name} is no object: {remedy}.")
         return card
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are neither tables nor parts."""
+        return not _parquet_files(self.folder) and not _parquet_files(self._parts)
 
     def add(self, result: UnitResult) -> None:
         """Keep the result of a unit."""
         if result.fits:
-            _write(self._parts / f"fit-{result.unit.name}.parquet", fits_table(result.fits))
+            write_table(self._parts / f"fit-{result.unit.name}.parquet", fits_table(result.fits))
         if result.rows:
-            _write(self._parts / f"{result.unit.name}.parquet", part_table(result.rows))
+            write_table(self._parts / f"{result.unit.name}.parquet", part_table(result.rows))
 
-    def done(self) -> set[tuple[Any, ...]]:
-        """All finished cells: (model, method, strategy, batch size, corruption, severity, order, seed)."""
-        tables = [_read(path, PART).select(_DONE_COLUMNS) for path in self._split_parts()]
-        tables += [_read(path, RESULTS).select(_DONE_COLUMNS) for path in self._table_files("results")]
-        return {tuple(row.values()) for table in tables for row in _unique(table, _DONE_COLUMNS).to_pylist()}
+    def done(self, *, hits: bool = False) -> set[tuple[Any, ...]]:
+        """All finished cells: (model, method, strategy, batch size, corruption, severity, order, seed).
+
+        These are the cells that have results and a reliability diagram and, with `hits`, hits too.
+        """
+        return self._read_steadily(lambda: self._read_done(hits=hits))
+
+    def _read_done(self, *, hits: bool) -> set[tuple[Any, ...]]:
+        wanted = [name for name in _TABLES if hits or name != "hits"]
+        found: dict[str, set[tuple[Any, ...]]] = {name: set() for name in wanted}
+        for path in self._split_parts():
+            part = read_table(path, PART)
+            for name in wanted:
+                found[name] |= _cells(part.filter(pc.is_valid(part["hits"])) if name == "hits" else part)
+        for name in wanted:
+            for path in self._table_files(name):
+                found[name] |= _cells(read_table(path, _TABLES[name][0]))
+        return set.intersection(*found.values())
 
     def fits(self) -> list[Fit]:
         """All fits found so far."""
-        paths = [*self._table_files("fits"), *sorted(self._parts.glob("fit-*.parquet"))]
-        fits = {Fit(**row): None for path in paths for row in _read(path, FITS).to_pylist()}
+        return self._read_steadily(self._read_fits)
+
+    def _read_fits(self) -> list[Fit]:
+        paths = [*self._fit_parts(), *self._table_files("fits")]
+        fits = {Fit(**row): None for path in paths for row in read_table(path, FITS).to_pylist()}
         return sorted(fits, key=lambda fit: fit[:4])
 
     def tables(self) -> dict[str, pa.Table]:
         """The tables `results`, `reliability` and `hits`: everything that is finished, sorted, without duplicates."""
-        parts = [tidy_tables(_read(path, PART)) for path in self._split_parts()]
+        return self._read_steadily(self._read_tables)
+
+    def _read_tables(self) -> dict[str, pa.Table]:
+        parts = [tidy_tables(read_table(path, PART)) for path in self._split_parts()]
         tables = {}
         for name, (schema, columns) in _TABLES.items():
-            pieces = [_read(path, schema) for path in self._table_files(name)] + [part[name] for part in parts]
+            pieces = [read_table(path, schema) for path in self._table_files(name)] + [part[name] for part in parts]
             table = pa.concat_tables([schema.empty_table(), *pieces])
             # Only a merge that was killed leaves duplicates, and then there are parts.
             table = _unique(table, columns) if parts else table
@@ -103,41 +138,64 @@ class Store:
 
     def merge(self) -> None:
         """Move all parts into the tables."""
-        merged = sorted(self._parts.glob("*.parquet"))
+        merged = _parquet_files(self._parts)
+        if not merged:
+            return
         for name, table in self.tables().items():
             if name != "hits" or len(table):
-                _write(self.folder / f"{name}.parquet", table)
+                write_table(self.folder / f"{name}.parquet", table)
         fits = self.fits()
         if fits:
-            _write(self.folder / "fits.parquet", fits_table(fits))
+            write_table(self.folder / "fits.parquet", fits_table(fits))
         # Only now, when every row is in a table: killed before this line, the parts are still complete; killed after
         # it, what they held is in the tables.
+        sync_folder(self.folder)
         for path in merged:
             path.unlink()
+
+    def _read_steadily(self, read: Callable[[], T]) -> T:
+        """What `read` returns when no table is replaced and no part is removed while it reads."""
+        for _ in range(_ATTEMPTS):
+            try:
+                before = self._versions()
+                found = read()
+                if self._versions() == before:
+                    return found
+            except FileNotFoundError:
+                pass
+            time.sleep(_PAUSE)
+        raise EvaluationError(f"{self.folder} changes while it is read: wait for the run that writes to it.")
+
+    def _versions(self) -> list[tuple[str, int, int]]:
+        """Something that changes when a table is replaced."""
+        stats = [(path.name, path.stat()) for path in _parquet_files(self.folder)]
+        return [(name, stat.st_ino, stat.st_mtime_ns) for name, stat in stats]
 
     def _table_files(self, name: str) -> list[Path]:
         path = self.folder / f"{name}.parquet"
         return [path] if path.exists() else []
 
     def _split_parts(self) -> list[Path]:
-        return sorted(path for path in self._parts.glob("*.parquet") if not path.name.startswith("fit-"))
+        return [path for path in _parquet_files(self._parts) if not path.name.startswith("fit-")]
+
+    def _fit_parts(self) -> list[Path]:
+        return [path for path in _parquet_files(self._parts) if path.name.startswith("fit-")]
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    with atomic_write(path) as part:
-        pq.write_table(table, part)
-
-
-def _read(path: Path, schema: pa.Schema) -> pa.Table:
+def _parquet_files(folder: Path) -> list[Path]:
+    """The tables in a folder; none if there is no folder. A folder that may not be read is an error, not empty."""
     try:
-        table = pq.read_table(path, partitioning=None)
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise EvaluationError(f"{path} is damaged ({reason}): remove it, and run the same command again.") from None
-    if table.schema.names != schema.names:
-        columns = ", ".join(table.schema.names)
-        raise EvaluationError(f"{path} is not a table of results: it has the columns {columns}.")
-    return table.cast(schema)
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise EvaluationError(f"{folder} cannot be read ({error.strerror}): check its permissions.") from None
+    return sorted(folder / name for name in names if name.endswith(".parquet"))
+
+
+def _cells(table: pa.Table) -> set[tuple[Any, ...]]:
+    rows = _unique(table.select(_DONE_COLUMNS), _DONE_COLUMNS).to_pylist()
+    return {tuple(row.values()) for row in rows}
 
 
 def _unique(table: pa.Table, columns: Sequence[str]) -> pa.Table:

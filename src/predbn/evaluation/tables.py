@@ -36,8 +36,8 @@ HITS = pa.schema([*_KEY_FIELDS, pa.field("hits", pa.binary())])
 PART = pa.schema(
     [
         *_KEY_FIELDS,
-        pa.field("metrics", pa.map_(pa.string(), pa.float64())),
-        pa.field("bins", pa.list_(pa.struct(_BIN_FIELDS))),
+        pa.field("metrics", pa.map_(pa.string(), pa.float64()), nullable=False),
+        pa.field("bins", pa.list_(pa.struct(_BIN_FIELDS)), nullable=False),
         pa.field("hits", pa.binary()),
     ]
 )
@@ -45,10 +45,10 @@ PART = pa.schema(
 
 FITS = pa.schema(
     [
-        pa.field("model", pa.string()),
-        pa.field("strategy", pa.string()),
-        pa.field("batch_size", pa.int64()),
-        pa.field("what", pa.string()),
+        pa.field("model", pa.string(), nullable=False),
+        pa.field("strategy", pa.string(), nullable=False),
+        pa.field("batch_size", pa.int64(), nullable=False),
+        pa.field("what", pa.string(), nullable=False),
         pa.field("value", pa.float64()),
     ]
 )

@@ -200,8 +200,11 @@ def load_criteo(path: str | Path, *, device: torch.device | str | None = None) -
         raise ModelError(
             f"{path} has no card with the sizes of a Criteo network: name a file that predbn train criteo wrote."
         )
-    sizes = CriteoSizes.from_dict(card["sizes"])
-    network = CriteoNetwork(sizes, eps=float(card["eps"]))
+    try:
+        sizes, eps = CriteoSizes.from_dict(card["sizes"]), float(card["eps"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{path} has a card that is not that of a Criteo network ({error!r}).") from None
+    network = CriteoNetwork(sizes, eps=eps)
     load_weights(network, state, str(path))
     model = ClickModel(network, ModelInfo(f"criteo:{path}", 2, RowPreprocessing(sizes.buckets), card)).eval()
     return model if device is None else model.to(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import torch
@@ -29,10 +30,19 @@ class Preprocessing:
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
 
     def __post_init__(self) -> None:
-        if min(self.size) < 1:
+        if not _are_numbers(self.size, 2, Integral) or min(self.size) < 1:
             raise ModelError(f"The size {self.size} must be a height and a width of at least 1.")
+        if not (_are_numbers(self.mean, 3, Real) and _are_numbers(self.std, 3, Real)):
+            raise ModelError(f"The mean {self.mean} and std {self.std} must be three numbers each.")
         if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
             raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
+
+        if self.resize is not None and not (_are_numbers((self.resize,), 1, Integral) and self.resize >= 1):
+            raise ModelError(f"The resized side {self.resize!r} must be a number of pixels, 1 or more.")
+        if self.channels not in ("rgb", "bgr"):
+            raise ModelError(f"The order of channels {self.channels!r} must be rgb or bgr.")
+        if not isinstance(self.interpolation, str):
+            raise ModelError(f"The interpolation {self.interpolation!r} must be a text, such as bilinear.")
 
     @property
     def values(self) -> int:
@@ -42,6 +52,11 @@ class Preprocessing:
     def describe(self) -> dict[str, Any]:
         """As plain data, for cards."""
         return asdict(self)
+
+
+def _are_numbers(values: Any, count: int, kind: type) -> bool:
+    is_row = isinstance(values, tuple | list) and len(values) == count
+    return is_row and all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
 
 SIGNED = Preprocessing((32, 32), mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5))

@@ -2,20 +2,26 @@
 
 The vectors (normalisation statistics and parameters, biases) are few and sensitive: a running variance of 1e-6 has
 two digits in fp16. Rounding matrices and filters to fp16 does not visibly change a prediction.
+
+A file has one entry of metadata, "card": the card of the network, if it has one, with the checksum of the file. With
+two entries, the order in which safetensors writes them, and thus the bytes of the file, would be random.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from predbn.common import ModelError, write_bytes
+from predbn.common import CHECKSUM_FIELD, ModelError, atomic_write, read_checked, read_torch_file
+
+_CHECKSUM = "checksum"
+_SAVE = "save `model.state_dict()` there"
 
 
 def compact(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -34,36 +40,40 @@ def _stored(tensor: Tensor) -> Tensor:
 
 
 def write_weights(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
-    """Write a state dict and its card atomically."""
+    """Write a state dict and its card atomically, with a checksum."""
     path = Path(path)
-    metadata = {"card": json.dumps(card, sort_keys=True)} if card is not None else None
+    metadata = {"card": json.dumps({**(card or {}), _CHECKSUM: CHECKSUM_FIELD}, sort_keys=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, save(compact(state), metadata))
+    with atomic_write(path, checksum=True) as partial:
+        partial.write_bytes(save(compact(state), metadata))
 
 
-def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_weights(path: str | Path, *, sha256: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a weight file and the card inside it; the card is empty if the file has none.
 
     Reads `.safetensors`, and `.pt` or `.pth` files with a state dict, alone or under "state_dict" or "model". Only
-    tensors are unpickled.
+    tensors are unpickled. A `.safetensors` file must have the `sha256` if it is given.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ModelError(f"{path} does not exist: name a .safetensors or .pt file with the weights.")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(
-            f"{path} cannot be read as a file of tensors ({reason}): save `model.state_dict()` there."
-        ) from None
+        if path.suffix == ".safetensors":
+            return _read_safetensors(path, sha256)
+        content = read_torch_file(path, kind="a file of tensors", error=ModelError, remedy=_SAVE)
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist: name a .safetensors or .pt file with the weights.") from None
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ModelError(f"{path} does not contain a state dict: save `model.state_dict()` there.")
+        raise ModelError(f"{path} does not contain a state dict: {_SAVE}.")
+    for name, tensor in content.items():
+        if not isinstance(name, str):
+            raise ModelError(f"{path} does not contain a state dict, because {name!r} is no name: {_SAVE}.")
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
+            raise ModelError(
+                f"{path} has the tensor {name!r}, which is sparse, quantised, complex or without values: store dense "
+                "tensors of real numbers."
+            )
     return {name.removeprefix("module."): tensor for name, tensor in content.items()}, {}
 
 
@@ -91,22 +101,27 @@ def load_weights(network: nn.Module, state: dict[str, Tensor], source: str) -> N
     network.load_state_dict(state, strict=False)
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_safetensors(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    remedy = "it may be truncated; download it again"
+    content = read_checked(path, error=ModelError, remedy=remedy)
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise ModelError(f"{path} is damaged (its SHA-256 is not {sha256}): {remedy}.")
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ModelError(
-            f"{path} cannot be read as safetensors ({error}): it may be truncated; download it again."
-        ) from None
-    return tensors, _parse_card(metadata.get("card", "{}"))
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    except Exception as error:  # besides its own errors, safetensors raises KeyErrors for types that torch lacks
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(f"{path} cannot be read as safetensors ({reason}): {remedy}.") from None
+    return tensors, _parse_card(header.get("__metadata__", {}).get("card", "{}"))
 
 
 def _parse_card(text: str) -> dict[str, Any]:
-    """The card; empty if another program uses the key for something else."""
+    """The card without the checksum; empty if another program uses the key for something else."""
     try:
         card = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return card if isinstance(card, dict) else {}
+    if not isinstance(card, dict):
+        return {}
+    card.pop(_CHECKSUM, None)
+    return card

@@ -1,18 +1,18 @@
 """The trained networks that come with the package: fp16 weights and a card for each.
 
-`zoo:resnet20-cifar10/batch/3` is the network with batch normalisation trained with seed 3.
+`zoo:resnet20-cifar10/batch/3` is the network with batch normalisation trained with seed 3. Its card, a JSON file with a
+checksum of its own, has the SHA-256 of the weights.
 """
 
 from __future__ import annotations
 
-import json
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from predbn.common import ModelError
+from predbn.common import ModelError, read_json
 
 from .weights import read_weights
 
@@ -36,18 +36,18 @@ def matching(pattern: str) -> list[str]:
 
 
 def weights(name: str) -> dict[str, Tensor]:
-    """The state dict of a network."""
-    return read_weights(ZOO / f"{_check_single(name)}.safetensors")[0]
+    """The state dict of a network, which is that of its card."""
+    path = ZOO / f"{_check_single(name)}.safetensors"
+    return read_weights(path, sha256=card(name).get("weights_sha256"))[0]
 
 
 def card(name: str) -> dict[str, Any]:
-    """The card of a network: recipe, seed, checksums of the data, commit, and scores on the clean test images."""
+    """The card of a network: recipe, seed, checksums of weights and data, commit, scores on the clean test images."""
     path = ZOO / f"{_check_single(name)}.json"
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ModelError(f"The card of zoo:{name} cannot be read ({error}): reinstall predbn.") from None
-    return content
+        return read_json(path, error=ModelError, remedy="reinstall predbn")
+    except FileNotFoundError:
+        raise ModelError(f"The card of zoo:{name} cannot be read ({path} is missing): reinstall predbn.") from None
 
 
 def _check_single(name: str) -> str:

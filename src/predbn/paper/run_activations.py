@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from predbn.common import atomic_write, each_on_one_core
+from predbn.common import each_on_one_core
 from predbn.data import Images, open_images
 from predbn.diagnostics import (
     Gaussian,
@@ -46,7 +45,9 @@ from predbn.evaluation import (
     Plan,
     Split,
     open_run,
+    read_table,
     resolve_splits,
+    write_table,
 )
 from predbn.models import Classifier
 from predbn.norm import named_layers
@@ -64,7 +65,8 @@ HISTOGRAMS = pa.schema(
     [*_KEYS, pa.field("channel", pa.int64()), pa.field("x", pa.float64()), pa.field("density", pa.float64())]
 )
 SPECTRA = pa.schema([*_KEYS, pa.field("rank", pa.int64()), pa.field("value", pa.float64())])
-_SCHEMAS = {"results": RESULTS_SCHEMA, "histograms": HISTOGRAMS, "spectra": SPECTRA}
+_SCHEMAS = {"histograms": HISTOGRAMS, "spectra": SPECTRA, "results": RESULTS_SCHEMA}
+"""The results are written last, because a network that is in them is finished."""
 
 Tables = dict[str, list[dict[str, Any]]]
 """The rows of each table of `_SCHEMAS`."""
@@ -83,18 +85,21 @@ def run_activations(
     local = InProcess((engine or InProcess()).device)
     job = Job(plan, local.device, models=models or {})
     with open_run(job, out, local) as run:
-        tables = {name: _read(Path(out) / f"{name}.parquet") for name in _SCHEMAS}
+        run.write_card()
+        tables = {name: _read(Path(out) / f"{name}.parquet", schema) for name, schema in _SCHEMAS.items()}
         finished = {row["model"] for row in tables["results"]}
+        tables = {name: [row for row in rows if row["model"] in finished] for name, rows in tables.items()}
         names = [name for members in job.members.values() for name in members if name not in finished]
         splits = resolve_splits(plan.shifts, plan.severities, job.source.names)
         steps = _Steps(progress, len(names) * (len(splits) + 2))
         for name in names:
             (rows,) = each_on_one_core(lambda name: _profile_network(job, plan, name, splits, steps), [name])
+            write_table(Path(out) / "reliability.parquet", RELIABILITY_SCHEMA.empty_table(), compression="zstd")
             for table, schema in _SCHEMAS.items():
                 tables[table] += rows[table]
-                _write(Path(out) / f"{table}.parquet", pa.Table.from_pylist(tables[table], schema))
-            _write(Path(out) / "reliability.parquet", RELIABILITY_SCHEMA.empty_table())
-            run.write_card()
+                write_table(
+                    Path(out) / f"{table}.parquet", pa.Table.from_pylist(tables[table], schema), compression="zstd"
+                )
 
 
 @dataclass
@@ -220,11 +225,6 @@ def _training_images(plan: Plan) -> Images:
     return open_images(plan.data, "train")
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist() if path.exists() else []
+def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_table(path, schema).to_pylist() if path.exists() else []
     return rows
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    with atomic_write(path) as part:
-        pq.write_table(table, part, compression="zstd")

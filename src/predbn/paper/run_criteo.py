@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 import torch
 
-from predbn.common import NotMeasured, PaperError, ProgressWithNote, atomic_write
+from predbn.common import NotMeasured, PaperError, ProgressWithNote
 from predbn.data import Randomised, Rows, criteo, prepare_synthetic
-from predbn.evaluation import Engine, Plan, Results, Setting, evaluate
+from predbn.evaluation import Engine, Plan, Results, Setting, evaluate, write_table
 from predbn.models import ClickModel, CriteoSizes, load_criteo
 from predbn.norm import adapted
 from predbn.training import CriteoData, CriteoRecipe, train_criteo
@@ -128,8 +129,8 @@ def _write_resamples(plan: Plan, results: Results, path: Path, inputs: _Inputs) 
         batch_size=len(inputs.test) if size == "all" else size,
         seeds=plan.seeds,
     )
-    with atomic_write(path) as part:
-        table.astype({"value": "float32", "severity": "int16", "resample": "int16"}).to_parquet(part, index=False)
+    small = table.astype({"value": "float32", "severity": "int16", "resample": "int16"})
+    write_table(path, pa.Table.from_pandas(small, preserve_index=False))
 
 
 def resample(

@@ -38,8 +38,14 @@ class TrainingRun:
                 raise TrainingError(
                     f"{checkpoint} belongs to an interrupted run: use --resume to continue it, or delete it."
                 )
-            recipe = trainer.recipe.to_dict()
-            trainer.load_state_dict(read_checkpoint(checkpoint, recipe, trainer.seed, trainer.device))
+            state = read_checkpoint(checkpoint, trainer.recipe.to_dict(), trainer.seed, trainer.device)
+            try:
+                trainer.load_state_dict(state)
+            except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                raise TrainingError(
+                    f"{checkpoint} does not fit the network ({reason}): delete it to start again."
+                ) from None
         if trainer.group.is_first:
             log = run_file(self.path, "csv")
             self._log = TrainingLog(log, epochs_done=trainer.epoch, tensorboard=tensorboard)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from predbn.common import ProgressWithNote, TrainingError, write_text
+from predbn.common import ProgressWithNote, TrainingError, lock_folder, read_json, sync_folder, write_json
 from predbn.models import write_weights
 
 from .loop import TrainingRun, report_steps, train_side_by_side
@@ -32,37 +33,50 @@ def train_networks(
     tensorboard: bool = False,
     progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
+    is_first: bool = True,
 ) -> dict[int, dict[str, Any]]:
     """Train a network with every seed, write them to `folder`, and return their cards by seed.
 
     `side_by_side` networks are trained at a time. With `resume`, finished networks are kept and interrupted ones are
     continued; without it, both are errors. `on_network` is called with the seed and card of each network that is
     written. If a network diverges, the others are still trained and written before the TrainingError is raised.
+
+    While this runs, no other process can train one of these networks in the same folder; other seeds can be trained
+    there, for example on another GPU. Of the processes of a group only the first writes and locks (`is_first`).
     """
     if side_by_side < 1:
         raise TrainingError(f"side_by_side is {side_by_side}, but it must be at least 1.")
-    cards = finished_networks(recipe, seeds, folder, resume=resume)
-    pending = [seed for seed in seeds if seed not in cards]
-    diverged = []
-    for start in range(0, len(pending), side_by_side):
-        trainers = [make_trainer(seed) for seed in pending[start : start + side_by_side]]
-        train_side_by_side(
-            [TrainingRun(trainer, folder / str(trainer.seed)) for trainer in trainers],
-            resume=resume,
-            checkpoint_epochs=checkpoint_epochs,
-            checkpoint_steps=checkpoint_steps,
-            tensorboard=tensorboard,
-            on_step=partial(report_steps, progress, trainers, done=start, networks=len(pending)),
-        )
-        for trainer in trainers:
-            if trainer.diverged:
-                diverged.append(f"seed {trainer.seed} (epoch {trainer.epoch})")
-            else:
-                cards[trainer.seed] = save_network(trainer, folder / str(trainer.seed))
-                on_network(trainer.seed, cards[trainer.seed])
-    if diverged:
-        raise TrainingError(f"The loss stopped being a number with {', '.join(diverged)}: lower the learning rate.")
-    return cards
+    with _lock_networks(seeds, folder) if is_first else nullcontext():
+        cards = finished_networks(recipe, seeds, folder, resume=resume)
+        pending = [seed for seed in seeds if seed not in cards]
+        diverged = []
+        for start in range(0, len(pending), side_by_side):
+            trainers = [make_trainer(seed) for seed in pending[start : start + side_by_side]]
+            train_side_by_side(
+                [TrainingRun(trainer, folder / str(trainer.seed)) for trainer in trainers],
+                resume=resume,
+                checkpoint_epochs=checkpoint_epochs,
+                checkpoint_steps=checkpoint_steps,
+                tensorboard=tensorboard,
+                on_step=partial(report_steps, progress, trainers, done=start, networks=len(pending)),
+            )
+            for trainer in trainers:
+                if trainer.diverged:
+                    diverged.append(f"seed {trainer.seed} (epoch {trainer.epoch})")
+                else:
+                    cards[trainer.seed] = save_network(trainer, folder / str(trainer.seed))
+                    on_network(trainer.seed, cards[trainer.seed])
+        if diverged:
+            raise TrainingError(f"The loss stopped being a number with {', '.join(diverged)}: lower the learning rate.")
+        return cards
+
+
+@contextmanager
+def _lock_networks(seeds: Sequence[int], folder: Path) -> Iterator[None]:
+    with ExitStack() as locks:
+        for seed in dict.fromkeys(seeds):
+            locks.enter_context(lock_folder(folder, run=str(seed), error=TrainingError))
+        yield
 
 
 def finished_networks(
@@ -70,7 +84,8 @@ def finished_networks(
 ) -> dict[int, dict[str, Any]]:
     """The cards of the networks that are finished, by seed. It is an error if there are any without `resume`.
 
-    The card is written last: a network without one was interrupted and is finished from its checkpoint.
+    The card is written last: a network without one was interrupted and is finished from its checkpoint. A card whose
+    weights are missing, or are not those that it belongs to, is an error.
     """
     cards = {}
     for seed in seeds:
@@ -79,9 +94,26 @@ def finished_networks(
             existing = card if card.exists() else weights
             raise TrainingError(f"{existing} exists already: use --resume to keep it, or choose another --out.")
         if card.exists():
-            cards[seed] = json.loads(card.read_text())
+            cards[seed] = _read_card(card, weights)
             check_same_recipe(card, cards[seed]["recipe"], recipe.to_dict())
     return cards
+
+
+def _read_card(path: Path, weights: Path) -> dict[str, Any]:
+    remedy = f"delete {path.stem}.json and {weights.name} to train the network again"
+    card = read_json(path, error=TrainingError, remedy=remedy)
+    if not isinstance(card.get("recipe"), dict):
+        raise TrainingError(f"{path} is not the card of a network, because it has no recipe: {remedy}.")
+    if not weights.is_file():
+        raise TrainingError(f"{path} exists, but {weights} does not: {remedy}.")
+    expected = card.get("weights_sha256")  # missing in cards of earlier versions
+    if expected is not None and expected != _sha256(weights):
+        raise TrainingError(f"{weights} is damaged, or not what {path} belongs to: {remedy}.")
+    return card
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def save_network(trainer: Trainer, path: Path) -> dict[str, Any]:
@@ -90,8 +122,9 @@ def save_network(trainer: Trainer, path: Path) -> dict[str, Any]:
     if trainer.group.is_first:
         write_weights(weights, trainer.final_weights(), card if trainer.card_in_weights else None)
     trainer.group.barrier()
-    card = {**card, **trainer.score_stored(weights), "storage": _STORAGE}
+    card = {**card, **trainer.score_stored(weights), "storage": _STORAGE, "weights_sha256": _sha256(weights)}
     if trainer.group.is_first:
-        write_text(run_file(path, "json"), json.dumps(card, indent=2) + "\n")
+        write_json(run_file(path, "json"), card, indent=2)
+        sync_folder(path.parent)
         run_file(path, "checkpoint").unlink(missing_ok=True)
     return card

@@ -12,7 +12,9 @@ from typing import Any, TextIO
 
 import torch
 
-from predbn.common import TrainingError, atomic_write
+from predbn.common import TrainingError, atomic_write, read_torch_file, write_torch_file
+
+_START_AGAIN = "delete it to start again"
 
 
 def run_file(path: Path, suffix: str) -> Path:
@@ -21,32 +23,36 @@ def run_file(path: Path, suffix: str) -> Path:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a run atomically."""
+    """Write the state of a run atomically, with a checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as part, part.open("wb") as file:
-        torch.save(state, file)
+    write_torch_file(path, state)
 
 
 def read_checkpoint(path: Path, recipe: dict[str, Any], seed: int, device: torch.device) -> dict[str, Any]:
     """The state of a run, which must have that recipe and seed."""
-    try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        stored = {**state["recipe"], "seed": state["seed"]}
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise TrainingError(f"{path} cannot be read as a checkpoint ({reason}): delete it to start again.") from None
-    check_same_recipe(path, stored, {**recipe, "seed": seed})
+    kind = "a checkpoint"
+    state = read_torch_file(path, kind=kind, error=TrainingError, remedy=_START_AGAIN, device=device)
+    if not isinstance(state, dict) or not isinstance(state.get("recipe"), dict):
+        raise TrainingError(f"{path} cannot be read as {kind} (it has no recipe): {_START_AGAIN}.")
+    check_same_recipe(path, {**state["recipe"], "seed": state.get("seed")}, {**recipe, "seed": seed})
     return state
 
 
 def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]) -> None:
     """Raise a TrainingError if a stored recipe differs from the one that is to be trained."""
     for name, value in recipe.items():
-        if stored.get(name) != value:
+        if not _is_same(stored.get(name), value):
             raise TrainingError(
                 f"{path} belongs to a run with {name} {stored.get(name)}, not {value}: use the same {name}, or choose "
                 "another folder."
             )
+
+
+def _is_same(stored: Any, value: Any) -> bool:
+    try:
+        return bool(stored == value)
+    except (RuntimeError, ValueError):  # a tensor in place of a number
+        return False
 
 
 class TrainingLog:
@@ -84,8 +90,14 @@ def read_log(path: Path) -> list[dict[str, str]]:
     """The complete rows of a log; none if there is no file. A row that a crash cut off is left out."""
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values()]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
+        for row in rows:
+            int(row["epoch"])
+    except (ValueError, KeyError, csv.Error) as error:
+        raise TrainingError(f"{path} is not the log of a run ({error}): move it away; a new one is begun.") from None
+    return rows
 
 
 def _write_rows(file: TextIO, rows: list[dict[str, str]]) -> None:

@@ -57,7 +57,8 @@ def test_a_run_writes_weights_card_and_log(data, tmp_path):
     assert card["trained_on"] == "14 images of 2 classes"
     assert card["validation"]["images"] == 6
     assert card["recipe"]["batch_size"] == 4
-    assert sorted(path.name for path in file_of(out, "csv").parent.iterdir()) == ["0.csv", "0.json", "0.safetensors"]
+    names = sorted(path.name for path in file_of(out, "csv").parent.iterdir())
+    assert names == [".0.lock", "0.csv", "0.json", "0.safetensors"]
     assert [row["epoch"] for row in rows(out)] == ["1", "2", "3"]
     with pytest.raises(TrainingError, match="use --resume"):
         train(data, out)

@@ -14,6 +14,7 @@ from functools import partial
 import pandas as pd
 
 from predbn.common import NotMeasured
+from predbn.evaluation import read_table as read_table_file
 from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, curves, densities
 
 from ..claims import Claim, Measurement
@@ -42,7 +43,7 @@ def read_table(runs: Runs, name: str) -> pd.DataFrame:
     path = runs.plan_folder(ACTIVATIONS) / f"{name}.parquet"
     if not path.is_file():
         raise NotMeasured(f"{path.parent} has no {name}")
-    rows = pd.read_parquet(path)
+    rows: pd.DataFrame = read_table_file(path).to_pandas()
     rows = rows[rows["model"].str.startswith(f"{WITH_BATCH_NORM}/")]
     if rows.empty:
         raise NotMeasured(f"the results of the plan {ACTIVATIONS} have no network with batch norm")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from predbn.common import NotMeasured
 from predbn.data import PERCENTAGES
-from predbn.evaluation import Setting
+from predbn.evaluation import Setting, read_table
 from predbn.metrics import Interval, bootstrap_mean
 from predbn.report import FigureVariant, XAxis, metric_info
 
@@ -68,7 +68,7 @@ class CriteoScores:
 def scores_of(runs: Runs, plan: str) -> dict[str, CriteoScores]:
     """The scores of single networks without a temperature, by metric."""
     path = runs.plan_folder(plan) / RESAMPLES_FILE
-    resamples = pd.read_parquet(path) if plan in runs.measured and path.is_file() else None
+    resamples = read_table(path).to_pandas() if plan in runs.measured and path.is_file() else None
     return {metric: _scores(runs, plan, metric, resamples) for metric in METRICS}
 
 

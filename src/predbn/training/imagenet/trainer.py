@@ -167,6 +167,7 @@ def train_imagenet(
         [seed],
         out / ARCHITECTURE,
         checkpoint_steps=checkpoint_every,
+        is_first=group.is_first,
         **options,
     )
     return cards[seed]

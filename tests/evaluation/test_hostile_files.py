@@ -1,0 +1,173 @@
+"""Any content of a file is read, or is an error of the package that names the file: nothing else comes out.
+
+Hypothesis makes the contents: valid files with a few bytes changed, and objects of the right format and wrong types.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.common import PredbnError
+from predbn.evaluation import Plan, Results, read_plan
+from predbn.evaluation.card import check_same, joined
+from predbn.evaluation.plan_file import _toml, write_plan
+from predbn.evaluation.store import Store
+from predbn.evaluation.table_files import read_table
+from predbn.evaluation.tables import FITS, HITS, PART, RELIABILITY, RESULTS
+from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
+
+from .test_store import RESULTS as UNITS
+from .test_store import opened, with_hits
+
+SCHEMAS = {"results": RESULTS, "reliability": RELIABILITY, "hits": HITS, "fits": FITS}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def without_checksums(folder):
+    """The tables as an earlier version wrote them, so that the readers see the damage and not the checksum."""
+    for path in folder.rglob("*.parquet"):
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    store = opened(tmp_path_factory.mktemp("run"), [with_hits(unit) for unit in UNITS])
+    store.merge()
+    without_checksums(store.folder)
+    return store.folder
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@BUDGET
+@given(data=st.data())
+def test_damaged_tables(run, name, data):
+    path = run / f"{name}.parquet"
+    content = path.read_bytes()
+    path.write_bytes(data.draw(damaged(content)))
+    try:
+        must_read_or_refuse(lambda: Results.load(run).means(), str(run))
+        must_read_or_refuse(lambda: Store(run).done(hits=True), path.name)
+    finally:
+        path.write_bytes(content)
+
+
+@BUDGET
+@given(data=st.data())
+def test_damaged_parts(tmp_path, data):
+    store = opened(tmp_path, UNITS[:1])
+    without_checksums(tmp_path)
+    (path,) = tmp_path.glob("parts/*.parquet")
+    path.write_bytes(data.draw(damaged(path.read_bytes())))
+    must_read_or_refuse(store.tables, path.name)
+    must_read_or_refuse(store.done, path.name)
+
+
+COLUMN = st.sampled_from(
+    [st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=3), st.floats(), st.binary(max_size=3)]
+).flatmap(lambda values: st.lists(st.none() | values, min_size=2, max_size=2))
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS.values(), PART])
+@BUDGET
+@given(data=st.data())
+def test_tables_with_other_types(tmp_path, schema, data):
+    columns = {name: pa.array(data.draw(COLUMN)) for name in schema.names}
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table(columns), path)
+    must_read_or_refuse(lambda: read_table(path, schema), path.name)
+
+
+@BUDGET
+@given(content=JSON | st.binary().map(lambda raw: raw.decode("latin-1")))
+def test_odd_cards(run, content):
+    path = run / "card.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="latin-1")
+    try:
+        must_read_or_refuse(lambda: Results.load(run).mce(), path.name)
+    finally:
+        path.write_text("{}")
+
+
+CONTEXT = {
+    "data": {"name": "d", "images": 3, "sha256": {"images": "a"}},
+    "models": {"m": {"sha256": "b"}},
+    "ensembles": {},
+    "precision": "fp32",
+    "device": "cpu",
+    "bins": 10,
+}
+
+
+@BUDGET
+@given(changes=st.dictionaries(st.sampled_from([*CONTEXT, "validation", "plan"]), JSON, min_size=1))
+def test_cards_with_other_entries(tmp_path, changes):
+    (tmp_path / "card.json").write_text(json.dumps({**CONTEXT, **changes}))
+
+    def open_card():
+        before = Store(tmp_path).card()
+        check_same(str(tmp_path), before, CONTEXT)
+        return joined(before, CONTEXT)
+
+    must_read_or_refuse(open_card, str(tmp_path))
+
+
+@BUDGET
+@given(data=st.data())
+def test_damaged_plans(tmp_path, data):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(data.draw(damaged(write_plan(Plan(models="a:b")).encode())))
+    must_read_or_refuse(lambda: read_plan(path), path.name)
+
+
+TOML = st.recursive(
+    st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5)
+    | st.sampled_from(["all", "batch", "train", "fog", "sample", "mixed-5", "prior(N=", "temperature(", "dirichlet:"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["reference", "weights", "preprocessing", "size", "mean", "std"]), inner),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@BUDGET
+@given(entries=st.dictionaries(st.sampled_from(list(Plan.__dataclass_fields__)), TOML, min_size=1))
+def test_plans_with_other_types(tmp_path, entries):
+    path = tmp_path / "plan.toml"
+    path.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in {"models": "a:b", **entries}.items()))
+    must_read_or_refuse(lambda: read_plan(path), path.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models = [{reference = 3}]", "the model 3 is no reference: write a text, such as zoo:NAME"),
+        ("models = 3", "the model 3 is neither a reference nor"),
+        ("models = [{weights = 'a.pt'}]", "is neither a reference nor"),
+        ("models = [{reference = 'a:b', weights = 3}]", "the weights 3 of a:b are no file"),
+        ("models = [{reference = 'a:b', preprocessing = 3}]", "the preprocessing 3 is not a table of size"),
+        ("models = 'a:b'\ndata = 3", "the plan's data is 3, but it must be a text"),
+        ("models = 'a:b'\nshifts = [[1]]", r"the plan's shifts cannot be \[1\]: give texts"),
+        (f"models = 'a:b'\nseeds = {2**80}", f"seed {2**80} is not a whole number of 64 bits"),
+        ("a = " + "[" * 10_000, "is not TOML"),
+    ],
+)  # fmt: skip
+def test_plans_that_were_tracebacks(tmp_path, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(PredbnError, match=rf"plan\.toml .*{message}"):
+        read_plan(path)
+
+
+def test_a_long_text_of_blanks_is_no_work(tmp_path):
+    with pytest.raises(PredbnError, match="strategy"):
+        Plan(models="a:b", strategies=" " * 100_000 + "[" + " " * 100_000)

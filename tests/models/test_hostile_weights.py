@@ -1,0 +1,93 @@
+"""Any content of a weight file is read, or is a ModelError that names the file: nothing else comes out."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save
+
+from predbn.models import load_criteo, load_weights, read_weights
+from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
+
+STATE = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
+
+
+def saved(content, **options) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file, **options)
+    return file.getvalue()
+
+
+CONTENTS = {
+    "theirs.safetensors": save(STATE, {"card": json.dumps({"seed": 1})}),
+    "zipped.pt": saved(STATE),
+    "old.pth": saved(STATE, _use_new_zipfile_serialization=False),
+}
+
+
+def load_into_layer(path):
+    load_weights(torch.nn.Linear(2, 3), read_weights(path)[0], str(path))
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("name", CONTENTS)
+@BUDGET
+@given(data=st.data())
+def test_damaged_weights(tmp_path, name, data):
+    path = tmp_path / name
+    path.write_bytes(data.draw(damaged(CONTENTS[name])))
+    must_read_or_refuse(lambda: load_into_layer(path), name)
+
+
+PLAIN = st.none() | st.integers() | st.text(max_size=3) | st.floats()
+TENSORS = st.sampled_from(
+    [
+        torch.ones(3),
+        torch.ones(3, 2),
+        torch.ones(2, 3),
+        torch.tensor(1),
+        torch.ones(3, 2, dtype=torch.complex64),
+        torch.ones(3, 2, dtype=torch.bool),
+        torch.ones(3, 2, dtype=torch.float8_e4m3fn),
+        torch.eye(3).to_sparse(),
+        torch.ones(3, 2, device="meta"),
+        torch.nn.Parameter(torch.ones(3)),
+    ]
+)
+KEYS = st.sampled_from(["weight", "bias", "module.weight", "state_dict", "model", 0, None, ("a", 1), 1.5])
+OBJECTS = st.recursive(
+    PLAIN | TENSORS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@BUDGET
+@given(content=OBJECTS)
+def test_other_objects_than_state_dicts(tmp_path, content):
+    path = tmp_path / "odd.pt"
+    torch.save(content, path)
+    must_read_or_refuse(lambda: load_into_layer(path), path.name)
+
+
+CARDS = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 2**40) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["sizes", "eps", "buckets", "widths", "dimensions", "checksum"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+@BUDGET
+@given(card=CARDS)
+def test_odd_cards_of_criteo_networks(tmp_path, card):
+    path = tmp_path / "0.safetensors"
+    path.write_bytes(save(STATE, {"card": json.dumps(card)}))
+    must_read_or_refuse(lambda: load_criteo(path), path.name)

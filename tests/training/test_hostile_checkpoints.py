@@ -1,0 +1,76 @@
+"""Any content of the files of a training is read, or is a TrainingError that names the file."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predbn.training.loop import TrainingRun
+from predbn.training.networks import finished_networks
+from predbn.training.run_files import TrainingLog, read_checkpoint
+from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
+
+from .tiny import DEVICE, TINY
+
+RECIPE = TINY.to_dict()
+STATE = {"recipe": RECIPE, "seed": 0, "epoch": 1, "network": {"w": torch.arange(3.0)}, "optimiser": {}}
+ODD = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3) | st.floats() | st.just(torch.ones(2)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@BUDGET
+@given(data=st.data())
+def test_damaged_checkpoints(tmp_path, data):
+    """As an earlier version wrote them: without a checksum, which would notice all damage."""
+    content, path = io.BytesIO(), tmp_path / "0.checkpoint"
+    torch.save(STATE, content)
+    path.write_bytes(data.draw(damaged(content.getvalue())))
+    must_read_or_refuse(lambda: read_checkpoint(path, RECIPE, 0, DEVICE), path.name)
+
+
+class Trainer:
+    """What TrainingRun needs of a trainer to open a checkpoint."""
+
+    recipe, seed, device = TINY, 0, DEVICE
+
+    def __init__(self) -> None:
+        self.network = torch.nn.Linear(2, 3)
+        self.optimiser = torch.optim.Adam(self.network.parameters())
+
+    def load_state_dict(self, state):
+        from predbn.training.trainer import Trainer as Real
+
+        Real.load_state_dict(self, state)
+        raise KeyboardInterrupt
+
+
+@BUDGET
+@given(changes=st.dictionaries(st.sampled_from(["recipe", "seed", "epoch", "network", "optimiser"]), ODD, min_size=1))
+def test_checkpoints_with_other_entries(tmp_path, changes):
+    path = tmp_path / "0.checkpoint"
+    torch.save({**STATE, **changes}, path)
+    run = TrainingRun(Trainer(), tmp_path / "0")
+    must_read_or_refuse(lambda: run.open(resume=True, tensorboard=False), path.name)
+
+
+@BUDGET
+@given(content=ODD.map(lambda odd: {"recipe": odd}) | ODD)
+def test_odd_cards_of_networks(tmp_path, content):
+    (tmp_path / "0.json").write_text(json.dumps(content, default=str))
+    (tmp_path / "0.safetensors").touch()
+    must_read_or_refuse(lambda: finished_networks(TINY, [0], tmp_path, resume=True), "0.json")
+
+
+@BUDGET
+@given(data=st.data())
+def test_damaged_logs(tmp_path, data):
+    path = tmp_path / "0.csv"
+    path.write_bytes(data.draw(damaged(b"epoch,loss\r\n1,0.5\r\n2,0.25\r\n")))
+    must_read_or_refuse(lambda: TrainingLog(path, epochs_done=1), path.name)
