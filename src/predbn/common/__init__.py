@@ -1,7 +1,7 @@
 """What all other folders share.
 
-Errors, atomic files and locks, threads, random draws, lookup by name, the progress bar, devices, the cache folder,
-provenance. Importing it loads only torch and numpy.
+Errors, atomic files and locks, threads, worker processes, random draws, lookup by name, the progress bar, devices, the
+cache folder, provenance. Importing it loads only torch and numpy.
 """
 
 from .environment import cache_folder, git_commit, hardware_of, package_versions, parse_device
@@ -32,6 +32,7 @@ from .files import (
     write_text,
 )
 from .names import class_by_name, did_you_mean, find_by_name, format_spec
+from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
@@ -61,6 +62,7 @@ __all__ = [
     "derive_seed",
     "did_you_mean",
     "each_on_one_core",
+    "end_with_parent",
     "find_by_name",
     "finish_partial",
     "format_spec",
@@ -72,6 +74,7 @@ __all__ = [
     "package_versions",
     "parse_device",
     "partial_path",
+    "process_pool",
     "progress_bar",
     "write_array",
     "write_bytes",

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import DataError, Progress, finish_partial, partial_path, write_array, write_bytes
+from predbn.common import DataError, Progress, finish_partial, partial_path, process_pool, write_array, write_bytes
 from predbn.shifts import corrupt, find_corruption
 
 from .imagenetc import PUBLISHED_CROP
@@ -141,13 +140,9 @@ def _run_jobs(
         for job in jobs:
             yield function(*job)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (clean,)) as pool:
-        futures: list[Future[Any]] = [pool.submit(function, *job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with process_pool(processes, initializer=_start_worker, arguments=(clean,), error=DataError) as pool:
+        for future in as_completed([pool.submit(function, *job) for job in jobs]):
+            yield future.result()
 
 
 def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any) -> str:
