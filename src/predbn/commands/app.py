@@ -1,32 +1,56 @@
-"""The command line: all commands together, and errors as one sentence."""
+"""All commands together."""
 
 from __future__ import annotations
 
 import os
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from . import __version__
-from .commands.corrupt import corrupt_command
-from .commands.data import data_app
-from .commands.demo import demo_command
-from .commands.diagnose import diagnose_command
-from .commands.evaluate import evaluate_command
-from .commands.paper import paper_app
-from .commands.results import results_app
-from .commands.train import train_app, tune_app
-from .commands.zoo import zoo_command
-from .common import PredbnError
+from predbn import __version__
+
+from .corrupt import corrupt_command
+from .data import data_app
+from .demo import demo_command
+from .diagnose import diagnose_command
+from .evaluate import evaluate_command
+from .paper import paper_app
+from .results import results_app
+from .train import train_app, tune_app
+from .zoo import zoo_command
+
+DEBUG = "PREDBN_DEBUG"
+"""The environment variable that --debug sets."""
+
+
+class _Commands(TyperGroup):
+    """The commands, with two rules that hold for all of them."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse empty arguments: an empty path would mean the current folder."""
+        for before, argument in zip(["", *args], args, strict=False):
+            name, equals, value = argument.partition("=")
+            option = before if not argument else name
+            if not argument or (name.startswith("--") and equals and not value):
+                what = f"the value of {option}" if option.startswith("-") else "an argument"
+                raise typer.BadParameter(f"{what} is empty: give it a value, or leave it out.")
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Keep the traceback of an EOFError: for Typer it is the end of what the user types, and says "Aborted."."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise RuntimeError("a file ended too early") from error
+
 
 app = typer.Typer(
+    cls=_Commands,
     help="Prediction-time batch normalisation for any PyTorch model.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-DEBUG = "PREDBN_DEBUG"
 
 
 def _show_version(requested: bool) -> None:
@@ -62,22 +86,3 @@ app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")
-
-
-def main() -> None:
-    """Run the command line. The exit code is 2 for a wrong argument and 1 for a failure.
-
-    A `PredbnError` is printed as one sentence. Any other exception is a bug and shows its traceback, and so does a
-    `PredbnError` with --debug or the environment variable PREDBN_DEBUG.
-    """
-    try:
-        app()
-    except PredbnError as error:
-        if os.environ.get(DEBUG):
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import (
     Address,
     CpusPerWorker,
@@ -25,12 +26,24 @@ from .options import (
     Std,
     open_engine,
     parse_preprocessing,
+    refuse_options,
     usage_error,
 )
 from .output import make_console, print_results, to_records
+from .targets import check_folder
+
+if TYPE_CHECKING:
+    from predbn.evaluation import Plan
+
+_IN_PLAN = (
+    *("model", "weights", "mean", "std", "size", "data", "root", "clean", "validation", "shift", "severity"),
+    *("strategy", "method", "batch_size", "order", "seed", "images", "precision", "bins", "hits"),
+)
+"""The options that a plan replaces."""
 
 
 def evaluate_command(
+    context: typer.Context,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -138,8 +151,7 @@ def evaluate_command(
     from predbn.evaluation import Model, Plan, evaluate, read_plan
 
     if plan is not None:
-        if model:
-            raise typer.BadParameter("a plan names its own models: leave out --model or --plan.", param_hint="--plan")
+        refuse_options(context, _IN_PLAN, "the plan says that: leave out this option or --plan.")
         with usage_error("--plan"):
             run_plan = read_plan(plan)
     else:
@@ -169,8 +181,11 @@ def evaluate_command(
                 hits=hits,
                 **{name: value for name, value in repeated.items() if value},
             )
+        _refuse_unused_data(run_plan)
+    check_folder(out)
     console = make_console(quiet=quiet or as_json)
     with (
+        if_interrupted(f"what is finished is kept in {out}; run the same command again to continue."),
         open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine,
         progress_bar(console, "evaluating") as progress,
     ):
@@ -188,6 +203,21 @@ def evaluate_command(
         return
     print_results(console, results)
     console.print(f"[dim]{escape(', '.join(written))}[/dim]", soft_wrap=True)
+
+
+def _refuse_unused_data(plan: Plan) -> None:
+    """Data that nothing is computed on is a usage error: its reference may be wrong, and nobody would notice."""
+    from predbn.data import is_shifted
+
+    if plan.clean is not None and not is_shifted(plan.data):
+        raise typer.BadParameter(
+            f"it goes with a published CIFAR-10-C or ImageNet-C, and {plan.data} is neither.", param_hint="--clean"
+        )
+    if plan.validation is not None and not plan.needs_validation:
+        raise typer.BadParameter(
+            "no method is fitted and no strategy calibrated, so it is not used: leave it out.",
+            param_hint="--validation",
+        )
 
 
 def _data_reference(data: str, root: str | None) -> str:
