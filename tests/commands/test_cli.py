@@ -79,7 +79,7 @@ def test_an_error_of_the_system_is_one_sentence_with_path_and_remedy(monkeypatch
         main(monkeypatch, "zoo")
     assert stopped.value.code == 1
     assert capsys.readouterr().err == (
-        "error: runs/3.checkpoint.part cannot be used (No space left on device): free some space, or choose another "
+        "error: runs/3.checkpoint.part cannot be written (No space left on device): free some space, or choose another "
         "disk, and run the same command again.\n"
     )
 

@@ -13,6 +13,9 @@ from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .options import (
+    MAX_BINS,
+    MAX_COUNT,
+    MAX_SEED,
     Address,
     CpusPerWorker,
     Device,
@@ -107,11 +110,17 @@ def evaluate_command(
         list[str] | None,
         typer.Option(help="shuffled, official, by_class or dirichlet:0.1, may be repeated; shuffled by default."),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Random seed; may be repeated; 0 by default.")] = None,
-    images: Annotated[int | None, typer.Option(help="Use only this many images of each split; all by default.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed; may be repeated; 0 by default."),
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(max=MAX_COUNT, help="Use only this many images of each split; all by default.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="fp32 (without TF32), tf32, bf16 or fp16.")] = "fp32",
     bins: Annotated[
-        int | None, typer.Option(help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10.")
+        int | None,
+        typer.Option(max=MAX_BINS, help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10."),
     ] = None,
     hits: Annotated[
         bool, typer.Option("--hits", help="Store which images were classified correctly, for intervals over images.")
@@ -236,6 +245,9 @@ def _parse_batch_size(text: str) -> int | str:
     if text == "all":
         return text
     try:
-        return int(text)
+        size = int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--batch-size") from None
+    if size > MAX_COUNT:
+        raise typer.BadParameter(f"{text} is too large: use {MAX_COUNT} at most, or all.", param_hint="--batch-size")
+    return size

@@ -26,6 +26,9 @@ MAX_SEED = 2**63 - 1
 MAX_COUNT = 2**31 - 1
 """The largest number of examples that an option takes."""
 
+MAX_BINS = 10_000
+"""The largest number of bins: each is a row of a table, for every model and split."""
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto for the GPU if there is one.")]

@@ -26,6 +26,8 @@ _REMEDIES = {
     errno.ESTALE: f"check the network file system, {_AGAIN}",
 }
 
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
 
 def explain(error: OSError) -> str:
     """The sentence for an error that a file, a folder or the disk has caused."""
@@ -33,7 +35,8 @@ def explain(error: OSError) -> str:
     reason = error.strerror or _first_line(error)
     number = errno.ENOSPC if _is_short_write(error) else error.errno
     remedy = _REMEDIES.get(number or 0, f"check it, {_AGAIN}" if path else f"check the disk, {_AGAIN}")
-    where = f"{path} cannot be used ({reason})" if path else reason
+    action = "written" if number in _WRITING else "opened"
+    where = f"{path} cannot be {action} ({reason})" if path else reason
     return f"{where}: {remedy}."
 
 

@@ -43,7 +43,14 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
     measured = Runs(results).measured
     if as_json:
         records = [
-            {"id": item.id, "figure": item.figure, "title": item.title, "plans": item.plans, "claims": len(item.claims)}
+            {
+                "id": item.id,
+                "figure": item.figure,
+                "title": item.title,
+                "plans": item.plans,
+                "measured": [plan for plan in item.plans if plan in measured],
+                "claims": len(item.claims),
+            }
             for item in EXPERIMENTS.values()
         ]
         typer.echo(json.dumps(records))
@@ -59,6 +66,7 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
 
 @paper_app.command("run")
 def run_command(
+    context: typer.Context,
     ids: Ids = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version on the embedded sample: no download, on a CPU, in minutes.")
@@ -111,6 +119,10 @@ def run_command(
     engine = in_process_engine(device)
     console = make_console(quiet=quiet)
     names = plans_of(experiments)
+    data_sets = {PLANS[name].data_set for name in names}
+    for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
+        if not data_sets & users:
+            refuse_options(context, [option], "none of these experiments uses it: leave it out.")
     runs = Runs(results or (QUICK if quick else FULL))
     folders = {name: runs.plan_folder(name).parent for name in names}
     for folder in dict.fromkeys(folders.values()):
