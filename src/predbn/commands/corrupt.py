@@ -9,6 +9,7 @@ import typer
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import usage_error
 from .output import make_console
 
@@ -71,7 +72,8 @@ def corrupt_command(
     with usage_error("--only"):
         corruptions = [find_corruption(name).name for name in only] if only else list(names("all"))
     console = make_console(soft_wrap=True)
-    with progress_bar(console, "corrupting") as progress:
+    kept = f"the files that are finished are kept in {out}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "corrupting") as progress:
         options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "progress": progress}
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)

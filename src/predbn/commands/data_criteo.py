@@ -10,6 +10,7 @@ from rich.console import Console
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import Quiet
 from .output import make_console
 
@@ -62,7 +63,8 @@ def criteo_command(
     if synthetic is not None and where:
         raise typer.BadParameter("synthetic rows have no additional columns: leave it out.", param_hint="--where")
     folder = out or criteo_folder(synthetic=synthetic is not None)
-    with progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
+    kept = f"the rows that are finished are kept in {folder}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
             shards = prepare_criteo(
                 root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress

@@ -46,8 +46,13 @@ def atomic_write(path: Path, *, checksum: bool = False) -> Iterator[Path]:
         if checksum:
             write_checksum(partial_path(path))
         finish_partial(path)
-    except BaseException:
+    except BaseException as error:
         partial_path(path).unlink(missing_ok=True)
+        # torch.save raises a RuntimeError of its own when writing fails.
+        failure = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(failure, OSError) and failure.filename is None:
+            failure.filename = str(path)  # writing to an open file fails without saying which
+            raise failure from None
         raise
 
 
