@@ -141,7 +141,11 @@ def list_command(cache: Cache = None) -> None:
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
-        count, _, height, width = load_array(path).shape
+        try:
+            count, _, height, width = load_array(path).shape
+        except DataError as error:
+            typer.echo(f"Decoded folder: {error}")
+            continue
         typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; it can be deleted.")
     for synthetic in (False, True):
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))
