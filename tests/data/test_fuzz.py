@@ -44,6 +44,7 @@ from .folders import pixels_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:PIL"),
+    pytest.mark.filterwarnings("ignore:Reading .* file required additional header parsing:UserWarning"),
     pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
 ]
 
