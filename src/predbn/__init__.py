@@ -5,8 +5,6 @@
 """
 
 from importlib import import_module as _import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -75,18 +73,21 @@ __all__ = [
     "stream",
 ]
 
-try:
-    __version__ = _version("predbn")
-except PackageNotFoundError:
-    __version__ = "unknown"
-
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    __version__: str
+else:
 
     def __getattr__(name: str) -> _Any:
-        """Import torch and the method when they are first used.
+        """Import torch and the method when they are first used, and look up the version.
 
         The command line then starts in a moment, and can answer Ctrl-C while torch is being imported.
         """
+        if name == "__version__":
+            metadata = _import_module("importlib.metadata")
+            try:
+                return metadata.version("predbn")
+            except metadata.PackageNotFoundError:
+                return "unknown"
         if name in ("common", "norm"):
             return _import_module(f"{__name__}.{name}")
         if name not in __all__:

@@ -12,6 +12,8 @@ from predbn import cli
 from predbn.commands.interrupts import if_interrupted, report_interrupts
 from predbn.models import zoo
 
+ALWAYS = "interrupted: what was finished is kept, and no file is half-written; run the same command again.\n"
+
 
 @pytest.fixture(autouse=True)
 def _restore_handler():
@@ -42,8 +44,8 @@ def test_the_sentence_is_that_of_the_innermost_block(capsys):
     assert said(capsys, block) == "interrupted: all is kept.\n"
 
 
-def test_outside_of_a_block_nothing_was_written(capsys):
-    assert said(capsys, interrupt) == "interrupted: nothing was written.\n"
+def test_outside_of_a_block_the_sentence_is_true_of_every_command(capsys):
+    assert said(capsys, interrupt) == ALWAYS
 
 
 def test_an_interrupt_that_a_library_turns_into_another_error_is_still_one(capsys):
@@ -88,7 +90,57 @@ def test_every_command_is_covered(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == "interrupted: nothing was written.\n"
+    assert capsys.readouterr().err == ALWAYS
+
+
+CONTINUE = "run the same command again to continue."
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        (
+            "predbn.evaluation.evaluate",
+            ["evaluate", "--model", "zoo:resnet20-cifar10/batch/0", "--out", "there"],
+            f"what is finished is kept in there; {CONTINUE}",
+        ),
+        ("predbn.evaluation.evaluate", ["demo", "--out", "there"], f"what is finished is kept in there; {CONTINUE}"),
+        (
+            "predbn.paper.run_plan",
+            ["paper", "run", "C3", "--quick", "--results", "there"],
+            f"what is finished is kept in there; {CONTINUE}",
+        ),
+        (
+            "predbn.training.train_cifar10",
+            ["train", "cifar10", "--sample", "--out", "there"],
+            "the networks and checkpoints written so far are kept in there; add --resume to continue from them.",
+        ),
+        (
+            "predbn.training.run_search",
+            ["tune", "cifar10", "--sample", "--storage", "there.journal"],
+            f"the trials that are finished are kept in there.journal; {CONTINUE}",
+        ),
+        (
+            "predbn.data.write_cifar10c",
+            ["corrupt", __file__, "there"],
+            f"the files that are finished are kept in there; {CONTINUE}",
+        ),
+        (
+            "predbn.data.prepare_synthetic",
+            ["data", "criteo", "--synthetic", "9", "--out", "there"],
+            f"the rows that are finished are kept in there; {CONTINUE}",
+        ),
+    ],
+    ids=["evaluate", "demo", "paper", "train", "tune", "corrupt", "data"],
+)
+def test_long_commands_say_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, capsys, function, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(function, lambda *given, **options: interrupt())
+    monkeypatch.setattr(sys, "argv", ["predbn", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == f"interrupted: {sentence}\n"
 
 
 @pytest.mark.parametrize("module", ["typer", "torch", "rich.console", "predbn.commands.evaluate"])
@@ -108,4 +160,4 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode in (130, -signal.SIGINT)  # a shell shows both as 130
-    assert done.stderr == "interrupted: nothing was written.\n"
+    assert done.stderr == ALWAYS

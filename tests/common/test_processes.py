@@ -47,8 +47,13 @@ def parent(tmp_path, request):
 
 
 def wait_until_ended(pids):
-    """Wait until the processes are gone; one that nobody waits for stays as a zombie."""
-    while any(is_running(pid) for pid in pids):
+    """Wait until the processes are gone, or kill them and fail; one that nobody waits for stays as a zombie."""
+    give_up = time.monotonic() + 60
+    while left := [pid for pid in pids if is_running(pid)]:
+        if time.monotonic() > give_up:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"still running: {left}")
         time.sleep(0.05)
 
 

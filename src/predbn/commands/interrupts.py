@@ -15,8 +15,8 @@ from types import FrameType
 INTERRUPTED = 130
 """The exit code: 128 + SIGINT, as shells report it."""
 
-_advice = ["nothing was written."]
-"""What to tell the user if Ctrl-C comes now; the last entry counts."""
+_advice = ["what was finished is kept, and no file is half-written; run the same command again."]
+"""What to tell the user if Ctrl-C comes now. The last entry counts; the first is true of every command."""
 _told: list[str] = []
 """The advice at the moment of each Ctrl-C."""
 

@@ -165,7 +165,8 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
 
     experiments = _choose(ids)
     if results != FULL and not results.is_dir():
-        raise typer.BadParameter(f"{results} does not exist: predbn paper run makes results.", param_hint="--results")
+        reason = "is not a folder" if results.exists() else "does not exist"
+        raise typer.BadParameter(f"{results} {reason}: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results)
     findings_of = verify(runs, [experiment.id for experiment in experiments])
     if as_json:
