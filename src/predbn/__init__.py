@@ -4,40 +4,42 @@
 ``predbn.restore(model)`` gives back the original model.
 """
 
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
-from .common import PredbnError
-from .norm import (
-    AdaptationError,
-    Auto,
-    AutoStream,
-    Batch,
-    Calibration,
-    Description,
-    Ema,
-    Frozen,
-    LayerDescription,
-    Moments,
-    Observation,
-    Population,
-    Prior,
-    Statistics,
-    Strategy,
-    Train,
-    adapt,
-    adapted,
-    calibrate,
-    describe,
-    fold,
-    load_state_dict,
-    remove_stream,
-    reset,
-    restore,
-    state_dict,
-    strategies,
-    stream,
-)
+if TYPE_CHECKING:
+    from .common import PredbnError
+    from .norm import (
+        AdaptationError,
+        Auto,
+        AutoStream,
+        Batch,
+        Calibration,
+        Description,
+        Ema,
+        Frozen,
+        LayerDescription,
+        Moments,
+        Observation,
+        Population,
+        Prior,
+        Statistics,
+        Strategy,
+        Train,
+        adapt,
+        adapted,
+        calibrate,
+        describe,
+        fold,
+        load_state_dict,
+        remove_stream,
+        reset,
+        restore,
+        state_dict,
+        strategies,
+        stream,
+    )
 
 __all__ = [
     "AdaptationError",
@@ -71,7 +73,28 @@ __all__ = [
     "stream",
 ]
 
-try:
-    __version__ = _version("predbn")
-except PackageNotFoundError:
-    __version__ = "unknown"
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> _Any:
+        """Import torch and the method when they are first used, and look up the version.
+
+        The command line then starts in a moment, and can answer Ctrl-C while torch is being imported.
+        """
+        if name == "__version__":
+            metadata = _import_module("importlib.metadata")
+            try:
+                return metadata.version("predbn")
+            except metadata.PackageNotFoundError:
+                return "unknown"
+        if name in ("common", "norm"):
+            return _import_module(f"{__name__}.{name}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        folder = _import_module(f"{__name__}.{'common' if name == 'PredbnError' else 'norm'}")
+        globals()[name] = getattr(folder, name)
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

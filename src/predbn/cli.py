@@ -1,82 +1,59 @@
-"""The command line: all commands together, and errors as one sentence."""
+"""The command line: what `predbn` runs, with failures as one sentence.
+
+The commands are in `commands/app.py`. Importing them takes seconds, because they import torch, so `main` does it: it
+can then answer Ctrl-C from the first moment on.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from . import __version__
-from .commands.corrupt import corrupt_command
-from .commands.data import data_app
-from .commands.demo import demo_command
-from .commands.diagnose import diagnose_command
-from .commands.evaluate import evaluate_command
-from .commands.paper import paper_app
-from .commands.results import results_app
-from .commands.train import train_app, tune_app
-from .commands.zoo import zoo_command
-from .common import PredbnError
-
-app = typer.Typer(
-    help="Prediction-time batch normalisation for any PyTorch model.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-DEBUG = "PREDBN_DEBUG"
-
-
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"predbn {__version__}")
-        raise typer.Exit
-
-
-def _set_debug(requested: bool) -> None:
-    if requested:
-        os.environ[DEBUG] = "1"
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", callback=_set_debug, is_eager=True, help="Show the traceback of an error.")
-    ] = False,
-) -> None:
-    """Prediction-time batch normalisation for any PyTorch model."""
-
-
-app.command("demo")(demo_command)
-app.command("evaluate")(evaluate_command)
-app.command("corrupt")(corrupt_command)
-app.command("diagnose")(diagnose_command)
-app.command("zoo")(zoo_command)
-app.add_typer(results_app, name="results")
-app.add_typer(paper_app, name="paper")
-app.add_typer(data_app, name="data")
-app.add_typer(train_app, name="train")
-app.add_typer(tune_app, name="tune")
+from .commands.interrupts import report_interrupts
 
 
 def main() -> None:
-    """Run the command line. The exit code is 2 for a wrong argument and 1 for a failure.
+    """Run the command line. The exit code is 2 for a wrong argument, 1 for a failure and 130 for Ctrl-C.
 
-    A `PredbnError` is printed as one sentence. Any other exception is a bug and shows its traceback, and so does a
-    `PredbnError` with --debug or the environment variable PREDBN_DEBUG.
+    A `PredbnError` and an error of the operating system, such as a full disk, are printed as one sentence. Any other
+    exception is a bug and shows its traceback, and so does everything with --debug or the environment variable
+    PREDBN_DEBUG.
     """
+    with report_interrupts():
+        from .commands.app import DEBUG, app
+        from .commands.os_errors import explain
+        from .common import PredbnError
+
+        try:
+            try:
+                app()
+            finally:
+                _flush_output()
+        except (PredbnError, OSError) as error:
+            if os.environ.get(DEBUG):
+                raise
+            sentence = explain(error) if isinstance(error, OSError) else str(error)
+            print(f"error: {sentence}", file=sys.stderr)
+            sys.exit(1)
+
+
+def _flush_output() -> None:
+    """Write what was printed. If that fails, Python would try again at exit and fail without a sentence."""
     try:
-        app()
-    except PredbnError as error:
-        if os.environ.get(DEBUG):
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(error.errno, error.strerror, "the standard output") from None
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, the Typer application, is imported when it is asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .commands.app import app
+
+    return app
 
 
 if __name__ == "__main__":

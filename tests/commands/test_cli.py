@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import predbn
 from predbn import cli
+from predbn.commands.app import DEBUG
 from predbn.models import ModelError, zoo
 
 runner = CliRunner()
@@ -22,7 +24,7 @@ UNKNOWN_NETWORK = ["zoo", "resnet20-cifar10/batch/77"]
 @pytest.fixture(autouse=True)
 def _no_debug(monkeypatch):
     # setenv first, so that what --debug sets is undone as well.
-    monkeypatch.setenv(cli.DEBUG, "")
+    monkeypatch.setenv(DEBUG, "")
 
 
 def main(monkeypatch, *arguments: str) -> None:
@@ -57,9 +59,59 @@ def test_debug_shows_the_traceback_of_a_failure(monkeypatch):
 
 
 def test_the_environment_variable_does_the_same(monkeypatch):
-    monkeypatch.setenv(cli.DEBUG, "1")
+    monkeypatch.setenv(DEBUG, "1")
     with pytest.raises(ModelError, match="The zoo has no"):
         main(monkeypatch, *UNKNOWN_NETWORK)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A command that fails because the disk is full."""
+
+    def fail():
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/3.checkpoint.part")
+
+    monkeypatch.setattr(zoo, "names", fail)
+
+
+def test_an_error_of_the_system_is_one_sentence_with_path_and_remedy(monkeypatch, capsys, full_disk):
+    with pytest.raises(SystemExit) as stopped:
+        main(monkeypatch, "zoo")
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == (
+        "error: runs/3.checkpoint.part cannot be written (No space left on device): free some space, or choose another "
+        "disk, and run the same command again.\n"
+    )
+
+
+def test_debug_shows_the_traceback_of_an_error_of_the_system(monkeypatch, full_disk):
+    with pytest.raises(OSError, match="No space left"):
+        main(monkeypatch, "--debug", "zoo")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
+def test_output_that_cannot_be_written_is_a_failure():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "predbn.cli", "zoo"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["evaluate", "--out", ""], "the value of --out is empty"),
+        (["evaluate", "--out="], "the value of --out is empty"),
+        (["corrupt", "", "there"], "an argument is empty"),
+        (["data", "criteo", "--root", ""], "the value of --root is empty"),
+    ],
+)
+def test_an_empty_argument_is_a_usage_error(arguments, what):
+    done = runner.invoke(cli.app, arguments)
+    assert done.exit_code == 2
+    assert what in done.output
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, RuntimeError])
@@ -71,6 +123,16 @@ def test_a_bug_keeps_its_traceback(monkeypatch, capsys, error):
     with pytest.raises(error, match="a bug"):
         main(monkeypatch, "zoo")
     assert capsys.readouterr().err == ""
+
+
+def test_the_end_of_a_file_is_a_bug_and_not_the_users_wish(monkeypatch):
+    def fail():
+        raise EOFError("No data left in file")
+
+    monkeypatch.setattr(zoo, "names", fail)
+    with pytest.raises(RuntimeError) as raised:
+        main(monkeypatch, "zoo")
+    assert isinstance(raised.value.__cause__, EOFError)
 
 
 def test_a_bug_prints_its_traceback_and_exits_with_code_1():
@@ -95,8 +157,14 @@ cli.main()
 def test_commands_import_what_is_slow_only_when_they_run():
     code = """
 import sys
-import predbn.cli
+import predbn.commands.app
 print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & set(LATE)
+
+
+def test_the_command_line_is_ready_for_ctrl_c_before_torch_is_imported():
+    code = "import sys, predbn.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"torch", "numpy", "typer", "rich", "predbn.common"}

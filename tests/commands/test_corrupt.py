@@ -47,6 +47,9 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
         (["empty", "out", "--only", "fogg"], "did you mean 'fog'?"),
         (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
         (["empty", "out", "--processes", "0"], "--processes"),
+        (["empty", "out", "--labels", "labels.npy"], "the classes of a folder are its labels: leave out --labels"),
+        (["--preview", "out", "--only", "fog"], "--preview shows everything: leave out --only"),
+        (["--preview", "out", "--processes", "2"], "--preview shows everything: leave out --processes"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(

@@ -8,7 +8,16 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import DataError, ImageNetSet, Interpolation, cifar10, cifar10_cache, cifar10_cache_file, wnids
+from predbn.data import (
+    DataError,
+    ImageNetSet,
+    Interpolation,
+    cifar10,
+    cifar10_cache,
+    cifar10_cache_file,
+    decoded_files,
+    wnids,
+)
 
 from ..data.folders import make_folder
 from ..data.official import LAYOUTS
@@ -101,7 +110,13 @@ def test_imagenet_is_checked_and_decoded(cache, tmp_path):
     assert f"{root} is imagenet-a: 200 images of 200 classes, decoded." in words(done)
     listed = runner.invoke(cli.app, ["data", "list"])
     assert "Decoded folder: 200 images of 4×4, 0.0 MB" in words(listed)
+    (path,) = decoded_files()
+    path.write_bytes(path.read_bytes().replace(b"predbn", b"predbm", 1))
+    listed = runner.invoke(cli.app, ["data", "list"])
+    assert f"{path} is damaged" in words(listed)
+    assert "Criteo: not in" in words(listed)
     assert runner.invoke(cli.app, [*arguments, "--quiet"]).output == ""
+    assert "Decoded folder: 200 images" in words(runner.invoke(cli.app, ["data", "list"]))
     wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
     assert isinstance(wrong.exception, DataError)
     assert f"point at {root}." in str(wrong.exception)

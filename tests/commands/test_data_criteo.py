@@ -63,6 +63,8 @@ def test_usage(tmp_path):
         (("--root", tmp_path, "--synthetic", 5), "give either the file"),
         (("--root", tmp_path / "nothing"), "does not exist"),
         (("--root", tmp_path, "--where", "period"), "is not a condition"),
+        (("--root", tmp_path, "--seed", 0), "only synthetic rows have a seed"),
+        (("--synthetic", 5, "--where", "period=late"), "synthetic rows have no additional columns"),
     ):
         result, words = invoke("criteo", *arguments)
         assert result.exit_code == 2

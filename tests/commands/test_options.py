@@ -141,3 +141,66 @@ def test_usage_errors_leave_no_run(arguments, tmp_path):
     result = CliRunner().invoke(cli.app, ["evaluate", *model, *arguments])
     assert result.exit_code == 2
     assert not (tmp_path / "run").exists()
+
+
+HUGE = str(2**80)
+ZOO = ["--model", "zoo:resnet20-cifar10/batch/0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["evaluate", *ZOO, "--seed", HUGE], "--seed"),
+        (["evaluate", *ZOO, "--images", HUGE], "--images"),
+        (["evaluate", *ZOO, "--batch-size", HUGE], "--batch-size"),
+        (["evaluate", *ZOO, "--bins", HUGE], "--bins"),
+        (["diagnose", *ZOO, "--data", "sample", "--seed", HUGE], "--seed"),
+        (["diagnose", *ZOO, "--data", "sample", "--images", HUGE], "--images"),
+        (["diagnose", *ZOO, "--data", "sample", "--batch-size", HUGE], "--batch-size"),
+        (["train", "cifar10", "--sample", "--seeds", HUGE], "--seeds"),
+        (["train", "cifar10", "--sample", "--seeds", f"0-{HUGE}"], "--seeds"),
+        (["train", "criteo", "--seeds", HUGE], "--seeds"),
+        (["train", "criteo", "--widths", f"{HUGE},16"], "--widths"),
+        (["train", "imagenet", "--root", ".", "--seed", HUGE], "--seed"),
+        (["tune", "cifar10", "--sample", "--seed", HUGE], "--seed"),
+        (["results", "compare", "a", "b", "--level", "7"], "--level"),
+        (["results", "compare", "a", "b", "--level", "nan"], "--level"),
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_cannot_work_are_usage_errors(arguments, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2, result.exception
+    assert f"Invalid value for {option}" in result.output.replace("'", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["evaluate", "--plan", "p.toml", *ZOO], "--model"),
+        (["evaluate", "--plan", "p.toml", "--shift", "fog"], "--shift"),
+        (["evaluate", "--plan", "p.toml", "--data", "sample"], "--data"),
+        (["evaluate", "--plan", "p.toml", "--hits"], "--hits"),
+        (["evaluate", *ZOO, "--clean", "sample"], "--clean"),
+        (["evaluate", *ZOO, "--validation", "sample"], "--validation"),
+        (["diagnose", *ZOO, "--data", "sample", "--severity", "5"], "--severity"),
+        (["train", "cifar10", "--sample", "--root", "x"], "--root"),
+        (["tune", "cifar10", "--sample", "--root", "x"], "--root"),
+        (["tune", "cifar10", "--sample", "--finalist-epochs", "3"], "--finalist-epochs"),
+        (["paper", "run", "C1", "--root", "."], "--root"),
+        (["paper", "run", "K1", "--weights", __file__], "--weights"),
+        (["paper", "document", "--table", "--out", "x.md"], "--out"),
+        (["paper", "document", "--table", "--figures", "x"], "--figures"),
+        (["zoo", "resnet20-cifar10/batch/3", "--markdown"], "--markdown"),
+        (["zoo", "--json", "--markdown"], "--markdown"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_would_have_no_effect_is_a_usage_error(arguments, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2, result.exception
+    assert f"Invalid value for {option}" in result.output.replace("'", "")
+    assert list(tmp_path.iterdir()) == []

@@ -67,6 +67,8 @@ def test_figures_and_document_are_written(results, tmp_path):
         (["verify", "C9"], "there is no experiment 'C9'"),
         (["run", "C1", "--device", "tpu"], "there is no device 'tpu'"),
         (["figures", "C7", "--suffix", ".gif"], "end the name with"),
+        (["verify", "C1", "--results", "nowhere"], "nowhere does not exist"),
+        (["verify", "C1", "--results", __file__], "is not a folder"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(arguments, message):

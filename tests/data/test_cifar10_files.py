@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import tarfile
 
 import numpy as np
 import pytest
@@ -114,3 +115,18 @@ def test_one_wrong_label_is_named(small):
     verify(CifarFile("test_batch", "here", small["test_batch"]))
     with pytest.raises(DataError, match="here is damaged: its labels are not those of CIFAR-10"):
         verify(CifarFile("test_batch", "here", Arrays(images, (labels + 1) % 10)))
+
+
+def test_what_is_read_from_an_archive_is_limited(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name in ("data_batch_1", "data_batch_2"):
+            entry = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            entry.size = 1 << 20
+            tar.addfile(entry, io.BytesIO(bytes(1 << 20)))
+    monkeypatch.setenv("PREDBN_MAX_BYTES", str((2 << 20) - 1))
+    with pytest.raises(DataError, match=r"data_batch_2 in .*bomb.tar.gz, .*set PREDBN_MAX_BYTES=2097152 if"):
+        list(read_files(path, FILES))
+    (tmp_path / "data_batch_1").write_bytes(bytes(3 << 20))
+    with pytest.raises(DataError, match=r"data_batch_1 cannot be read \(it takes 3,145,728 bytes"):
+        list(read_files(tmp_path, FILES))

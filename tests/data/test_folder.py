@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from predbn.data import DataError, decoded_files, from_folder, list_pictures, read_picture, resize_crop
+from predbn.data import DataError, decoded_files, from_folder, list_pictures, load_array, read_picture, resize_crop
 from predbn.data import folder as module
 from predbn.data.folder import decode
 
+from ..chaos.flips import flip_bits
 from .folders import make_folder
 
 
@@ -119,12 +120,16 @@ def test_another_size_or_a_changed_picture_is_another_file(listing):
     assert len(decoded_files()) == 6
 
 
-@pytest.mark.parametrize("damage", ["cut", "other"])
+@pytest.mark.parametrize("damage", ["cut", "other", "flip"])
 def test_a_damaged_file_is_made_anew(listing, damage):
     expected = decode(listing, resize_crop(16)).clone()
     (path,) = decoded_files()
     if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-100])
+        path.write_bytes(path.read_bytes()[:-200])
+    elif damage == "flip":
+        content = bytearray(path.read_bytes())
+        content[9000] ^= 16
+        path.write_bytes(content)
     else:
         np.save(path, np.zeros((3, 3)))
     assert torch.equal(decode(listing, resize_crop(16)), expected)
@@ -167,3 +172,17 @@ def test_only_one_of_two_processes_decodes(listing):
     assert [process.exitcode for process in processes] == [0, 0]
     assert reports.get(timeout=10) == 40
     assert reports.empty()
+
+
+def test_flipped_bits_are_noticed(listing):
+    decode(listing, resize_crop(8))
+    (path,) = decoded_files()
+    for bits in (None, range(0, 8 * 128, 3)):
+        flips = flip_bits(path, lambda path: load_array(path).tobytes(), count=300, bits=bits)
+        assert flips.changed == []
+
+
+def test_why_pictures_cannot_be_read_is_said(listing):
+    Image.fromarray(np.zeros((20, 24), np.float32)).save(listing.path(7), "TIFF")
+    with pytest.raises(DataError, match=r"00007.png cannot .*\(the only one of 40\): it has grey values .*8 bits"):
+        decode(listing, resize_crop(16))

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from predbn.data import Corrupted, DataError
+from predbn.common import write_array
+from predbn.data import Cifar10C, Corrupted, DataError, load_array
 from predbn.data.npy import from_npy
+
+from ..chaos.flips import flip_bits
 
 
 @pytest.fixture
@@ -65,3 +72,69 @@ def test_what_is_wrong_is_named(tmp_path, pixels):
 
 def test_labels_stay_int64(tmp_path, pixels):
     assert from_npy(write(tmp_path, pixels, np.zeros(6, np.int16))).labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("label", [2**31 - 1, 2**62, 2**64 - 1, 100_000])
+def test_a_damaged_label_does_not_become_that_many_classes(tmp_path, pixels, label):
+    labels = np.array([0, 1, 2, 0, 1, label], np.uint64)
+    with pytest.raises(DataError, match=rf"labels.npy.* {label}.*(at most 100,000 classes|counted from 0)"):
+        from_npy(write(tmp_path, pixels, labels))
+    if label < 2**63:
+        (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
+        with pytest.raises(DataError, match=rf"labels.npy: labels go from 0 to {label}, but there are 3 classes"):
+            from_npy(tmp_path)
+    (tmp_path / "corrupted").mkdir()
+    np.save(tmp_path / "corrupted" / "labels.npy", np.tile(labels, 5))
+    np.save(tmp_path / "corrupted" / "fog.npy", np.tile(pixels, (5, 1, 1, 1)))
+    with pytest.raises(DataError, match=r"labels.npy.*(at most 100,000 classes|counted from 0)"):
+        Cifar10C(tmp_path / "corrupted")
+
+
+def test_many_classes_with_names_are_allowed(tmp_path, pixels):
+    write(tmp_path, pixels, np.array([0, 1, 2, 0, 1, 120_000]))
+    (tmp_path / "classes.txt").write_text("".join(f"class {number}\n" for number in range(120_001)))
+    assert len(from_npy(tmp_path).classes) == 120_001
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00" + b"{" * 300, b"PK\x03\x04"])
+def test_other_files_are_not_arrays(tmp_path, content):
+    (tmp_path / "images.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"images.npy cannot be read as a .npy file .*get it again"):
+        load_array(tmp_path / "images.npy")
+
+
+def test_an_array_that_may_not_be_read_is_not_called_incomplete(tmp_path, monkeypatch):
+    np.save(tmp_path / "images.npy", np.zeros(3))
+
+    def closed(path, *arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(DataError, match=r"images.npy cannot be read \(Permission denied\)") as raised:
+        load_array(tmp_path / "images.npy")
+    assert "incomplete" not in str(raised.value)
+
+
+def test_a_pipe_is_not_an_array(tmp_path):
+    os.mkfifo(tmp_path / "images.npy")
+    with pytest.raises(DataError, match="is a pipe or a device"):
+        load_array(tmp_path / "images.npy")
+
+
+def test_the_checksum_is_compared_again_after_a_change(tmp_path):
+    path = tmp_path / "array.npy"
+    write_array(path, np.arange(1000))
+    os.utime(path, (1, 1))
+    assert np.array_equal(load_array(path), np.load(path))
+    content = bytearray(path.read_bytes())
+    content[500] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"array.npy is damaged"):
+        load_array(path)
+
+
+def test_flipped_bits_of_an_array_are_noticed(tmp_path):
+    write_array(tmp_path / "array.npy", np.arange(100))
+    for bits in (None, range(0, 8 * 128, 3)):
+        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=300, bits=bits)
+        assert flips.changed == []

@@ -112,3 +112,29 @@ def test_a_folder_without_pictures_is_an_error(tmp_path):
         list_pictures(tmp_path / "nowhere")
     with pytest.raises(DataError, match="has no pictures in class folders"):
         list_pictures(tmp_path)
+
+
+def test_nothing_is_left_out_in_silence(tmp_path, monkeypatch):
+    root = make_folder(tmp_path / "set", ["a", "b"])
+    (root / "a" / "lost.png").symlink_to("nowhere.png")
+    with pytest.raises(DataError, match=r"a/lost.png is a link to nowhere.png, which does not exist: mend"):
+        list_pictures(root)
+    (root / "a" / "lost.png").unlink()
+    (root / "c").symlink_to("elsewhere")
+    with pytest.raises(DataError, match=r"c is a link to elsewhere, which does not exist"):
+        list_pictures(root)
+    (root / "c").unlink()
+    (root / "b" / "moving.GIF").write_bytes(b"GIF89a")
+    with pytest.raises(DataError, match=r"b/moving.GIF is a picture of a kind that is not read: convert it to one of"):
+        list_pictures(root)
+    (root / "b" / "moving.GIF").unlink()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("/b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataError, match=r"set/b cannot be read \(Permission denied\): change its permissions"):
+        list_pictures(root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,12 @@ import pytest
 from PIL import Image
 
 from predbn.common import PredbnError, lock_folder
-from predbn.data import DataError, write_cifar10c, write_imagenetc, write_preview
+from predbn.data import (
+    DataError,
+    write_cifar10c,
+    write_imagenetc,
+    write_preview,
+)
 from predbn.data import write_corrupted as writing
 from predbn.shifts import corrupt
 
@@ -181,6 +187,33 @@ def test_the_folder_is_locked_while_it_is_written(tmp_path: Path, cifar: Images)
 
     write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0, progress=start_a_second_writer)
     assert np.load(out / "contrast.npy").shape == (20, 32, 32, 3)
+
+
+def test_pictures_that_would_become_one_file_are_refused(tmp_path: Path, large: Images) -> None:
+    source = folder(tmp_path, large)
+    Image.fromarray(large[3]).save(source / "n01" / "a.png")
+    with pytest.raises(DataError, match=r"has n01/a.jpeg and n01/a.png, which both become n01/a.JPEG: rename one"):
+        write_imagenetc(source, tmp_path / "c", ["contrast"], seed=0)
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("labels", [np.array([0.5, 1, 2, 3]), np.array([0, np.nan, 1, 2]), np.array([0, -1, 1, 2])])
+def test_labels_that_are_not_classes_are_refused(tmp_path: Path, cifar: Images, labels: npt.NDArray[Any]) -> None:
+    np.save(tmp_path / "images.npy", cifar[:4])
+    np.save(tmp_path / "labels.npy", labels)
+    with pytest.raises(DataError, match=r"labels.npy.* (whole numbers|counted from 0)"):
+        write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "c", TWO, seed=0)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_message_names_the_file(tmp_path: Path, cifar: Images) -> None:
+    np.save(tmp_path / "pixels.npy", cifar[:4] / 255)
+    np.save(tmp_path / "truth.npy", np.arange(4))
+    with pytest.raises(DataError, match=r"pixels.npy is float64"):
+        write_cifar10c(tmp_path / "pixels.npy", tmp_path / "truth.npy", tmp_path / "c", TWO, seed=0)
+    np.save(tmp_path / "pixels.npy", cifar[:5])
+    with pytest.raises(DataError, match=r"pixels.npy has 5 images, but the labels in .*truth.npy have shape \(4,\)"):
+        write_cifar10c(tmp_path / "pixels.npy", tmp_path / "truth.npy", tmp_path / "c", TWO, seed=0)
 
 
 def test_the_preview_shows_a_picture_or_a_drawing(tmp_path: Path) -> None:

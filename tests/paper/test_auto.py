@@ -188,6 +188,9 @@ def test_a_page_is_filled_between_its_marks_and_only_there(nowhere, tmp_path):
     page.write_text("nothing")
     with pytest.raises(PaperError, match="has no place for the table 'headline'"):
         fill_page(page, nowhere)
+    page.write_bytes(b"\x93NUMPY")
+    with pytest.raises(PaperError, match=r"auto\.md is not text in UTF-8"):
+        fill_page(page, nowhere)
 
 
 def test_measured_figures_are_drawn_and_linked(as_meant, nowhere, tmp_path):

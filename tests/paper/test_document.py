@@ -45,6 +45,9 @@ def test_a_discussion_is_below_its_claim(tmp_path):
     assert text.index("**C1.1**") < text.index("There is no effect here.") < text.index("**C1.2**")
     assert text.index("**C7.1**") < text.index("Nor here.")
     assert "quick results" in text
+    (tmp_path / "r" / "discussion.md").write_bytes(b"\xff")
+    with pytest.raises(PaperError, match=r"discussion\.md is not text in UTF-8"):
+        document(runs)
 
 
 def test_links_are_relative_to_the_document(tmp_path):

@@ -9,6 +9,7 @@ import typer
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import usage_error
 from .output import make_console
 
@@ -51,6 +52,7 @@ def corrupt_command(
     if preview:
         from predbn.data import write_preview
 
+        _refuse({"--labels": labels, "--only": only, "--processes": processes != 1}, "--preview shows everything")
         # With --preview, one path is the picture to write; of two, the first is a picture to corrupt.
         target = out or source or Path("corruptions.png")
         write_preview(target, source if out else None, seed=seed, constants=constants)
@@ -62,13 +64,16 @@ def corrupt_command(
         )
     if not source.exists():
         raise typer.BadParameter(f"{source} does not exist.", param_hint="SOURCE")
+    if source.is_dir():
+        _refuse({"--labels": labels}, "the classes of a folder are its labels")
     from predbn.data import write_cifar10c, write_imagenetc
     from predbn.shifts import find_corruption, names
 
     with usage_error("--only"):
         corruptions = [find_corruption(name).name for name in only] if only else list(names("all"))
     console = make_console(soft_wrap=True)
-    with progress_bar(console, "corrupting") as progress:
+    kept = f"the files that are finished are kept in {out}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "corrupting") as progress:
         options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "progress": progress}
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)
@@ -76,3 +81,10 @@ def corrupt_command(
             labels_file = labels or source.with_name("labels.npy")
             write_cifar10c(source, labels_file, out, corruptions, **options)
     console.print(f"Wrote {len(corruptions)} corruptions at 5 severities to {out}", markup=False)
+
+
+def _refuse(options: dict[str, object], reason: str) -> None:
+    """Refuse options that would be ignored."""
+    for option, given in options.items():
+        if given:
+            raise typer.BadParameter(f"{reason}: leave out {option}.", param_hint=option)

@@ -48,7 +48,7 @@ def cifar10_command(
 
     predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import cifar10_cache_file, read_cifar10_cache
+    from predbn.data import UnreadableCache, cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
@@ -58,6 +58,8 @@ def cifar10_command(
     if target.is_file():
         try:
             read_cifar10_cache(target)
+        except UnreadableCache:
+            raise
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:
@@ -139,7 +141,11 @@ def list_command(cache: Cache = None) -> None:
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
-        count, _, height, width = load_array(path).shape
+        try:
+            count, _, height, width = load_array(path).shape
+        except DataError as error:
+            typer.echo(f"Decoded folder: {error}")
+            continue
         typer.echo(f"Decoded folder: {count:,} images of {height}×{width}, {_size(path)}, {path}; it can be deleted.")
     for synthetic in (False, True):
         typer.echo(describe_folder(criteo_folder(cache, synthetic=synthetic), synthetic=synthetic))

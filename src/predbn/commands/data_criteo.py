@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import Quiet
 from .output import make_console
 
@@ -35,7 +35,7 @@ def criteo_command(
     synthetic: Annotated[
         int | None, typer.Option(metavar="ROWS", help="Make this many synthetic rows instead, which are not Criteo's.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the synthetic rows.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Random seed of the synthetic rows; 0 by default.")] = None,
     processes: Annotated[int | None, typer.Option(help="Number of processes; cores + 1 by default.")] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -58,27 +58,32 @@ def criteo_command(
         raise typer.BadParameter("give either the file to prepare or --synthetic ROWS.", param_hint="--root")
     if root is not None and not root.expanduser().exists():
         raise typer.BadParameter(f"{root} does not exist.", param_hint="--root")
+    if root is not None and seed is not None:
+        raise typer.BadParameter("only synthetic rows have a seed: leave it out.", param_hint="--seed")
+    if synthetic is not None and where:
+        raise typer.BadParameter("synthetic rows have no additional columns: leave it out.", param_hint="--where")
     folder = out or criteo_folder(synthetic=synthetic is not None)
-    with progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
+    kept = f"the rows that are finished are kept in {folder}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
             shards = prepare_criteo(
                 root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress
             )
         else:
-            shards = prepare_synthetic(synthetic or 0, folder, seed=seed, threads=processes, progress=progress)
+            shards = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, threads=processes, progress=progress)
     _print_rejected(console, shards)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 
 
 def describe_folder(folder: Path, *, synthetic: bool) -> str:
     """One sentence on the rows in a folder."""
-    from predbn.data import CRITEO_TOTALS, split_criteo_at
+    from predbn.data import CRITEO_TOTALS, read_criteo_totals, split_criteo_at
 
     name = "Criteo, synthetic rows" if synthetic else "Criteo"
     command = "--synthetic ROWS" if synthetic else "--root PATH/TO/train.txt"
     if not (folder / CRITEO_TOTALS).is_file():
         return f"{name}: not in {folder}; predbn data criteo {command} prepares it."
-    rows = json.loads((folder / CRITEO_TOTALS).read_text())["rows"]
+    rows = sum(read_criteo_totals(folder)[1])
     train_end, validation_end = split_criteo_at(rows)
     size = sum(path.stat().st_size for path in folder.glob("*.npy")) / 1e6
     return (

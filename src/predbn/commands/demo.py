@@ -13,8 +13,10 @@ from rich.table import Table
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine
 from .output import make_console, new_table, print_results, to_records
+from .targets import check_folder
 
 if TYPE_CHECKING:
     from predbn.evaluation import Engine, Plan, Results
@@ -53,6 +55,7 @@ def run_demo(
     from predbn.evaluation import InProcess, evaluate
     from predbn.report import write
 
+    check_folder(out)
     console = make_console(quiet=quiet or as_json)
     start = time.perf_counter()
     network_count = sum(len(model.members()) for model in plan.models)
@@ -60,7 +63,8 @@ def run_demo(
         f"Train BN against prediction-time BN: {network_count} ResNet-20 and their ensemble, {plan.images} CIFAR-10 "
         f"test images, 19 corruptions at severities {', '.join(map(str, plan.severities))}."
     )
-    with progress_bar(console, "evaluating") as progress:
+    kept = f"what is finished is kept in {out}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "evaluating") as progress:
         results = evaluate(plan, out, engine=engine or InProcess(), progress=progress)
     page = write(
         out / "report.html",

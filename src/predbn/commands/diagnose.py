@@ -10,11 +10,25 @@ import typer
 
 from predbn.common import progress_bar
 
-from .options import Device, Mean, Quiet, Size, Std, parse_device_option, parse_preprocessing, usage_error
+from .options import (
+    MAX_COUNT,
+    MAX_SEED,
+    Device,
+    Mean,
+    Quiet,
+    Size,
+    Std,
+    parse_device_option,
+    parse_preprocessing,
+    refuse_options,
+    usage_error,
+)
 from .output import make_console
+from .targets import check_file
 
 
 def diagnose_command(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
@@ -28,9 +42,12 @@ def diagnose_command(
     corruption: Annotated[str | None, typer.Option(help="Corrupt the data first, with fog for example.")] = None,
     severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
     strategy: Annotated[str, typer.Option(help="Where the statistics come from, such as 'prior(N=16)'.")] = "batch",
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples predicted at once.")] = 100,
+    batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
     images: Annotated[
-        int, typer.Option(min=2, help="At most this many examples of data and of reference, drawn at random.")
+        int,
+        typer.Option(
+            min=2, max=MAX_COUNT, help="At most this many examples of data and of reference, drawn at random."
+        ),
     ] = 2000,
     embedding: Annotated[
         str | None, typer.Option(help="Module whose input is the embedding; by default the last linear layer.")
@@ -40,7 +57,7 @@ def diagnose_command(
     std: Std = None,
     size: Size = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")] = 0,
     out: Annotated[Path, typer.Option(help="The HTML page to write.")] = Path("diagnosis.html"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print sentences and rows as JSON, and nothing else.")
@@ -64,6 +81,9 @@ def diagnose_command(
     from predbn.report import write_diagnosis
     from predbn.shifts import find_corruption
 
+    if corruption is None:
+        refuse_options(context, ["severity"], "it goes with --corruption: add that, or leave it out.")
+    check_file(out)
     preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
     with usage_error("--strategy"):
         find_strategy(strategy)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
 from .options import (
+    MAX_BINS,
+    MAX_COUNT,
+    MAX_SEED,
     Address,
     CpusPerWorker,
     Device,
@@ -25,12 +29,24 @@ from .options import (
     Std,
     open_engine,
     parse_preprocessing,
+    refuse_options,
     usage_error,
 )
 from .output import make_console, print_results, to_records
+from .targets import check_folder
+
+if TYPE_CHECKING:
+    from predbn.evaluation import Plan
+
+_IN_PLAN = (
+    *("model", "weights", "mean", "std", "size", "data", "root", "clean", "validation", "shift", "severity"),
+    *("strategy", "method", "batch_size", "order", "seed", "images", "precision", "bins", "hits"),
+)
+"""The options that a plan replaces."""
 
 
 def evaluate_command(
+    context: typer.Context,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,11 +116,17 @@ def evaluate_command(
             "default."
         ),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Random seed; may be repeated; 0 by default.")] = None,
-    images: Annotated[int | None, typer.Option(help="Use only this many images of each split; all by default.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed; may be repeated; 0 by default."),
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(max=MAX_COUNT, help="Use only this many images of each split; all by default.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="fp32 (without TF32), tf32, bf16 or fp16.")] = "fp32",
     bins: Annotated[
-        int | None, typer.Option(help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10.")
+        int | None,
+        typer.Option(max=MAX_BINS, help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10."),
     ] = None,
     hits: Annotated[
         bool, typer.Option("--hits", help="Store which images were classified correctly, for intervals over images.")
@@ -147,8 +169,7 @@ def evaluate_command(
     from predbn.evaluation import Model, Plan, evaluate, read_plan
 
     if plan is not None:
-        if model:
-            raise typer.BadParameter("a plan names its own models: leave out --model or --plan.", param_hint="--plan")
+        refuse_options(context, _IN_PLAN, "the plan says that: leave out this option or --plan.")
         with usage_error("--plan"):
             run_plan = read_plan(plan)
     else:
@@ -178,8 +199,11 @@ def evaluate_command(
                 hits=hits,
                 **{name: value for name, value in repeated.items() if value},
             )
+        _refuse_unused_data(run_plan)
+    check_folder(out)
     console = make_console(quiet=quiet or as_json)
     with (
+        if_interrupted(f"what is finished is kept in {out}; run the same command again to continue."),
         open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine,
         progress_bar(console, "evaluating") as progress,
     ):
@@ -199,6 +223,21 @@ def evaluate_command(
     console.print(f"[dim]{escape(', '.join(written))}[/dim]", soft_wrap=True)
 
 
+def _refuse_unused_data(plan: Plan) -> None:
+    """Data that nothing is computed on is a usage error: its reference may be wrong, and nobody would notice."""
+    from predbn.data import is_shifted
+
+    if plan.clean is not None and not is_shifted(plan.data):
+        raise typer.BadParameter(
+            f"it goes with a published CIFAR-10-C or ImageNet-C, and {plan.data} is neither.", param_hint="--clean"
+        )
+    if plan.validation is not None and not plan.needs_validation:
+        raise typer.BadParameter(
+            "no method is fitted and no strategy calibrated, so it is not used: leave it out.",
+            param_hint="--validation",
+        )
+
+
 def _data_reference(data: str, root: str | None) -> str:
     """The reference of the data in a plan: with --root, NAME:FOLDER."""
     if root is None:
@@ -215,6 +254,9 @@ def _parse_batch_size(text: str) -> int | str:
     if text == "all":
         return text
     try:
-        return int(text)
+        size = int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--batch-size") from None
+    if size > MAX_COUNT:
+        raise typer.BadParameter(f"{text} is too large: use {MAX_COUNT} at most, or all.", param_hint="--batch-size")
+    return size

@@ -5,7 +5,7 @@ A wrong value is a usage error: `typer.BadParameter`, which exits with code 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
     from predbn.evaluation import Engine
     from predbn.models import Preprocessing
+
+MAX_SEED = 2**63 - 1
+"""The largest seed: tables store it as a 64-bit integer."""
+
+MAX_COUNT = 2**31 - 1
+"""The largest number of examples that an option takes."""
+
+MAX_BINS = 10_000
+"""The largest number of bins: each is a row of a table, for every model and split."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
@@ -72,6 +81,14 @@ def usage_error(option: str | None = None) -> Iterator[None]:
         yield
     except PredbnError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def refuse_options(context: typer.Context, names: Sequence[str], why: str) -> None:
+    """Make it a usage error if one of these options was given, because it would have no effect."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(why, param_hint=parameter.opts[0])
 
 
 def parse_device_option(name: str) -> torch.device:

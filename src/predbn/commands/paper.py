@@ -13,8 +13,10 @@ from rich.table import Table
 
 from predbn.common import progress_bar
 
-from .options import Device, Json, Quiet, in_process_engine, usage_error
+from .interrupts import if_interrupted
+from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
 from .output import make_console, new_table
+from .targets import check_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +43,14 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
     measured = Runs(results).measured
     if as_json:
         records = [
-            {"id": item.id, "figure": item.figure, "title": item.title, "plans": item.plans, "claims": len(item.claims)}
+            {
+                "id": item.id,
+                "figure": item.figure,
+                "title": item.title,
+                "plans": item.plans,
+                "measured": [plan for plan in item.plans if plan in measured],
+                "claims": len(item.claims),
+            }
             for item in EXPERIMENTS.values()
         ]
         typer.echo(json.dumps(records))
@@ -57,6 +66,7 @@ def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
 
 @paper_app.command("run")
 def run_command(
+    context: typer.Context,
     ids: Ids = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version on the embedded sample: no download, on a CPU, in minutes.")
@@ -109,11 +119,18 @@ def run_command(
     engine = in_process_engine(device)
     console = make_console(quiet=quiet)
     names = plans_of(experiments)
+    data_sets = {PLANS[name].data_set for name in names}
+    for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
+        if not data_sets & users:
+            refuse_options(context, [option], "none of these experiments uses it: leave it out.")
     runs = Runs(results or (QUICK if quick else FULL))
     folders = {name: runs.plan_folder(name).parent for name in names}
+    for folder in dict.fromkeys(folders.values()):
+        check_folder(folder)
     for number, name in enumerate(names, 1):
         was_measured = name in Runs(folders[name]).measured
-        with progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
+        kept = f"what is finished is kept in {folders[name]}; run the same command again to continue."
+        with if_interrupted(kept), progress_bar(console, f"{name} ({number} of {len(names)})") as progress:
             missing = run_plan(
                 name,
                 folders[name],
@@ -148,7 +165,8 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
 
     experiments = _choose(ids)
     if results != FULL and not results.is_dir():
-        raise typer.BadParameter(f"{results} does not exist: predbn paper run makes results.", param_hint="--results")
+        reason = "is not a folder" if results.exists() else "does not exist"
+        raise typer.BadParameter(f"{results} {reason}: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results)
     findings_of = verify(runs, [experiment.id for experiment in experiments])
     if as_json:
@@ -211,12 +229,15 @@ def figures_command(
     with usage_error("--suffix"):
         for text in suffixes:
             check_suffix(Path(f"figure{text}"))
-    saved = save_figures(out, Runs(results), [experiment.id for experiment in experiments], suffixes=suffixes)
+    check_folder(out)
+    with if_interrupted(f"the figures that are finished are in {out}; run the same command again for all of them."):
+        saved = save_figures(out, Runs(results), [experiment.id for experiment in experiments], suffixes=suffixes)
     typer.echo(f"Wrote {(len(saved) - 1) // len(suffixes)} figures as {' and '.join(suffixes)}, and {saved[-1]}")
 
 
 @paper_app.command("document")
 def document_command(
+    context: typer.Context,
     results: ResultsFolder = FULL,
     out: Annotated[Path, typer.Option(help="The document.")] = Path("docs/replication.md"),
     figures: Annotated[
@@ -245,6 +266,13 @@ def document_command(
     from predbn.paper import Runs, fill_page, headline_table, write_document
 
     runs = Runs(results)
+    if table:
+        refuse_options(context, ["out", "figures", "auto"], "--table only prints: leave out one of them.")
+    if auto is not None:
+        refuse_options(context, ["out"], "--auto updates that page and writes no other: leave out one of them.")
+    for folder in (figures, None if table or auto else out.parent):
+        if folder is not None:
+            check_folder(folder)
     if auto is not None:
         typer.echo(f"Updated {fill_page(auto, runs, figures=figures)}")
         return

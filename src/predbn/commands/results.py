@@ -10,6 +10,7 @@ import typer
 
 from .options import Json, usage_error
 from .output import METRICS, comparison_table, make_console, print_results, to_records
+from .targets import check_file
 
 if TYPE_CHECKING:
     from predbn.evaluation import Results
@@ -63,7 +64,7 @@ def compare_command(
     second_where: Annotated[
         list[str] | None, typer.Option("--second", help="Only these rows of the second run, as in strategy=train.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals, between 0 and 1.")] = 0.95,
     as_json: Json = False,
 ) -> None:
     """Compare two runs, or two parts of one, split by split, with paired bootstrap intervals.
@@ -79,6 +80,8 @@ def compare_command(
             "to compare parts of one run, name both, as in --first strategy=batch --second strategy=train.",
             param_hint="SECOND",
         )
+    if not 0 < level < 1:
+        raise typer.BadParameter(f"{level} is not between 0 and 1: write 0.95 for 95 %.", param_hint="--level")
     first_rows = _filter(_load(first, where), _parse_conditions(first_where, "--first"), "--first")
     second_rows = _filter(_load(second or first, where), _parse_conditions(second_where, "--second"), "--second")
     table = compare(first_rows, second_rows, level=level)
@@ -108,6 +111,7 @@ def export_command(
     """
     if target.suffix not in _SUFFIXES:
         raise typer.BadParameter(f"{target} must end with {', '.join(_SUFFIXES)}.", param_hint="TARGET")
+    check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
         from predbn.report import write

@@ -11,6 +11,7 @@ import typer
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
+from .targets import check_folder
 from .training_options import (
     Norm,
     OnSample,
@@ -56,6 +57,7 @@ def train_cifar10_command(
 
     predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
+    check_folder(out)
     from predbn.training import train_cifar10, tuned_recipe
 
     with usage_error():

@@ -10,7 +10,10 @@ import typer
 
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
+from .targets import check_folder
 from .training_options import Out, Resume, Seeds, parse_seeds, print_training
+
+_MOST_WIDTH = 100_000
 
 
 def train_criteo_command(
@@ -51,6 +54,7 @@ def train_criteo_command(
 
     predbn train criteo --seeds 0-9 --resume
     """
+    check_folder(out)
     from predbn.data import criteo
     from predbn.models import CriteoSizes
     from predbn.training import CriteoData, CriteoRecipe, train_criteo
@@ -86,6 +90,9 @@ def train_criteo_command(
 
 def _parse_widths(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in text.split(","))
+        widths = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a list of widths: write 64,32.", param_hint="--widths") from None
+    if max(widths) > _MOST_WIDTH:
+        raise typer.BadParameter(f"{max(widths)} is too wide: use {_MOST_WIDTH:,} at most.", param_hint="--widths")
+    return widths

@@ -10,9 +10,11 @@ import typer
 
 from predbn.common import progress_bar
 
-from .options import Device, Quiet, parse_device_option, usage_error
+from .interrupts import if_interrupted
+from .options import MAX_SEED, Device, Quiet, parse_device_option, usage_error
 from .output import make_console
-from .training_options import Out, Resume, TensorBoard, given
+from .targets import check_folder
+from .training_options import Out, Resume, TensorBoard, given, kept_by_training
 
 if TYPE_CHECKING:
     from predbn.training import ProcessGroup
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 def train_imagenet_command(
     root: Annotated[Path, typer.Option(help="The folder that contains train and val.")],
-    seed: Annotated[int, typer.Option(help="Seed of the weights, the order and the augmentation.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Seed of the weights, the order and the augmentation.")
+    ] = 0,
     out: Out = Path("runs"),
     epochs: Annotated[int | None, typer.Option(help="Epochs; by default 90. The schedule is scaled with it.")] = None,
     warm_up: Annotated[int | None, typer.Option(help="Epochs of warm-up; by default 5.")] = None,
@@ -61,11 +65,12 @@ def train_imagenet_command(
                 size=size,
             )
         )
+    check_folder(out)
     with join_process_group(parse_device_option(device)) as group:
         console = make_console(quiet=quiet or not group.is_first, soft_wrap=True)
         with progress_bar(console, "decoding val", unit="images") as progress:
             data = open_imagenet(root, recipe.preprocessing, subset=subset, progress=progress)
-        with progress_bar(console, "training", unit="steps") as progress:
+        with if_interrupted(kept_by_training(out)), progress_bar(console, "training", unit="steps") as progress:
             card = train_imagenet(
                 recipe,
                 seed,

@@ -11,6 +11,9 @@ from rich.console import Console
 
 from predbn.common import progress_bar
 
+from .interrupts import if_interrupted
+from .options import MAX_SEED
+
 if TYPE_CHECKING:
     import torch
 
@@ -23,6 +26,8 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted 
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs beside the CSV.")]
 Root = Annotated[Path | None, typer.Option(help="CIFAR-10 as downloaded; by default the cache of `predbn data`.")]
 OnSample = Annotated[bool, typer.Option("--sample", help="Train on 800 embedded images, to try it out.")]
+
+_MOST_SEEDS = 10_000
 
 _SCORES = {
     "accuracy": ("accuracy", ".2%"),
@@ -45,7 +50,13 @@ def parse_seeds(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
-            seeds.update(range(int(first), int(last or first) + 1))
+            numbers = range(int(first), int(last or first) + 1)
+            if numbers and (numbers[0] < 0 or numbers[-1] > MAX_SEED or numbers[-1] - numbers[0] >= _MOST_SEEDS):
+                raise typer.BadParameter(
+                    f"{part!r} is too much: seeds are numbers from 0 to {MAX_SEED}, at most {_MOST_SEEDS} at a time.",
+                    param_hint="--seeds",
+                )
+            seeds.update(numbers)
     except ValueError:
         seeds = set()
     if not seeds:
@@ -59,9 +70,16 @@ def open_cifar10(root: Path | None, on_sample: bool, device: torch.device) -> Ci
     from predbn.training import Cifar10Data
 
     if on_sample:
+        if root is not None:
+            raise typer.BadParameter("--sample has images of its own: leave out one of them.", param_hint="--root")
         images = sample("validation")
         return Cifar10Data(images.take(800), images.take(range(800, 1000)), sample("test"), device)
     return Cifar10Data(cifar10("train", root), cifar10("validation", root), cifar10("test", root), device)
+
+
+def kept_by_training(out: Path) -> str:
+    """What to tell the user if a training is interrupted."""
+    return f"the networks and checkpoints written so far are kept in {out}; add --resume to continue from them."
 
 
 def print_training(
@@ -84,7 +102,7 @@ def print_training(
         epoch = f" (epoch {card['best_epoch']})" if "best_epoch" in card else ""
         console.print(f"{name_of(seed)}: test {scores}{epoch}", markup=False)
 
-    with progress_bar(console, what, unit="steps") as progress:
+    with if_interrupted(kept_by_training(out)), progress_bar(console, what, unit="steps") as progress:
         train(progress=progress, on_network=print_scores)
     if len(values) > 1:
         mean = _format_score(metrics[0], sum(values) / len(values))

@@ -11,8 +11,10 @@ import typer
 
 from predbn.common import atomic_write, progress_bar
 
-from .options import Device, Quiet, parse_device_option, usage_error
+from .interrupts import if_interrupted
+from .options import MAX_SEED, Device, Quiet, parse_device_option, refuse_options, usage_error
 from .output import make_console
+from .targets import check_file
 from .training_options import Norm, OnSample, Root, given, open_cifar10
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def tune_cifar10_command(
+    context: typer.Context,
     norm: Norm = "batch",
     trials: Annotated[int, typer.Option(min=1, help="Trials that the study has in the end.")] = 30,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of a trial; the schedule is shortened with it.")] = 100,
@@ -32,7 +35,7 @@ def tune_cifar10_command(
         typer.Option(help="Journal file or database such as sqlite:///search.db; by default search/<norm>.journal."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file for the table of trials.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random points.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the random points.")] = 0,
     decoupled: Annotated[bool, typer.Option("--decoupled/--l2", help="Kind of weight decay.")] = False,
     ranges: Annotated[
         list[str] | None,
@@ -55,6 +58,11 @@ def tune_cifar10_command(
     from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 
     limits = parse_ranges(ranges or [])
+    journal = storage or f"search/{norm}.journal"
+    if out is not None:
+        check_file(out)
+    if not finalists:
+        refuse_options(context, ["finalist_epochs"], "it goes with --finalists: add that, or leave it out.")
     with usage_error("--norm"):
         batch_size = given(batch_size=100 if on_sample else None)
         recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **batch_size)
@@ -63,10 +71,11 @@ def tune_cifar10_command(
     family = f"{'cifar10-sample' if on_sample else 'cifar10'}/{norm}{'/decoupled' if decoupled else ''}"
 
     def run_study(name: str, what: str, recipe: Cifar10Recipe, count: int, earlier: Any = None) -> Any:
-        study = open_study(storage or f"search/{norm}.journal", f"{family}/{name}", seed=seed)
+        study = open_study(journal, f"{family}/{name}", seed=seed)
         if earlier is not None:
             enqueue_best(study, earlier, count)
-        with progress_bar(console, f"{norm}, {count} {what}", unit="steps") as progress:
+        kept = f"the trials that are finished are kept in {journal}; run the same command again to continue."
+        with if_interrupted(kept), progress_bar(console, f"{norm}, {count} {what}", unit="steps") as progress:
             run_search(study, recipe, data, trials=count, side_by_side=at_once, ranges=limits, progress=progress)
         return study
 

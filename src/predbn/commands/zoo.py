@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Json
+from .options import Json, refuse_options
 from .output import make_console, new_table
 
 _HEADINGS = ("zoo:…", "seeds", "accuracy", "range", "Brier", "ECE")
 
 
 def zoo_command(
+    context: typer.Context,
     network: Annotated[str | None, typer.Argument(help="One network, such as resnet20-cifar10/batch/3.")] = None,
     as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table for a document.")] = False,
@@ -27,6 +28,8 @@ def zoo_command(
     """
     from predbn.models import zoo
 
+    if network is not None or as_json:
+        refuse_options(context, ["as_markdown"], "it prints the table of all networks: leave out the rest.")
     if network is not None:
         typer.echo(json.dumps(zoo.card(network.removeprefix("zoo:")), indent=2, ensure_ascii=False))
     elif as_json:

@@ -1,10 +1,10 @@
 """What all other folders share.
 
-Errors, atomic files with checksums, locks, threads, random draws, lookup by name, the progress bar, devices, the cache
-folder, provenance. Importing it loads only torch and numpy.
+Errors, atomic files with checksums, locks, threads, worker processes, random draws, lookup by name, the progress bar,
+devices, the cache folder, provenance. Importing it loads only torch and numpy.
 """
 
-from .checksums import CHECKSUM_FIELD, open_checked, read_checked, write_checksum
+from .checksums import CHECKSUM_FIELD, has_right_checksum, open_checked, read_checked, write_checksum
 from .environment import cache_folder, git_commit, hardware_of, package_versions, parse_device
 from .errors import (
     AdaptationError,
@@ -35,6 +35,7 @@ from .files import (
 )
 from .json_files import read_json, write_json
 from .names import class_by_name, did_you_mean, find_by_name, format_spec
+from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
 from .threads import each_on_one_core, map_ahead, map_threads
@@ -66,11 +67,13 @@ __all__ = [
     "derive_seed",
     "did_you_mean",
     "each_on_one_core",
+    "end_with_parent",
     "find_by_name",
     "finish_partial",
     "format_spec",
     "git_commit",
     "hardware_of",
+    "has_right_checksum",
     "lock_folder",
     "map_ahead",
     "map_threads",
@@ -78,6 +81,7 @@ __all__ = [
     "package_versions",
     "parse_device",
     "partial_path",
+    "process_pool",
     "progress_bar",
     "read_checked",
     "read_json",

@@ -21,6 +21,7 @@ from .errors import PredbnError
 
 _DIGITS = 64
 CHECKSUM_FIELD = f"predbn-sha256:{'0' * _DIGITS}:predbn-sha256"
+_FIELD = re.compile(rb"predbn-sha256:([0-9a-f]{64}):predbn-sha256")
 _NAME = re.compile(rb"predbn-sha256:|:predbn-sha256")
 _REACH = 1 << 16
 """The field is looked for in so many bytes at the beginning and at the end of a file."""
@@ -47,8 +48,7 @@ def open_checked(path: Path, *, error: type[PredbnError], remedy: str) -> Binary
     try:
         file = path.open("rb")
         try:
-            position = _find_digits(file)
-            is_right = position is None or _digits_at(file, position) == _compute(file, position)
+            is_right = has_right_checksum(file)
             file.seek(0)
         except BaseException:
             file.close()
@@ -71,12 +71,23 @@ def read_checked(path: Path, *, error: type[PredbnError], remedy: str) -> bytes:
         return file.read()
 
 
+def has_right_checksum(file: BinaryIO) -> bool:
+    """Whether the checksum of an open file is right, or it has none."""
+    position = _find_digits(file)
+    return position is None or _digits_at(file, position) == _compute(file, position)
+
+
 def _find_digits(file: BinaryIO) -> int | None:
     """The position of the digits of the checksum; None if the file has no checksum."""
     end = file.seek(0, os.SEEK_END)
     for start in (0, max(0, end - _REACH)):
         file.seek(start)
-        match = _NAME.search(file.read(_REACH))
+        content = file.read(_REACH)
+        # The whole field first: the byte of an array in front of it may be a colon, and then both names seem to end it.
+        whole = _FIELD.search(content)
+        if whole:
+            return start + whole.start(1)
+        match = _NAME.search(content)
         if match:
             is_before_digits = match[0].endswith(b":")
             return start + match.end() if is_before_digits else max(0, start + match.start() - _DIGITS)

@@ -1,7 +1,8 @@
 """The exceptions of the package.
 
 Every one of them means that the user gave something that cannot work; its message says in one sentence what is wrong,
-where, and what to do. The command line catches `PredbnError` and nothing else, so that a bug keeps its traceback.
+where, and what to do. The command line prints a `PredbnError` or an `OSError` as one sentence; anything else is a bug
+and keeps its traceback.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .checksums import write_checksum
+from .checksums import CHECKSUM_FIELD, write_checksum
 from .errors import PredbnError
 
 PARTIAL_SUFFIX = ".part"
@@ -46,8 +46,13 @@ def atomic_write(path: Path, *, checksum: bool = False) -> Iterator[Path]:
         if checksum:
             write_checksum(partial_path(path))
         finish_partial(path)
-    except BaseException:
+    except BaseException as error:
         partial_path(path).unlink(missing_ok=True)
+        # torch.save raises a RuntimeError of its own when writing fails.
+        failure = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(failure, OSError) and failure.filename is None:
+            failure.filename = str(path)  # writing to an open file fails without saying which
+            raise failure from None
         raise
 
 
@@ -63,9 +68,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_array(path: Path, array: npt.NDArray[np.generic]) -> None:
-    """Write a .npy file atomically."""
-    with atomic_write(path) as partial, partial.open("wb") as file:
+    """Write a .npy file atomically, with a checksum after the array."""
+    with atomic_write(path, checksum=True) as partial, partial.open("wb") as file:
         np.save(file, array)
+        file.write(CHECKSUM_FIELD.encode())
 
 
 def sync_folder(folder: Path) -> None:

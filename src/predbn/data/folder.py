@@ -20,15 +20,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from predbn.common import DataError, Progress, atomic_write, cache_folder, lock_folder, map_threads
+from predbn.common import CHECKSUM_FIELD, DataError, Progress, atomic_write, cache_folder, lock_folder, map_threads
 
 from .images import Images
 from .npy import load_array
+from .picture_content import PictureError, open_picture
 from .pictures import (
-    PICTURE_ERRORS,
     Interpolation,
     Listing,
     Pixels,
@@ -115,32 +114,33 @@ def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progr
     height, width = _common_size(listing) if transform is None else transform.size
     shape = (len(listing), 3, height, width)
     chunk_length = max(16, _CHUNK_BYTES // (3 * height * width))
-    unreadable: list[int] = []
-    with atomic_write(path) as part:
+    unreadable: dict[int, PictureError] = {}
+    with atomic_write(path, checksum=True) as part:
         with part.open("wb") as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(listing), chunk_length):
                 stop = min(start + chunk_length, len(listing))
                 chunk = np.empty((stop - start, *shape[1:]), np.uint8)
-                unreadable += _decode_chunk(chunk, listing, transform, start)
+                unreadable |= _decode_chunk(chunk, listing, transform, start)
                 if not unreadable:
                     file.write(chunk.data)
                 if progress is not None:
                     progress(stop, len(listing))
+            file.write(CHECKSUM_FIELD.encode())
         if unreadable:
             raise _unreadable_error(listing, unreadable)
 
 
-def _decode_chunk(chunk: Pixels, listing: Listing, transform: ResizeCrop | None, start: int) -> list[int]:
-    """Fill the chunk with the pictures from `start` on; return the positions of those that cannot be read."""
-    unreadable: list[int] = []
+def _decode_chunk(chunk: Pixels, listing: Listing, transform: ResizeCrop | None, start: int) -> dict[int, PictureError]:
+    """Fill the chunk with the pictures from `start` on; return the positions of those that cannot be read, and why."""
+    unreadable: dict[int, PictureError] = {}
 
     def read(row: int) -> None:
         try:
             pixels = read_picture(listing.path(start + row), transform)
-        except DataError:
-            unreadable.append(start + row)
+        except PictureError as error:
+            unreadable[start + row] = error
         else:
             cv2.split(pixels, list(chunk[row]))
 
@@ -151,19 +151,21 @@ def _decode_chunk(chunk: Pixels, listing: Listing, transform: ResizeCrop | None,
 def _common_size(listing: Listing) -> tuple[int, int]:
     """Height and width of all pictures, from their headers; an error if they are not the same."""
 
-    def read_size(position: int) -> tuple[int, int] | None:
+    unreadable: dict[int, PictureError] = {}
+
+    def read_size(position: int) -> tuple[int, int]:
         try:
-            with Image.open(listing.path(position)) as picture:
+            with open_picture(listing.path(position)) as picture:
                 return picture.height, picture.width
-        except PICTURE_ERRORS:
-            return None
+        except PictureError as error:
+            unreadable[position] = error
+            return 0, 0
 
     sizes = map_threads(read_size, range(len(listing)))
-    unreadable = [position for position, size in enumerate(sizes) if size is None]
     if unreadable:
         raise _unreadable_error(listing, unreadable)
-    usual, count = Counter(size for size in sizes if size is not None).most_common(1)[0]
-    others = [(position, size) for position, size in enumerate(sizes) if size is not None and size != usual]
+    usual, count = Counter(sizes).most_common(1)[0]
+    others = [(position, size) for position, size in enumerate(sizes) if size != usual]
     if others:
         position, (height, width) = others[0]
         raise DataError(
@@ -174,8 +176,9 @@ def _common_size(listing: Listing) -> tuple[int, int]:
     return usual
 
 
-def _unreadable_error(listing: Listing, unreadable: list[int]) -> DataError:
+def _unreadable_error(listing: Listing, unreadable: dict[int, PictureError]) -> PictureError:
+    """The error of the first unreadable picture, with how many others there are."""
     total, more = len(listing), len(unreadable) - 1
+    first = unreadable[min(unreadable)]
     others = f" (and {more} more of {total})" if more else f" (the only one of {total})"
-    first = listing.path(min(unreadable))
-    return DataError(f"{first} cannot be read as a picture{others}: replace or remove the unreadable pictures.")
+    return PictureError(first.path, first.reason, first.remedy, others)

@@ -115,11 +115,11 @@ def _search_below(root: Path, classes: Collection[str], levels: int) -> Path | N
     """The nearest folder below `root` that contains a class folder; the search is limited."""
     folders = [root / name for name in class_folders(root)[:_FOLDERS_SEARCHED]]
     for folder in folders:
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(DataError):
             if any(name in classes for name in class_folders(folder)):
                 return folder
     for folder in folders if levels > 1 else []:
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(DataError):
             below = _search_below(folder, classes, levels - 1)
             if below is not None:
                 return below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,14 +19,16 @@ from torch import Tensor
 from predbn.common import DataError, map_ahead, map_threads
 
 from .batch import Device, ImageBatch, pixels_to_device, rows_to_device
+from .picture_content import as_rgb, check_memory, open_picture
+from .reading import readable
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
 Pixels = npt.NDArray[np.uint8]
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
-PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises if a file is not a picture, or a damaged one."""
+OTHER_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pbm", ".pgm", ".svg", ".tga")
+"""Pictures that are not read. They are an error, because a data set without them is another one."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,18 @@ class ResizeCrop:
         height, width = self.size
         if picture.size == (width, height):
             return picture
-        shorter = min(picture.size)
-        sides = [int(self.resize * side / shorter) for side in picture.size]
-        # If `size` is not square, the longer side may still be too short for it: then enlarge both.
-        enlarge = max(1.0, width / sides[0], height / sides[1])
-        full_width, full_height = (round(side * enlarge) for side in sides)
+        full_width, full_height = self.resized(*picture.size)
         resampling = Image.Resampling[self.interpolation.upper()]
         left, top = round((full_width - width) / 2), round((full_height - height) / 2)
         return picture.resize((full_width, full_height), resampling).crop((left, top, left + width, top + height))
+
+    def resized(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height of a picture of this size after it is resized and before it is cropped."""
+        shorter = min(width, height)
+        sides = [int(self.resize * side / shorter) for side in (width, height)]
+        # If `size` is not square, the longer side may still be too short for it: then enlarge both.
+        enlarge = max(1.0, self.size[1] / sides[0], self.size[0] / sides[1])
+        return round(sides[0] * enlarge), round(sides[1] * enlarge)
 
 
 def resize_crop(
@@ -83,11 +90,11 @@ def resize_crop(
 
 def read_picture(path: str | Path, transform: ResizeCrop | None = None) -> Pixels:
     """The pixels of a picture file, [H, W, 3], resized and cropped if there is a transform."""
-    try:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
-    except PICTURE_ERRORS as error:
-        raise DataError(f"{path} cannot be read as a picture ({error}): replace it.") from None
+    with open_picture(path) as opened:
+        if transform is not None:
+            # A picture of 1 × 100,000 pixels becomes one of 256 × 25,600,000.
+            check_memory(path, 3 * math.prod(transform.resized(*opened.size)))
+        picture = as_rgb(opened)
     return np.asarray(picture if transform is None else transform(picture))
 
 
@@ -142,7 +149,8 @@ class Listing:
         """SHA-256 of all names, sizes and modification times; it changes if a picture is added, removed or changed."""
         digest = hashlib.sha256()
         for position, name in enumerate(self.names):
-            status = os.stat(self.path(position))
+            with readable(self.path(position)):
+                status = os.stat(self.path(position))
             digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
@@ -151,8 +159,11 @@ def class_folders(root: Path) -> list[str]:
     """The names of the folders directly below, sorted, without hidden ones."""
     if not root.is_dir():
         raise DataError(f"{root} is not a directory with one folder of pictures per class.")
-    with os.scandir(root) as entries:
-        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+    with readable(root), os.scandir(root) as entries:
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    for entry in shown:
+        _check_link(entry)
+    return sorted(entry.name for entry in shown if entry.is_dir())
 
 
 def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
@@ -161,8 +172,7 @@ def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
     names: list[str] = []
     labels: list[int] = []
     for label, class_name in enumerate(class_names):
-        with os.scandir(root / class_name) as entries:
-            files = sorted(entry.name for entry in entries if is_picture(entry.name) and entry.is_file())
+        files = _pictures_in(root / class_name)
         names.extend(f"{class_name}/{file}" for file in files)
         labels.extend([label] * len(files))
     if not names:
@@ -173,3 +183,33 @@ def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
 def is_picture(name: str) -> bool:
     """Whether a file has the suffix of a picture. Hidden files, such as the `._*` of macOS, do not count."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def check_kind(path: str) -> None:
+    """Raise an error if a file has the suffix of a picture of a kind that is not read."""
+    if path.lower().endswith(OTHER_SUFFIXES) and not os.path.basename(path).startswith("."):
+        raise DataError(
+            f"{path} is a picture of a kind that is not read: convert it to one of {', '.join(SUFFIXES)}, or move it "
+            "elsewhere."
+        )
+
+
+def _pictures_in(folder: Path) -> list[str]:
+    """The names of the pictures directly in a folder, sorted."""
+    names = []
+    with readable(folder), os.scandir(folder) as entries:
+        for entry in entries:
+            check_kind(entry.path)
+            if is_picture(entry.name):
+                _check_link(entry)
+                if entry.is_file():
+                    names.append(entry.name)
+    return sorted(names)
+
+
+def _check_link(entry: os.DirEntry[str]) -> None:
+    """Raise an error if an entry of a folder is a link to something that does not exist."""
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        raise DataError(
+            f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist: mend or remove it."
+        )

@@ -42,7 +42,8 @@ from .imagenet import ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import Images
 from .npy import from_npy, load_images
-from .pictures import SUFFIXES, Interpolation, ResizeCrop, is_picture, read_batches, resize_crop
+from .pictures import SUFFIXES, Interpolation, ResizeCrop, check_kind, is_picture, read_batches, resize_crop
+from .reading import readable
 
 _IMAGENET_C = "imagenet-c"
 IMAGENET_SETS = (*get_args(ImageNetSet), _IMAGENET_C)
@@ -65,7 +66,7 @@ def open_images(
     """
     name, _, path = reference.partition(":")
     options: dict[str, Any] = {"progress": progress}
-    if size is not None:
+    if size is not None or resize is not None:
         options.update(size=size, resize=resize, interpolation=interpolation)
     if reference == "sample":
         return sample(part)  # type: ignore[arg-type]
@@ -172,12 +173,23 @@ def open_unlabelled(
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
         )
-    paths = sorted(
-        os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names if is_picture(name)
-    )
+    paths = _pictures_below(path)
     if not paths:
         raise DataError(f"{path} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
     return PictureFiles(tuple(paths), resize_crop(size, resize, interpolation))
+
+
+def _pictures_below(root: Path) -> list[str]:
+    """The paths of all pictures in a folder and its subfolders, sorted."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    with readable(root):
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(root, onerror=fail) for name in names]
+    for path in paths:
+        check_kind(path)
+    return sorted(path for path in paths if is_picture(os.path.basename(path)))
 
 
 def imagenet_folder(reference: str) -> Path:

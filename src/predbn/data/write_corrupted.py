@@ -4,16 +4,17 @@ CIFAR-10-C: `<name>.npy`, uint8 [5·N, H, W, 3], the five severities one after a
 the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` with quality 85.
 
 Both can be killed at any time. `corrupt.json` beside the files records what they were made from: a second run with the
-same inputs keeps the existing files and makes the missing ones, a run with other inputs is refused. A lock keeps a
-second process out of the folder.
+same inputs keeps the existing files and makes those that are missing or damaged, a run with other inputs is refused. A
+lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,26 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import DataError, Progress, finish_partial, partial_path, write_array, write_bytes
+from predbn.common import (
+    CHECKSUM_FIELD,
+    DataError,
+    Progress,
+    atomic_write,
+    finish_partial,
+    partial_path,
+    process_pool,
+    read_checked,
+    write_array,
+    write_checksum,
+)
 from predbn.shifts import corrupt, find_corruption
 
 from .imagenetc import PUBLISHED_CROP
-from .npy import load_array
+from .npy import check_labels, load_array
 from .output import open_output
-from .pictures import Pixels, list_pictures, read_picture
+from .picture_content import add_checksum_field
+from .pictures import Listing, Pixels, list_pictures, read_picture
+from .reading import readable
 from .shifted import SEVERITIES
 
 CARD = "corrupt.json"
@@ -52,27 +66,35 @@ def write_cifar10c(
     """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
     clean = images if isinstance(images, np.ndarray) else load_array(images)
     truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
+    origin, labels_origin = (
+        f"the array of {what}" if isinstance(given, np.ndarray) else str(given)
+        for what, given in (("images", images), ("labels", labels))
+    )
     if clean.ndim != 4 or clean.shape[3] != 3 or clean.dtype != np.uint8:
-        raise DataError(f"The images are {clean.dtype} {clean.shape}, but they must be uint8 [N, height, width, 3].")
+        raise DataError(f"{origin} is {clean.dtype} {clean.shape}, but must be uint8 [N, height, width, 3].")
     if truth.shape != (len(clean),):
-        raise DataError(f"There are {len(clean)} images, but the labels have shape {truth.shape}.")
+        raise DataError(
+            f"{origin} has {len(clean)} images, but the labels in {labels_origin} have shape {truth.shape}."
+        )
+    check_labels(labels_origin, truth, len(clean))
     card = {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": _digest(clean)}
     _check(card, names, processes)
     with open_output(out, CARD, card):
         write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
-        missing = [name for name in names if not (out / f"{name}.npy").exists()]
+        shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
+        missing = [name for name in names if not _is_complete(out / f"{name}.npy", shape)]
         total, done = len(names) * len(SEVERITIES), len(SEVERITIES) * (len(names) - len(missing))
         progress(done, total)
-        shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
+        jobs = []
         for name in missing:
-            np.lib.format.open_memmap(partial_path(out / f"{name}.npy"), mode="w+", dtype=np.uint8, shape=shape)
-        jobs = [
-            (str(out / f"{name}.npy"), name, severity, seed, constants) for name in missing for severity in SEVERITIES
-        ]
+            begins = _reserve(out / f"{name}.npy", shape)
+            options = (seed, constants, begins)
+            jobs += [(str(out / f"{name}.npy"), name, severity, *options) for severity in SEVERITIES]
         severities_left = dict.fromkeys(missing, len(SEVERITIES))
         for name in _run_jobs(_write_severity, jobs, processes, clean):
             severities_left[name] -= 1
             if not severities_left[name]:
+                write_checksum(partial_path(out / f"{name}.npy"))
                 finish_partial(out / f"{name}.npy")
             done += 1
             progress(done, total)
@@ -94,8 +116,10 @@ def write_imagenetc(
     has that size. Its index is its position in the sorted list of all pictures.
     """
     listing = list_pictures(source)
+    _check_collisions(listing)
     paths = [listing.path(position) for position in range(len(listing))]
-    sizes = "\n".join(f"{name} {Path(path).stat().st_size}" for name, path in zip(listing.names, paths, strict=True))
+    with readable(source):
+        sizes = "\n".join(f"{name} {os.stat(path).st_size}" for name, path in zip(listing.names, paths, strict=True))
     clean = hashlib.sha256(sizes.encode()).hexdigest()
     card = {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}
     _check(card, names, processes)
@@ -120,6 +144,41 @@ def _check(card: Mapping[str, Any], names: Sequence[str], processes: int) -> Non
         raise DataError(f"processes is {processes}, but there must be at least 1.")
 
 
+def _check_collisions(listing: Listing) -> None:
+    """Raise an error if two pictures would be written to the same file, because they differ only in their suffix."""
+    first: dict[str, str] = {}
+    for name in listing.names:
+        other = first.setdefault(name.rpartition(".")[0], name)
+        if other != name:
+            target = f"{name.rpartition('.')[0]}.JPEG"
+            raise DataError(f"{listing.root} has {other} and {name}, which both become {target}: rename one of them.")
+
+
+def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether an array was written and is not damaged."""
+    try:
+        array = load_array(path)
+    except DataError:
+        return False
+    return array.dtype == np.uint8 and array.shape == shape
+
+
+def _reserve(path: Path, shape: tuple[int, ...]) -> int:
+    """Create the temporary file of an array in its full size, and return where the images begin.
+
+    The space is taken now, so that a full disk is noticed before the work and not after it.
+    """
+    with partial_path(path).open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        begins = file.tell()
+        ends = begins + math.prod(shape)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, ends + len(CHECKSUM_FIELD))
+        file.seek(ends)
+        file.write(CHECKSUM_FIELD.encode())
+    return begins
+
+
 _clean: Any = None
 """The clean images of this process, which are sent to it once and not with every job."""
 
@@ -141,36 +200,35 @@ def _run_jobs(
         for job in jobs:
             yield function(*job)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (clean,)) as pool:
-        futures: list[Future[Any]] = [pool.submit(function, *job) for job in jobs]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with process_pool(processes, initializer=_start_worker, arguments=(clean,), error=DataError) as pool:
+        for future in as_completed([pool.submit(function, *job) for job in jobs]):
+            yield future.result()
 
 
-def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any) -> str:
-    """Write one severity of a CIFAR-10-C array directly into the temporary file."""
-    array = np.load(partial_path(Path(path)), mmap_mode="r+")
-    offset = (severity - 1) * len(_clean)
-    for start in range(0, len(_clean), _IMAGES_PER_CALL):
-        images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
-        index = np.arange(start, start + len(images))
-        corrupted = corrupt(images, name, severity, seed=seed, index=index, constants=constants)
-        array[offset + start : offset + start + len(images)] = corrupted
-    array.flush()
+def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any, begins: int) -> str:
+    """Write one severity of a CIFAR-10-C array directly into the temporary file, whose images begin at `begins`.
+
+    Not through a memory map: on a full disk that ends the process instead of raising an error.
+    """
+    size = math.prod(_clean.shape[1:])
+    with partial_path(Path(path)).open("rb+") as file:
+        file.seek(begins + (severity - 1) * len(_clean) * size)
+        for start in range(0, len(_clean), _IMAGES_PER_CALL):
+            images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
+            index = np.arange(start, start + len(images))
+            corrupted = corrupt(images, name, severity, seed=seed, index=index, constants=constants)
+            file.write(np.ascontiguousarray(corrupted).data)
     return name
 
 
 def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:
-    """Write all corruptions of a few pictures, except for files that exist; `first` is the index of the first one."""
+    """Write all corruptions of a few pictures, except for intact files; `first` is the index of the first picture."""
     pending = {}
     for name in names:
         for severity in SEVERITIES:
             folder = Path(out) / name / str(severity)
             targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
-            missing = [position for position, target in enumerate(targets) if not target.exists()]
+            missing = [position for position, target in enumerate(targets) if not _is_intact(target)]
             if missing:
                 pending[name, severity] = (missing, targets)
     if pending:
@@ -179,9 +237,23 @@ def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ..
             index = np.array(missing) + first
             corrupted = corrupt(images[missing], name, severity, seed=seed, index=index, constants=constants)
             for image, position in zip(corrupted, missing, strict=True):
-                targets[position].parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(targets[position], cv2.imencode(".jpg", image[..., ::-1], _JPEG_OPTIONS)[1].tobytes())
+                _write_jpeg(targets[position], image)
     return len(paths) * len(names) * len(SEVERITIES)
+
+
+def _is_intact(path: Path) -> bool:
+    """Whether a picture was written and is not damaged."""
+    try:
+        return bool(read_checked(path, error=DataError, remedy=""))
+    except (DataError, FileNotFoundError):
+        return False
+
+
+def _write_jpeg(path: Path, image: Pixels) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    jpeg = cv2.imencode(".jpg", image[..., ::-1], _JPEG_OPTIONS)[1].tobytes()
+    with atomic_write(path, checksum=True) as part:
+        part.write_bytes(add_checksum_field(jpeg))
 
 
 def _digest(array: npt.NDArray[Any]) -> str:

@@ -83,7 +83,10 @@ def auto_charts(runs: Runs) -> dict[str, tuple[str, Chart]]:
 def fill_page(path: str | Path, runs: Runs, *, figures: str | Path | None = None) -> Path:
     """Write the tables into a page, each between its marks; with `figures`, draw the figures there and link them."""
     path = Path(path)
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PaperError(f"{path} is not text in UTF-8 ({error.reason}): name a page such as docs/auto.md.") from None
     parts, charts = auto_tables(runs), {}
     if figures is not None:
         link = Path(os.path.relpath(figures, path.parent)).as_posix()

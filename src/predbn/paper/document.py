@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from predbn.common import PaperError
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
 from .claims import Finding, Verdict
@@ -176,5 +177,9 @@ def _discussion(path: Path) -> dict[str, str]:
     """The comments of a discussion file by claim."""
     if not path.is_file():
         return {}
-    pieces = re.split(r"^## +(\S+)[^\n]*\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PaperError(f"{path} is not text in UTF-8 ({error.reason}): save it as UTF-8.") from None
+    pieces = re.split(r"^## +(\S+)[^\n]*\n", text, flags=re.MULTILINE)
     return {id: text.strip() for id, text in zip(pieces[1::2], pieces[2::2], strict=True)}

@@ -14,8 +14,10 @@ import pytest
 from predbn.common import lock_folder
 from predbn.data import DataError
 from predbn.data.criteo import criteo, prepare, prepare_synthetic, synthetic_rows
+from predbn.data.criteo.columns import token_of
 from predbn.data.criteo.shards import Shards, write_shard
 
+from ...chaos.flips import flip_bits
 from .examples import header, lines, slow_table
 
 
@@ -172,3 +174,96 @@ def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
     assert criteo("test", tmp_path / "out").name == "criteo-synthetic-test"
     with pytest.raises(DataError, match="0 synthetic rows"):
         prepare_synthetic(0, tmp_path / "none")
+
+
+@pytest.mark.parametrize("gzipped", [False, True])
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove", "card", "totals"])
+def test_the_same_command_replaces_what_is_damaged(text, tmp_path, damage, gzipped):
+    if gzipped:
+        packed = tmp_path / "train.gz"
+        packed.write_bytes(gzip.compress(text.read_bytes()))
+        text = packed
+    out = tmp_path / "out"
+    prepare(text, out, block=3000, processes=1)
+    before = files(out)
+    path = out / {"card": "00004.json", "totals": "criteo.json"}.get(damage, "00004.npy")
+    content = bytearray(path.read_bytes())
+    content[60] ^= 4
+    path.unlink() if damage == "remove" else path.write_bytes(content[:-300] if damage == "cut" else content)
+    if damage != "card":
+        with pytest.raises(DataError, match=r"(00004.npy|criteo.json) (is damaged|is missing|cannot be read as)"):
+            criteo("all", out)
+    prepare(text, out, block=3000, processes=1)
+    assert files(out) == before
+
+
+def test_flipped_bits_are_noticed(text, tmp_path):
+    prepare(text, tmp_path / "out", block=12_000, processes=1)
+    for name in ("00000.npy", "criteo.json", "source.json"):
+        flips = flip_bits(tmp_path / "out" / name, lambda path: criteo("all", path.parent).sums, count=300)
+        assert flips.changed == []
+
+
+def test_rows_without_a_checksum_are_read(text, tmp_path):
+    out = tmp_path / "out"
+    prepare(text, out, block=3000)
+    expected = rows_of(out)
+    for path in out.glob("*.npy"):
+        np.save(path, np.load(path))
+    for path in out.glob("*.json"):
+        content = json.loads(path.read_text())
+        content.pop("checksum")
+        path.write_text(json.dumps(content, indent=1) + "\n")
+    assert np.array_equal(rows_of(out), expected)
+    before = files(out)
+    prepare(text, out, block=3000)
+    assert {name: content for name, content in files(out).items() if name != "source.json"} == {
+        name: content for name, content in before.items() if name != "source.json"
+    }
+
+
+def test_only_the_shards_of_a_part_are_read(text, tmp_path):
+    out = tmp_path / "out"
+    prepare(text, out, block=3000)
+    expected = criteo("test", out).sums
+    (out / "00000.npy").write_bytes(b"")
+    assert criteo("test", out).sums == expected
+    with pytest.raises(DataError, match=r"00000.npy"):
+        criteo("train", out)
+
+
+def test_an_open_quote_takes_no_other_line_along(tmp_path):
+    rows = [row.replace("\t", ",") for row in lines(400)]
+    for number in (100, 300):
+        rows[number] = rows[number].rsplit(",", 1)[0] + ',"abc'
+    rows[200] = rows[200].rsplit(",", 1)[0] + ',"a ""quoted"", and closed one"'
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([header(), *rows]) + "\n")
+    shards = prepare(path, tmp_path / "out", block=30_000)
+    wrong = [example for shard in shards.done for example in shard.examples]
+    assert wrong == [(102, "a quote is not closed"), (302, "a quote is not closed")]
+    assert sum(shard.rows for shard in shards.done) == 398
+    expected = slow_table("\n".join(line for number, line in enumerate(lines(400)) if number not in (100, 300)))
+    expected[199, -1] = token_of(b'a "quoted", and closed one')
+    assert np.array_equal(rows_of(tmp_path / "out"), expected)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_condition_on_the_label(tmp_path, named):
+    path = tmp_path / "rows.csv"
+    rows = [*lines(50), "word"]
+    path.write_text("\n".join([header(), *(row.replace("\t", ",") for row in rows)] if named else rows) + "\n")
+    prepare(path, tmp_path / "out", where={"label": "1"})
+    table = slow_table("\n".join(lines(50)))
+    assert np.array_equal(rows_of(tmp_path / "out"), table[table[:, 0] == 1])
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    rows = [row.replace("\t", ",").encode() for row in lines(5)]
+    rows[1] = rows[1].rsplit(b",", 1)[0] + b",\xff\xfe"
+    rows[3] += b",\xff"
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"\n".join([header().encode(), *rows]))
+    (shard,) = prepare(path, tmp_path / "out").done
+    assert shard.examples == ((5, "the line has 41 columns instead of 40"),)
+    assert rows_of(tmp_path / "out")[1, -1] == token_of(b"\xff\xfe")

@@ -60,6 +60,8 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size,
         (b"a,b,c\n1,2,3\n", "begins with 3 columns"),
         (("label," + ",".join(COLUMNS[2:])).encode(), "has no column I1"),
         (b"\xff\xfe\x00", "is not text"),
+        ((",".join([*COLUMNS, "C3"])).encode(), "two columns 'C3'"),
+        (b"1," * 70_000, "no line end in its first 65,536 bytes"),
         (gzip.compress(b"1\t2" * 99, mtime=0)[:20], "cannot be read"),
     ],
 )

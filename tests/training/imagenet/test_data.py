@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from predbn.training import TrainingError, open_imagenet
 from predbn.training.imagenet.augmentation import read_crop
 from predbn.training.imagenet.data import epoch_order
 
+from ...common.test_processes import wait_until_ended
 from .tiny import RECIPE, tiny_folder
 
 
@@ -75,3 +78,28 @@ def test_wrong_folders_and_batches(folder):
         open_imagenet(folder / "val", RECIPE.preprocessing)
     with pytest.raises(TrainingError, match="A batch of 10 cannot be divided among 4 processes"):
         epoch_order(40, seed=0, epoch=0, batch_size=10, ranks=4)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_decoding_processes_end_when_the_training_is_killed(folder, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import multiprocessing
+from predbn.training import ImageNetRecipe, open_imagenet
+
+if __name__ == "__main__":
+    data = open_imagenet({str(folder)!r}, ImageNetRecipe(size=16).preprocessing, subset=True)
+    batches = data.batches(seed=0, batch_size=4, epochs=10**6, workers=2)
+    next(batches)
+    print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+    for _ in batches:
+        pass
+""")
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as training:
+        assert training.stdout is not None
+        workers = [int(number) for number in training.stdout.readline().split()]
+        training.kill()
+    assert len(workers) == 2
+    wait_until_ended(workers)

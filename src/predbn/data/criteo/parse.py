@@ -7,12 +7,16 @@ several times slower.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from predbn.common import DataError
+
+from ..reading import in_one_line
 from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
 from .parse_regular import parse_regular
 from .source import PADDING, Piece, TextSource
@@ -50,16 +54,30 @@ def parse(piece: Piece, source: TextSource, where: Mapping[str, str]) -> Parsed:
 
 def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """The rows of lines of any kind, value by value."""
-    rejected: list[Rejected] = []
+    import pyarrow as pa
 
-    def reject(row: Any) -> str:
+    lines = text.splitlines(keepends=True)
+    rejected = _lines_that_pyarrow_cannot_read(text, lines, source)
+    numbers = np.delete(np.arange(1, len(lines) + 1), [line - 1 for line, _ in rejected])
+    if rejected:
+        text = b"".join(lines[number - 1] for number in numbers)
+    skipped: list[int] = []
+
+    def skip(row: Any) -> str:
         reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
-        rejected.append(Rejected(row.number, reason))
+        rejected.append(Rejected(int(numbers[row.number - 1]), reason))
+        skipped.append(row.number - 1)
         return "skip"
 
-    columns = _read(text, source, where, reject)
-    count = len(columns) + len(rejected)
-    line_numbers = np.delete(np.arange(1, count + 1), [line - 1 for line, _ in rejected])
+    try:
+        columns = _read(text, source, where, skip)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{source.path} has lines that cannot be divided into columns ({in_one_line(error)}): correct them."
+        ) from None
+    if len(columns) + len(skipped) != len(numbers):
+        raise DataError(f"{source.path} has lines that cannot be told apart, such as {text[:80]!r}: correct them.")
+    numbers = np.delete(numbers, skipped)
     table = np.empty((len(columns), WIDTH), np.int32)
     is_row = np.ones(len(columns), np.bool_)
     for position, name in enumerate(COLUMNS):
@@ -69,16 +87,54 @@ def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Par
             continue
         table[:, position], valid = _whole_numbers(column)
         for row in np.flatnonzero(is_row & ~valid).tolist():
-            reason = f"{name} is {column[row].as_py()!r}, which is not a whole number"
-            rejected.append(Rejected(int(line_numbers[row]), reason))
+            reason = f"{name} is {_text(column[row])!r}, which is not a whole number"
+            rejected.append(Rejected(int(numbers[row]), reason))
         is_row &= valid
     for row in np.flatnonzero(is_row & ~np.isin(table[:, 0], (0, 1))).tolist():
-        label = columns[LABEL][row].as_py()
-        is_empty = all(columns[name][row].as_py() is None for name in COLUMNS)
-        reason = "the line is empty" if is_empty else f"{LABEL} is {label or ''!r}, neither 0 nor 1"
-        rejected.append(Rejected(int(line_numbers[row]), reason))
+        is_empty = all(not columns[name][row].is_valid for name in COLUMNS)
+        reason = "the line is empty" if is_empty else f"{LABEL} is {_text(columns[LABEL][row])!r}, neither 0 nor 1"
+        rejected.append(Rejected(int(numbers[row]), reason))
         is_row[row] = False
-    return Parsed(table[is_row & _matches(columns, where)], count, sorted(rejected))
+    return Parsed(table[is_row & _matches(columns, where)], len(lines), sorted(rejected))
+
+
+def _lines_that_pyarrow_cannot_read(text: bytes, lines: list[bytes], source: TextSource) -> list[Rejected]:
+    """Lines that would take others along: pyarrow reads an open quote to the next one, which may be far below.
+
+    A value is quoted if a quote is its first character. Two quotes within it are one, and it ends with the next one.
+    Bytes that are not UTF-8 may be part of a category, but make pyarrow give up on a line with too many columns.
+    """
+    reasons: dict[int, str] = {}
+    delimiter = re.escape(source.delimiter.encode())
+    rest, quoted = rb"[^%b\r\n]*" % delimiter, rb'"(?:[^"]|"")*"(?!")'
+    if source.has_header and b'"' in text:
+        value = rb'(?:%b%b|(?!")%b)' % (quoted, rest, rest)
+        closed = re.compile(rb"%b(?:%b%b)*[\r\n]*" % (value, delimiter, value))
+        open_lines = (number for number, line in enumerate(lines, 1) if b'"' in line and not closed.fullmatch(line))
+        reasons = dict.fromkeys(open_lines, "a quote is not closed")
+    if not _is_utf8(text):
+        begin_of_quoted = re.compile(rb"(^|%b)%b" % (delimiter, quoted))
+        for number, line in enumerate(lines, 1):
+            if number not in reasons and not _is_utf8(line):
+                bare = begin_of_quoted.sub(rb"\1", line) if source.has_header else line
+                columns = 1 + bare.count(source.delimiter.encode())
+                if columns != len(source.columns):
+                    reasons[number] = f"the line has {columns} columns instead of {len(source.columns)}"
+    return [Rejected(number, reason) for number, reason in reasons.items()]
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text(value: Any) -> str:
+    """A value of a column of text, which may hold any bytes."""
+    content: bytes | None = value.cast("binary").as_py()
+    return (content or b"").decode(errors="replace")
 
 
 def _read(text: bytes, source: TextSource, where: Mapping[str, str], reject: Any) -> Any:
@@ -134,6 +190,7 @@ def _matches(columns: Any, where: Mapping[str, str]) -> Flags:
 
     matches = np.ones(len(columns), np.bool_)
     for name, value in where.items():
-        equal = pyarrow.compute.equal(columns[name].combine_chunks(), value)
+        values = columns[name].combine_chunks().cast("binary")
+        equal = pyarrow.compute.equal(values, value.encode(errors="surrogateescape"))
         matches &= equal.fill_null(False).to_numpy(zero_copy_only=False)
     return matches

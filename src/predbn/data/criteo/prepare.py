@@ -15,21 +15,19 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import DataError, ProgressWithNote
+from predbn.common import DataError, ProgressWithNote, process_pool
 
 from ..output import open_output
 from .parse import parse
@@ -79,6 +77,7 @@ def prepare(
     workers = _workers("processes", processes)
     with open_output(Path(out), SOURCE, _identity(source, where, block)):
         shards = Shards(Path(out))
+        shards.drop_damaged()
         if not shards.complete:
             _prepare_blocks(source, shards, where, workers, block, progress)
     return shards
@@ -91,10 +90,10 @@ def _prepare_blocks(
     begins = shards.done[-1].ends if shards.done else source.begins
     blocks = enumerate(source.blocks(block, begins=begins), len(shards.done))
     work = partial(_prepare_block, source, shards.folder, where)
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
     line = sum(shard.lines for shard in shards.done) + source.has_header
     progress(begins, total)
-    for shard in _in_order(work, blocks, workers, lambda: ProcessPoolExecutor(workers, context, _end_with_parent)):
+    method: Literal["fork", "spawn"] = "fork" if sys.platform == "linux" else "spawn"
+    for shard in _in_order(work, blocks, workers, lambda: process_pool(workers, method, error=DataError)):
         shards.record(replace(shard, examples=tuple((line + own, reason) for own, reason in shard.examples)))
         line += shard.lines
         progress(shard.ends, total)
@@ -119,6 +118,7 @@ def prepare_synthetic(
     source = {"synthetic": True, "rows": count, "seed": seed, "shard": SYNTHETIC_ROWS}
     with open_output(Path(out), SOURCE, source):
         shards = Shards(Path(out))
+        shards.drop_damaged()
         if shards.complete:
             return shards
 
@@ -166,7 +166,10 @@ def _identity(source: TextSource, where: dict[str, str], block: int) -> dict[str
 
 
 def _in_order(
-    work: Callable[[T], Shard], items: Iterator[T], workers: int, make_pool: Callable[[], Executor]
+    work: Callable[[T], Shard],
+    items: Iterator[T],
+    workers: int,
+    make_pool: Callable[[], AbstractContextManager[Executor]],
 ) -> Iterator[Shard]:
     """work(item) for all items in parallel, with the results in order; with one worker, run inline.
 
@@ -186,18 +189,6 @@ def _in_order(
                 yield queue.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this worker process when its parent has ended."""
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _workers(name: str, count: int | None) -> int:

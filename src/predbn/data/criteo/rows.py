@@ -8,7 +8,6 @@ proportion.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.common import DataError, cache_folder
+from predbn.common import DataError, cache_folder, map_threads
 
 from ..batch import Device, Order, batch_positions, resolve_order
-from ..npy import load_array
 from .columns import CLASSES, WIDTH
-from .shards import SOURCE, TOTALS
+from .shards import SOURCE, TOTALS, load_shard, read_totals
 
 Part = Literal["train", "validation", "test", "all"]
 
@@ -179,16 +177,17 @@ def criteo(part: Part, root: str | Path | None = None) -> Rows:
         raise DataError(
             f"{folder} does not hold prepared rows: make them with predbn data criteo --root PATH/TO/train.txt."
         )
-    source, totals = (json.loads((folder / name).read_text()) for name in (SOURCE, TOTALS))
-    tables = [
-        torch.from_numpy(load_array(folder / f"{number:05d}.npy"))
-        for number, count in enumerate(totals["shards"])
-        if count
-    ]
-    name = "criteo-synthetic" if source["synthetic"] else "criteo"
-    rows = Rows(tables, f"{name}-all")
-    if len(rows) != totals["rows"]:
-        raise DataError(f"{folder} has {len(rows)} of its {totals['rows']} rows: delete it and prepare it again.")
-    validation, test = split_at(len(rows))
-    bounds = {"train": (0, validation), "validation": (validation, test), "test": (test, len(rows))}
-    return rows.part(*bounds.get(part, (0, len(rows))), f"{name}-{part}")
+    is_synthetic, counts = read_totals(folder)
+    ends = np.cumsum([0, *counts]).tolist()
+    validation, test = split_at(ends[-1])
+    bounds = {"train": (0, validation), "validation": (validation, test), "test": (test, ends[-1])}
+    start, stop = bounds.get(part, (0, ends[-1]))
+
+    def load(number: int) -> Tensor:
+        begins = ends[number]
+        table = load_shard(folder, number, counts[number])
+        return torch.from_numpy(table[max(0, start - begins) : stop - begins])
+
+    numbers = [number for number in range(len(counts)) if ends[number] < stop and ends[number + 1] > start]
+    name = "criteo-synthetic" if is_synthetic else "criteo"
+    return Rows(map_threads(load, numbers), f"{name}-{part}", first=start)

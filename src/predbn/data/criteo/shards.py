@@ -3,12 +3,13 @@
 `source.json` says what the rows were made from and is written first. Each shard `00000.npy` has a `00000.json`,
 written after it, which says which lines of the source it holds. `criteo.json`, written last, has the totals. A
 preparation that was killed continues after the last shard that has its .json file. A lock keeps a second process out.
+Every file has a checksum: shards from the first damaged one on are made again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,11 +17,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import atomic_write, write_text
+from predbn.common import CHECKSUM_FIELD, DataError, atomic_write, read_json, write_json
 
+from ..npy import load_array
 from .columns import WIDTH
 
 SOURCE, TOTALS = "source.json", "criteo.json"
+REMEDY = "run the same predbn data criteo again, which makes damaged files anew"
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,35 @@ class Shards:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: list[Shard] = []
-        while (shard_path := folder / f"{len(self.done):05d}.json").exists():
-            fields = json.loads(shard_path.read_text())
-            self.done.append(Shard(**{**fields, "examples": tuple(map(tuple, fields["examples"]))}))
+        while (path := self._next_card).exists() and (shard := _read_shard(path)) is not None:
+            self.done.append(shard)
+
+    @property
+    def _next_card(self) -> Path:
+        return self.folder / f"{len(self.done):05d}.json"
+
+    def drop_damaged(self) -> None:
+        """Forget the first shard that is damaged and all after it, so that they are made again."""
+        # Threads that have ended before processes are forked.
+        with ThreadPoolExecutor() as pool:
+            intact = [*pool.map(self._is_intact, range(len(self.done))), False]
+        del self.done[intact.index(False) :]
+        if self.complete and not self._is_whole():
+            (self.folder / TOTALS).unlink()
+
+    def _is_intact(self, number: int) -> bool:
+        try:
+            load_shard(self.folder, number, self.done[number].rows)
+        except DataError:
+            return False
+        return True
+
+    def _is_whole(self) -> bool:
+        """Whether the totals are those of the shards."""
+        try:
+            return read_totals(self.folder)[1] == [shard.rows for shard in self.done]
+        except DataError:
+            return False
 
     @property
     def complete(self) -> bool:
@@ -55,7 +84,7 @@ class Shards:
 
     def record(self, shard: Shard) -> None:
         """Mark the next shard as written."""
-        _write_json(self.folder / f"{len(self.done):05d}.json", asdict(shard))
+        write_json(self._next_card, asdict(shard))
         self.done.append(shard)
 
     def finish(self) -> None:
@@ -63,7 +92,36 @@ class Shards:
         totals: dict[str, Any] = {
             name: sum(getattr(shard, name) for shard in self.done) for name in ("rows", "lines", "rejected")
         }
-        _write_json(self.folder / TOTALS, {**totals, "shards": [shard.rows for shard in self.done]})
+        write_json(self.folder / TOTALS, {**totals, "shards": [shard.rows for shard in self.done]})
+
+
+def _read_shard(path: Path) -> Shard | None:
+    """What a .json file says about its shard; None if it is damaged."""
+    try:
+        fields = read_json(path, error=DataError, remedy=REMEDY)
+        return Shard(**{**fields, "examples": tuple((int(line), str(reason)) for line, reason in fields["examples"])})
+    except (DataError, KeyError, TypeError, ValueError):
+        return None
+
+
+def read_totals(folder: Path) -> tuple[bool, list[int]]:
+    """Whether the rows in a folder are synthetic, and the number of rows of each shard."""
+    source, totals = (read_json(folder / name, error=DataError, remedy=REMEDY) for name in (SOURCE, TOTALS))
+    counts = totals.get("shards")
+    if not isinstance(counts, list) or not all(isinstance(count, int) and count >= 0 for count in counts):
+        raise DataError(f"{folder / TOTALS} does not say how many rows each shard has: {REMEDY}.")
+    if sum(counts) != totals.get("rows"):
+        raise DataError(f"{folder} has {sum(counts)} of its {totals.get('rows')} rows: {REMEDY}.")
+    return bool(source.get("synthetic")), counts
+
+
+def load_shard(folder: Path, number: int, rows: int) -> npt.NDArray[np.int32]:
+    """The rows of a shard, mapped into memory; an error if they are damaged or not as many as this."""
+    path = folder / f"{number:05d}.npy"
+    table = load_array(path)
+    if table.dtype != np.int32 or table.shape != (rows, WIDTH):
+        raise DataError(f"{path} is {table.dtype} {table.shape}, but must be int32 {(rows, WIDTH)}: {REMEDY}.")
+    return table
 
 
 def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
@@ -73,11 +131,12 @@ def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32
     for any number of rows.
     """
     rows = 0
-    with atomic_write(folder / f"{number:05d}.npy") as part, part.open("wb") as file:
+    with atomic_write(folder / f"{number:05d}.npy", checksum=True) as part, part.open("wb") as file:
         _write_header(file, rows)
         for table in tables:
             file.write(np.ascontiguousarray(table, "<i4").data)
             rows += len(table)
+        file.write(CHECKSUM_FIELD.encode())
         file.seek(0)
         _write_header(file, rows)
     return rows
@@ -86,7 +145,3 @@ def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32
 def _write_header(file: BinaryIO, rows: int) -> None:
     header = {"descr": "<i4", "fortran_order": False, "shape": (rows, WIDTH)}
     np.lib.format.write_array_header_1_0(file, header)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1) + "\n")

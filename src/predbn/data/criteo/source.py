@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from predbn.common import DataError
 
+from ..reading import readable
 from .columns import COLUMNS, LABEL, WIDTH
 
 PIECE = 1 << 18
@@ -24,6 +25,7 @@ PIECE = 1 << 18
 PADDING = 8
 """Bytes before and after the text of a piece, so that a 64-bit word can end at its first or begin at its last byte."""
 
+_GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 _READ_SIZE = 1 << 16
 _LONGEST_LINE = 1 << 20
 
@@ -76,22 +78,21 @@ class TextSource:
         They start at the first row, or where an earlier block ended. A block depends only on where it begins.
         """
         begins = self.begins if begins is None else begins
-        try:
-            with _open(self.path) as file:
-                yield from (
-                    self._decompressed(file, size, begins) if self.is_gzipped else self._located(file, size, begins)
-                )
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(
-                f"{self.path} cannot be read to its end ({error}): it may be incomplete, get it again."
-            ) from None
+        with readable(self.path):
+            try:
+                with _open(self.path) as file:
+                    yield from (
+                        self._decompressed(file, size, begins) if self.is_gzipped else self._located(file, size, begins)
+                    )
+            except _GZIP_ERRORS as error:
+                raise DataError(
+                    f"{self.path} cannot be read to its end ({error}): it may be incomplete, get it again."
+                ) from None
 
     def pieces(self, block: TextBlock, *, size: int = PIECE) -> Iterator[Piece]:
         """The text of a block in pieces of whole lines, of at most `size` bytes (more if one line is longer)."""
         buffer, rest, left = bytearray(PADDING + size + PADDING), 0, block.ends - block.begins
-        with self.path.open("rb") if block.text is None else io.BytesIO(block.text) as file:
-            if block.text is None:
-                file.seek(block.begins)
+        with readable(self.path), self._open_block(block) as file:
             while left or rest:
                 # The buffer begins with the rest of the last piece, an incomplete line; if it is full of it, extend it.
                 if rest == len(buffer) - 2 * PADDING:
@@ -105,6 +106,13 @@ class TextSource:
                 if end:
                     yield Piece(buffer, end)
                     buffer[PADDING : PADDING + rest] = buffer[end:filled]
+
+    def _open_block(self, block: TextBlock) -> io.BufferedIOBase:
+        if block.text is not None:
+            return io.BytesIO(block.text)
+        file = self.path.open("rb")
+        file.seek(block.begins)
+        return file
 
     def _located(self, file: BinaryIO, size: int, begins: int) -> Iterator[TextBlock]:
         """Blocks of a plain file, of which only the ends are read."""
@@ -153,14 +161,17 @@ class TextSource:
 def open_source(path: str | Path) -> TextSource:
     """Find out the layout of a file (or of `train.txt` or `train.txt.gz` in a folder) from its first line."""
     file_path = _find_file(Path(path).expanduser())
-    try:
-        with _open(file_path) as file:
-            head = file.read(_READ_SIZE)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{file_path} cannot be read ({error}): give train.txt or a CSV file, plain or gzipped."
-        ) from None
+    with readable(file_path):
+        try:
+            with _open(file_path) as file:
+                head = file.read(_READ_SIZE)
+        except _GZIP_ERRORS as error:
+            raise DataError(
+                f"{file_path} cannot be read ({error}): give train.txt or a CSV file, plain or gzipped."
+            ) from None
     line, _, _ = head.partition(b"\n")
+    if len(line) == _READ_SIZE:
+        raise DataError(f"{file_path} has no line end in its first {_READ_SIZE:,} bytes: it does not hold rows.")
     try:
         text = line.decode("utf-8-sig").rstrip("\r")
     except UnicodeDecodeError:
@@ -175,6 +186,9 @@ def open_source(path: str | Path) -> TextSource:
             raise DataError(
                 f"{file_path} has no column {missing[0]}: its header must name {LABEL}, I1 … I13, C1 … C26."
             )
+        for position, name in enumerate(columns):
+            if name in columns[:position]:
+                raise DataError(f"{file_path} has two columns {name!r} in its header: rename or remove one of them.")
         return TextSource(file_path, delimiter, tuple(columns), len(line) + 1)
     if len(cells) == WIDTH - 1:
         raise DataError(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from predbn.data import PICTURE_ERRORS, DataError, Pixels
+from predbn.data import PICTURE_ERRORS, DataError, Pixels, as_rgb
 
 AREA = (0.05, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -57,7 +57,7 @@ def read_crop(path: str | Path, size: int, *, seed: int, epoch: int, index: int)
             crop = draw_crop(*full, seed=seed, epoch=epoch, index=index)
             scale = max(size / crop.width, size / crop.height)
             opened.draft("RGB", (math.ceil(full[0] * scale), math.ceil(full[1] * scale)))
-            image = opened.convert("RGB")
+            image = as_rgb(opened)
     except PICTURE_ERRORS as error:
         raise DataError(f"{path} cannot be read as an image ({error}): replace or remove it.") from None
     x, y = image.width / full[0], image.height / full[1]

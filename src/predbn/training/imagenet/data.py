@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from predbn.common import Progress, TrainingError
+from predbn.common import Progress, TrainingError, end_with_parent
 from predbn.data import DataError, Images, Listing, class_folders, from_folder, list_pictures, wnids
 from predbn.models import Preprocessing
 
@@ -60,6 +60,7 @@ class ImageNetData:
             num_workers=workers,
             pin_memory=torch.cuda.is_available(),
             multiprocessing_context="forkserver" if workers else None,
+            worker_init_fn=_start_worker,
         )
         try:
             yield from loader
@@ -116,6 +117,11 @@ def epoch_order(count: int, *, seed: int, epoch: int, batch_size: int, rank: int
     steps = count // batch_size
     order = torch.randperm(count, generator=generator)[: steps * batch_size].view(steps, ranks, batch_size // ranks)
     return order[:, rank]
+
+
+def _start_worker(number: int) -> None:
+    """The workers' own watchdog looks at the fork server, which lives on if this process is killed."""
+    end_with_parent()
 
 
 class _AugmentedImages(Dataset[tuple[Tensor, int]]):

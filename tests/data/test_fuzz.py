@@ -1,0 +1,314 @@
+"""Damaged and hostile files: whatever is in them, a reader returns something or raises a PredbnError.
+
+The examples are valid files of every kind with a few bytes changed, cut or inserted. Hypothesis draws the same ones in
+every run. The limit on memory is low, and the memory of this process is measured at the end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import resource
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from predbn.common import PredbnError
+from predbn.data import (
+    from_folder,
+    list_pictures,
+    load_array,
+    prepare_criteo,
+    read_cifar10_cache,
+    read_criteo_totals,
+    read_picture,
+    resize_crop,
+    write_cifar10c,
+)
+from predbn.data.cifar10_cache import write_cifar10_cache
+from predbn.data.cifar10_files import Arrays, CifarFile, read_files
+from predbn.data.cifar10c import Cifar10C
+from predbn.data.criteo import criteo
+from predbn.data.npy import from_npy
+
+from .criteo.examples import header, lines
+from .folders import pixels_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning:PIL"),
+    pytest.mark.filterwarnings("ignore:Reading .* file required additional header parsing:UserWarning"),
+    pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
+]
+
+EXAMPLES = 60
+MOST_BYTES = 1 << 24
+MOST_GROWTH = 400 << 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_bounded(tmp_path_factory):
+    unit = 1 if sys.platform == "darwin" else 1024
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREDBN_MAX_BYTES", str(MOST_BYTES))
+        patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MOST_GROWTH
+
+
+_number = st.sampled_from([0, 1, 127, 128, 255, 65535, 2**31 - 1, 2**32 - 1, 2**63 - 1])
+_change = st.tuples(
+    st.sampled_from(["flip", "cut", "insert", "number", "repeat"]), st.integers(0, 2**20), st.integers(0, 255), _number
+)
+
+
+@st.composite
+def changed(draw, contents):
+    """One of the contents with up to four changes; the beginning, where the headers are, is changed most often."""
+    content = bytearray(draw(st.sampled_from(contents)))
+    for kind, place, value, number in draw(st.lists(_change, max_size=4)):
+        at = min(place % 300 if place % 4 else place, len(content)) if content else 0
+        if kind == "flip" and at < len(content):
+            content[at] ^= 1 << value % 8
+        elif kind == "cut":
+            del content[at : at + (value if place % 3 else 2**20)]
+        elif kind == "insert":
+            content[at:at] = bytes([value]) * (value % 9)
+        elif kind == "number":
+            size = (1, 2, 4, 8)[value % 4]
+            content[at : at + size] = (number % 256**size).to_bytes(size, "little" if value & 4 else "big")
+        else:
+            content[at:at] = content[at : at + value]
+    return bytes(content)
+
+
+def only_own_errors(read, *arguments):
+    """What the reader returns, or None after a PredbnError, whose message is one line."""
+    try:
+        return read(*arguments)
+    except PredbnError as error:
+        message = str(error)
+    assert "\n" not in message
+    return None
+
+
+def write(folder, name, content) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("fuzz")
+
+
+def pictures() -> list[bytes]:
+    contents = []
+    picture = Image.fromarray(pixels_of(0, 12, 14))
+    for kind, options in (
+        ("PNG", {}),
+        ("JPEG", {"progressive": True}),
+        ("JPEG", {}),
+        ("BMP", {}),
+        ("GIF", {}),
+        ("PPM", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_deflate"}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+    ):
+        file = io.BytesIO()
+        picture.save(file, kind, **options)
+        contents.append(file.getvalue())
+    for mode in ("P", "L", "1", "I;16", "LA"):
+        file = io.BytesIO()
+        (picture.convert("I") if mode == "I;16" else picture).convert(mode).save(file, "PNG")
+        contents.append(file.getvalue())
+    return contents
+
+
+@settings(max_examples=5 * EXAMPLES)
+@given(content=changed(pictures()), resized=st.booleans())
+def test_pictures(folder, content, resized):
+    pixels = only_own_errors(
+        read_picture, write(folder, "picture.png", content), resize_crop(8, 9) if resized else None
+    )
+    assert pixels is None or (pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[2] == 3)
+
+
+def arrays() -> list[bytes]:
+    contents = []
+    for array in (pixels_of(0, 4, 4)[None], np.arange(6), np.array(3), np.zeros((0, 2)), np.array([1.5, np.nan])):
+        file = io.BytesIO()
+        np.save(file, array)
+        contents.append(file.getvalue())
+    file = io.BytesIO()
+    np.savez(file, a=np.arange(3))
+    hostile = b"\x93NUMPY\x01\x00"
+    for text in (
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)",
+        "{" * 200,
+        "[]",
+    ):
+        contents.append(hostile + len(text).to_bytes(2, "little") + text.encode() + bytes(64))
+    return [*contents, file.getvalue(), b""]
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(images=changed(arrays()), labels=changed(arrays()))
+def test_arrays(folder, images, labels):
+    only_own_errors(load_array, write(folder, "images.npy", images))
+    write(folder, "labels.npy", labels)
+    only_own_errors(from_npy, folder)
+    only_own_errors(Cifar10C, folder)
+
+
+@settings(max_examples=EXAMPLES // 2)
+@given(images=changed(arrays()), labels=changed(arrays()))
+def test_arrays_to_corrupt(tmp_path_factory, images, labels):
+    folder = tmp_path_factory.mktemp("corrupt")
+    paths = write(folder, "images.npy", images), write(folder, "labels.npy", labels)
+    only_own_errors(lambda: write_cifar10c(*paths, folder / "out", ["contrast"], seed=0))
+
+
+def texts() -> list[bytes]:
+    rows = [row.replace("\t", ",") for row in lines(6)]
+    quoted = [",".join(f'"{cell}"' for cell in row.split(",")) for row in rows]
+    plain = "\n".join(lines(6)) + "\n"
+    return [
+        plain.encode(),
+        gzip.compress(plain.encode()),
+        "\n".join([header(), *rows]).encode(),
+        "\r\n".join([header() + ",period", *(row + ",late" for row in quoted)]).encode(),
+        "\n".join([header(), *quoted[:2], rows[2] + '"', rows[3].replace(",", ',"', 1), *rows[4:]]).encode(),
+    ]
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(content=changed(texts()), where=st.sampled_from([{}, {}, {"label": "1"}, {"C3": ""}, {"period": "late"}]))
+def test_text_of_criteo(tmp_path_factory, content, where):
+    folder = tmp_path_factory.mktemp("criteo")
+    path = write(folder, "rows.csv", content)
+    shards = only_own_errors(lambda: prepare_criteo(path, folder / "out", where=where, processes=1, block=800))
+    if shards is not None:
+        assert len(criteo("all", folder / "out")) == sum(shard.rows for shard in shards.done) > 0
+        if not where:
+            assert all(shard.rows + shard.rejected == shard.lines for shard in shards.done)
+
+
+@pytest.fixture(scope="module")
+def prepared(folder):
+    path = write(folder, "train.txt", texts()[0])
+    prepare_criteo(path, folder / "prepared", processes=1, block=800)
+    return path, folder / "prepared"
+
+
+@settings(max_examples=EXAMPLES)
+@given(data=st.data())
+def test_prepared_rows(prepared, data):
+    source, out = prepared
+    expected = criteo("all", out).sums
+    name = data.draw(st.sampled_from(sorted(path.name for path in out.iterdir() if path.name != ".lock")))
+    original = (out / name).read_bytes()
+    write(out, name, data.draw(changed([original])))
+    found = only_own_errors(criteo, "all", out)
+    # The end of a file is its checksum: without it the rows are as they were.
+    assert found is None or found.sums == expected
+    only_own_errors(read_criteo_totals, out)
+    if only_own_errors(lambda: prepare_criteo(source, out, processes=1, block=800)) is None:
+        write(out, name, original)
+    assert criteo("all", out).sums == expected
+
+
+def batches() -> list[bytes]:
+    images, labels = np.zeros((2, 3, 32, 32), np.uint8), np.arange(2)
+    contents = [pickle.dumps({"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2)]
+    return [*contents, pickle.dumps([1, 2]), pickle.dumps({"data": 3}), b"cos\nsystem\n(S'true'\ntR."]
+
+
+def archives() -> list[bytes]:
+    contents = []
+    for content in batches():
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w:gz") as tar:
+            entry = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        contents += [file.getvalue(), gzip.decompress(file.getvalue())]
+    return contents
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(content=changed(batches()), archive=changed(archives()))
+def test_official_files(folder, content, archive):
+    write(folder, "data_batch_1", content)
+    only_own_errors(lambda: list(read_files(folder, ["data_batch_1"])))
+    path = write(folder, "archive.tar.gz", archive)
+    only_own_errors(lambda: list(read_files(path, ["data_batch_1"])))
+
+
+@settings(max_examples=EXAMPLES)
+@given(data=st.data())
+def test_the_cache_of_cifar10(folder, data):
+    path = folder / "cifar10.zip"
+    original = data.draw(st.just(_cache_content(folder)))
+    path.write_bytes(data.draw(changed([original])))
+    only_own_errors(read_cifar10_cache, path, ["data_batch_1"])
+
+
+def _cache_content(folder) -> bytes:
+    path = folder / "whole.zip"
+    if not path.exists():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("predbn.data.cifar10_cache.verify", lambda file: None)
+            arrays = Arrays(np.zeros((4, 3, 32, 32), np.uint8), np.zeros(4, np.int64))
+            write_cifar10_cache(path, [CifarFile("data_batch_1", "here", arrays)])
+    return path.read_bytes()
+
+
+_name = st.text(st.sampled_from("ab.\u00e4 \\"), min_size=1, max_size=3)
+_entry = st.tuples(
+    _name, _name, st.sampled_from([".png", ".PNG", ".gif", ".txt", ""]), st.sampled_from(["file", "folder", "link"])
+)
+
+
+@settings(max_examples=EXAMPLES)
+@given(entries=st.lists(_entry, max_size=6))
+def test_folders_of_class_folders(tmp_path_factory, entries):
+    root = tmp_path_factory.mktemp("classes")
+    for class_name, name, suffix, kind in entries:
+        path = root / class_name / (name + suffix)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kind == "file":
+                path.write_bytes(pictures()[0])
+            elif kind == "folder":
+                path.mkdir(exist_ok=True)
+            else:
+                path.symlink_to("nowhere")
+        except OSError:
+            continue
+    only_own_errors(list_pictures, root)
+    only_own_errors(from_folder, root)
+
+
+@settings(max_examples=EXAMPLES)
+@given(content=changed([json.dumps({"layout": "cifar10c", "seed": 0}).encode(), b"[]", b"3", b'"', b"{", b"[" * 9999]))
+def test_cards(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("cards")
+    write(folder, "corrupt.json", content)
+    images, labels = pixels_of(0, 32, 32)[None], np.zeros(1, np.int64)
+    only_own_errors(lambda: write_cifar10c(images, labels, folder, ["contrast"], seed=0))
