@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -71,6 +72,27 @@ def test_someone_with_their_own_model_gets_there(own):
     assert again.exit_code == 0, again.output
 
 
+def test_streams_whose_shift_and_classes_change(own):
+    """All kinds of streams in one run, with one row each, and a report; the plan file names them in the same way."""
+    streams = {
+        "--shift": ["mixed-2", "mixed-extra-levels", "in_turn-3", "markov-2-0.5"],
+        "--order": ["dirichlet:0.1", "markov:0.9"],
+    }
+    arguments = ["--model", "theirs:build_model", "--data", "pictures", *PREPARED, "--severity", "2"]
+    arguments += ["--strategy", "batch", "--strategy", "ema", "--batch-size", "8", "--images", "12"]
+    arguments += [text for option, names in streams.items() for name in names for text in (option, name)]
+    result = runner.invoke(cli.app, ["evaluate", *arguments, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    rows = Results.load("predbn-run").filter(strategy="batch", metric="accuracy").frame
+    assert len(rows) == 8
+    assert set(zip(rows["corruption"], rows["order"], strict=True)) == set(product(*streams.values()))
+    assert set(rows["severity"]) == {2}
+    report = (own / "predbn-run" / "report.html").read_text()
+    assert all(name in report for name in ("mixed-extra-levels", "in turn-3", "markov-2-0.5", "markov:0.9"))
+    plan = read_plan("predbn-run/plan.toml")
+    assert [*map(list, (plan.shifts, plan.orders))] == [*streams.values()]
+
+
 def test_arrays_json_and_quiet(own):
     (own / "arrays").mkdir()
     np.save(own / "arrays" / "images.npy", np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8))
@@ -101,6 +123,8 @@ def test_arrays_json_and_quiet(own):
         (["--model", "theirs:build_model", "--strategy", "btch"], 2, "did you mean 'batch'"),
         (["--model", "theirs:build_model", "--method", "vanila"], 2, "did you mean 'vanilla'"),
         (["--model", "theirs:build_model", "--shift", "fogg"], 2, "did you mean 'fog'"),
+        (["--model", "theirs:build_model", "--shift", "markov-all"], 2, "'markov-all' cannot be read: write it as in"),
+        (["--model", "theirs:build_model", "--order", "markov:1"], 2, "needs a probability below 1"),
         (["--model", "theirs:build_model", "--batch-size", "many"], 2, "neither a number nor all"),
         (["--model", "theirs:build_model", "--mean", "0.5"], 2, "give the size of the images too"),
         (["--model", "theirs:build_model", "--mean", "120", "--size", "32"], 2, "means must be between 0 and 1"),
@@ -118,6 +142,11 @@ def test_arrays_json_and_quiet(own):
         ),
         (["--model", "theirs:build_model", *PREPARED, "--data", "sample"], 1, "has 2 classes, but the data has 10"),
         (["--model", "theirs:build_model", "--data", "pictures"], 1, "does not say how its pictures are prepared"),
+        (
+            ["--model", "theirs:build_model", *PREPARED, "--data", "pictures", "--shift", "in_turn-20"],
+            1,
+            "'in_turn-20' has more corruptions than the 19",
+        ),
         (["--model", "nomodule:f", *PREPARED], 1, "nomodule cannot be imported"),
         (["--model", "zoo:nothing/0"], 1, "The zoo has no"),
         (["--model", "theirs:build_model", *PREPARED, "--data", "pictures", "--precision", "fp16"], 1, "needs a GPU"),
