@@ -28,7 +28,9 @@ def rows(device, precision="fp32"):
     models = {f"t/{k}": tiny.classifier(k) for k in range(2)}
     job = Job(Plan(models=list(models), images=130, precision=precision), device, sample("test"), models=models)
     job.worker.members = {"all": list(models)}
-    units = [SplitUnit(Split(name, 3), "shuffled", 1, CELLS) for name in ("fog", "snow")]
+    units = [
+        SplitUnit(Split(name, 3), "shuffled", 1, CELLS) for name in ("fog", "snow", "in_turn-2", "markov-3-levels-0.8")
+    ]
     return [row for unit in units for row in job.worker.do(unit).rows]
 
 

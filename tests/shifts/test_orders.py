@@ -57,6 +57,7 @@ def test_dirichlet_goes_from_sorted_to_shuffled() -> None:
     assert frequencies == sorted(frequencies, reverse=True)
     assert frequencies[-1] == pytest.approx(0.1, abs=0.02)
     assert frequencies[0] > 0.3
+    assert repeats(orders.dirichlet(LABELS, 5e-324, seed=0)) > 0.3
 
 
 @pytest.mark.parametrize("concentration", [0.1, 0.5, 1.0])
@@ -115,8 +116,9 @@ def test_every_part_of_a_markov_stream_has_the_shares_of_the_data(counts: tuple[
 
 
 def test_wrong_input() -> None:
-    with pytest.raises(ShiftError, match="greater than 0"):
-        orders.dirichlet(LABELS, 0, seed=0)
+    for concentration in (0, float("inf"), float("nan")):
+        with pytest.raises(ShiftError, match="greater than 0"):
+            orders.dirichlet(LABELS, concentration, seed=0)
     with pytest.raises(ShiftError, match="at least 1"):
         orders.dirichlet(LABELS, 1, seed=0, slots=0)
     for stay in (-0.1, 1, float("nan")):

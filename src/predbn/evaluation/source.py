@@ -36,7 +36,7 @@ from predbn.data import (
 from predbn.shifts import find_corruption
 
 from .changing_shift import SETS, ChangingShift
-from .splits import Split, Stream, make_stream, passes, positions
+from .splits import Split, Stream, make_stream, positions, visits_per_image
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
@@ -80,7 +80,7 @@ class Source(ABC):
 
     def stream_length(self, split: Split) -> int:
         """The number of images or rows in the stream of a split, which may visit them several times."""
-        return passes(split, self.names) * len(self)
+        return visits_per_image(split, self.names) * len(self)
 
     @staticmethod
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ def make_stream(split: Split, visited: Tensor, index: Tensor, available: Sequenc
     return Stream(splits, numbers, visited[places])
 
 
-def passes(split: Split, available: Sequence[str]) -> int:
+def visits_per_image(split: Split, available: Sequence[str]) -> int:
     """How often the stream of a split visits each image: once, unless it goes through several splits in turn."""
     shift = ChangingShift.parse(split.corruption)
     if shift is None or shift.change != "in_turn":
@@ -115,14 +115,17 @@ def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArra
     if order == "by_class":
         return orders.by_class(labels, seed=seed)
     kind, _, number = order.partition(":")
+    if kind not in _WITH_NUMBER:
+        known = "official, shuffled, by_class, dirichlet:0.1 or markov:0.95"
+        raise EvaluationError(f"order {order!r} is not known: use {known}.")
+    make, needed = _WITH_NUMBER[kind]
     try:
-        if kind == "dirichlet":
-            return orders.dirichlet(labels, float(number), seed=seed)
-        if kind == "markov":
-            return orders.markov(labels, float(number), seed=seed)
+        return make(labels, float(number), seed=seed)
     except ValueError:
-        needed = "a number above 0" if kind == "dirichlet" else "a probability below 1"
-        example = "dirichlet:0.1" if kind == "dirichlet" else "markov:0.95"
-        raise EvaluationError(f"order {order!r} needs {needed}: write it as in {example}.") from None
-    known = "official, shuffled, by_class, dirichlet:0.1 or markov:0.95"
-    raise EvaluationError(f"order {order!r} is not known: use {known}.")
+        raise EvaluationError(f"order {order!r} needs {needed}.") from None
+
+
+_WITH_NUMBER: dict[str, tuple[Callable[..., npt.NDArray[np.int64]], str]] = {
+    "dirichlet": (orders.dirichlet, "a number above 0: write it as in dirichlet:0.1"),
+    "markov": (orders.markov, "a probability below 1: write it as in markov:0.95"),
+}

@@ -36,8 +36,8 @@ def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: 
     them in proportions drawn from Dirichlet(concentration, …, concentration) and shuffled within a slot. A small
     concentration puts most of a class into one slot; a large one gives almost the same as `shuffled`.
     """
-    if not concentration > 0:
-        raise ShiftError(f"concentration is {concentration}, but it must be greater than 0.")
+    if not 0 < concentration < np.inf:
+        raise ShiftError(f"concentration is {concentration}, but it must be finite and greater than 0.")
     classes = _check_labels(labels)
     values = np.unique(classes)
     slot_count = len(values) if slots is None else slots
@@ -49,7 +49,7 @@ def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: 
         members = _shuffle(np.flatnonzero(classes == value), seed, "dirichlet members")
         # In logarithms, because at a tiny concentration all proportions would underflow to 0.
         logs = np.log(generator.gamma(concentration + 1.0, size=slot_count))
-        logs += np.log(generator.random(slot_count)) / concentration
+        logs += np.log(generator.random(slot_count)) / max(concentration, 1e-300)
         share = np.exp(logs - logs.max())
         ends = np.rint(np.cumsum(share / share.sum()) * len(members)).astype(np.int64)
         slot_of[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
