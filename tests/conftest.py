@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from cpu_torchvision import declare_missing_operators
 settings.register_profile("predbn", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("predbn")
 declare_missing_operators()
+
+# A shell starts background jobs with Ctrl-C ignored. Programs inherit that, and tests of Ctrl-C would wait forever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Test processes that run side by side take a core each.
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2

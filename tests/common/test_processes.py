@@ -72,7 +72,7 @@ def test_workers_end_when_their_parent_is_killed(parent):
 def test_only_the_parent_answers_ctrl_c(parent):
     process, pids = parent
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate()
+    output, errors = process.communicate(timeout=60)
     assert output == "stopped\n"
     assert errors == ""
     wait_until_ended(pids)
