@@ -24,6 +24,7 @@ from .adapted_layer import (
     detach,
     source_statistics,
 )
+from .calibration import MOST_CLASSES
 from .collect import collect_calibration, collect_population
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
 from .model_calls import ModelCalls, unwatch, watch, watched
@@ -98,7 +99,22 @@ def adapt(
             UserWarning,
             stacklevel=2,
         )
+    _warn_without_classes(model)
     return model
+
+
+def _warn_without_classes(model: nn.Module) -> None:
+    """Several passes tell the classes of a batch. They are useless without the moments of each class."""
+    for _, _, adaptation in adapted_layers(model):
+        calibration, strategy = adaptation.calibration, adaptation.shared.strategy
+        if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
+            warnings.warn(
+                f"strategy '{strategy}' works as with passes=1, because the calibration does not tell classes apart: "
+                f"the model must give one row of class scores per example, for at most {MOST_CLASSES} classes",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
@@ -158,6 +174,7 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
     network = sum(calibration.network for calibration in calibrations.values())
     for adaptation, calibration in calibrations.items():
         adaptation.calibration = calibration._replace(network=network)
+    _warn_without_classes(model)
     return model
 
 
@@ -217,6 +234,10 @@ class _ObservedStrategy(Strategy):
     @property
     def keeps_state(self) -> bool:  # type: ignore[override]
         return self.inner.keeps_state
+
+    @property
+    def pass_count(self) -> int:
+        return self.inner.pass_count
 
     def statistics(self, observation: Observation) -> Statistics:
         statistics = self.inner.statistics(observation)

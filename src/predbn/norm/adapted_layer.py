@@ -140,6 +140,7 @@ class LayerAdaptation:
             calibration=self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
             examples=x.shape[0] if call is None else call.count_examples(x),
+            composition=None if call is None else call.composition,
         )
         is_kept = False
         try:

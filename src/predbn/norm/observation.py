@@ -13,6 +13,7 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
+from .composition import Composition
 from .passes import LayerState, Pass, Stream
 from .statistics import Moments, Statistics, pool_over_processes
 
@@ -34,6 +35,7 @@ class Observation:
                    an example may be several rows of the layer's input, such as tokens
     `bad_rows`     how many examples were left out because they are not finite
     `source`       the statistics stored in training; None for a layer that never tracked any
+    `composition`  which classes the batch holds; None unless the strategy predicts a batch several times
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
     """
@@ -49,11 +51,13 @@ class Observation:
         calibration: Calibration | None,
         memory: Stream | Pass,
         examples: int,
+        composition: Composition | None = None,
     ) -> None:
         self.layer = layer
         self.layer_count = shared.layer_count
         self.source = source
         self.calibration = calibration
+        self.composition = composition
         self._group = group = shared.group
         self.size = examples if group is None else group
         if group is not None and examples % group:

@@ -36,6 +36,7 @@ class AutoStream(Auto):
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_momentum(self.name, self.momentum, "the share of the past that each batch makes forgotten")
 
     def statistics(self, observation: Observation) -> Statistics:
