@@ -22,6 +22,9 @@ MIN_CHANCE = 1e-12
 """Chance is at least this, so that nothing is divided by zero."""
 
 
+MIN_CLASS_SHARE = 0.01
+"""Where classes hardly differ, their moments are drawn towards all of the data by at most about a hundred examples."""
+
 MOST_CLASSES = 128
 """Moments of more classes are not stored: they would take too much memory, and too few examples tell each of them."""
 
@@ -179,9 +182,9 @@ class CalibrationAccumulator:
         return calibration.to(torch.float32)
 
     def _class_moments(self, between: float) -> list[Tensor]:
-        if self._class_sizes.dim() == 0 or not 0 < between < 1:
+        if self._class_sizes.dim() == 0:
             return []
-        prior = (1 - between) / between
+        prior = (1 - between) / max(between, MIN_CLASS_SHARE)
         moments = (self._class_sums + prior * self._mean[:, None]) / (self._class_sizes + prior)[:, None]
         return [self._class_sizes, *moments]
 

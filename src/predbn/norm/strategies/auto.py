@@ -64,7 +64,7 @@ For one channel of a layer, let
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -118,7 +118,7 @@ class Auto(Strategy):
     works_in_groups: ClassVar[bool] = True
     skewed: bool = False
     calibrated: bool = True
-    passes: int = 1
+    passes: int = field(default=1, metadata={"added_later": True})
 
     def __post_init__(self) -> None:
         if isinstance(self.passes, bool) or not isinstance(self.passes, int) or self.passes < 1:
