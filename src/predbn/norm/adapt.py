@@ -46,6 +46,7 @@ def adapt(
     layers: Layers = "all",
     eps: float | None = None,
     group: int | None = None,
+    robust: bool = False,
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
@@ -65,6 +66,8 @@ def adapt(
     eps        replaces the layers' own eps, at prediction only
     group      treat every `group` examples of the input as a batch of their own, so that one pass predicts many small
                batches, each with its own statistics; only for strategies that look at each batch by itself
+    robust     bound the influence of each example on the statistics of its batch, so that a few absurd ones cannot
+               spoil it (see `robust.py`); takes longer
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, as batches or (batch, label) pairs
     progress   for "population": called with (layers done, layers in total)
@@ -79,9 +82,17 @@ def adapt(
         raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
     if group is not None:
         _check_group(group, strategy, sync)
+    if robust and sync:
+        raise AdaptationError("robust=True weighs the examples of this process, but sync pools those of all: drop one")
     selected = select_layers(model, layers)
     shared = Adaptation(
-        strategy, eps=eps, sync=sync, process_group=process_group, group=group, layer_count=len(selected)
+        strategy,
+        eps=eps,
+        sync=sync,
+        process_group=process_group,
+        group=group,
+        robust=robust,
+        layer_count=len(selected),
     )
     before = _Attachments.of(model)
     before.adapted(shared, {layer: name for name, layer in selected}).attach()
