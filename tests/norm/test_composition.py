@@ -124,7 +124,7 @@ class KnownComposition(Auto):
         if shares is not None:
             sizes = clean.class_sizes.clamp(min=1).tolist()
             sampling = (1 - b) * (1 / n + sum(p**2 / m for p, m in zip(shares.tolist(), sizes, strict=True)))
-            sampling += 2 * b * e.item() ** 2
+            sampling += 2 * b * e.item()
             mean = sum(p * m for p, m in zip(shares, clean.class_means, strict=True))
             var = sum(p * q for p, q in zip(shares, clean.class_squares, strict=True)) - mean**2
             batch = Statistics(

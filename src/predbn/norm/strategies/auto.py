@@ -16,7 +16,7 @@ For one channel of a layer, let
    of the examples, with the mean confidence 1 − e. Clean data with these classes has the statistics μ_π, σ_π² instead
    of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and chance explains
 
-       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·e²    in place of    1/n + 1/M
+       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·e    in place of    1/n + 1/M
 
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
    predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, e = 1.
@@ -184,7 +184,7 @@ def _with_source_classes(
     shares = composition.shares.to(batch.mean)
     own_chance = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
     doubt = torch.as_tensor(composition.doubt).to(batch.mean)
-    sampling = within * (1 / n + own_chance) + _CLASS_FACTOR * between * doubt * doubt
+    sampling = within * (1 / n + own_chance) + _CLASS_FACTOR * between * doubt
     batch = clean.with_source_classes(batch, shares, eps)
     return batch, sampling.item() if shares.dim() == 1 and readable_without_sync(sampling) else sampling
 
