@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import auto_passes
 import corruptions
 import criteo
 import evaluation
@@ -102,6 +103,11 @@ def test_what_is_discussed_is_what_was_found_and_nothing_that_fails_goes_without
 def test_the_training_page_shows_the_zoo():
     shown = between((ROOT / "docs" / "training.md").read_text(), "zoo")
     assert shown == zoo.markdown(), "run: predbn zoo --markdown"
+
+
+def test_the_page_on_auto_shows_what_several_passes_bring():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "passes")
+    assert shown == auto_passes.markdown(), "run: python benchmarks/auto_passes.py"
 
 
 def test_the_page_on_auto_shows_what_was_measured():

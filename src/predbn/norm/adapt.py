@@ -24,6 +24,7 @@ from .adapted_layer import (
     detach,
     source_statistics,
 )
+from .calibration import MOST_CLASSES
 from .collect import collect_calibration, collect_population
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
 from .model_calls import ModelCalls, unwatch, watch, watched
@@ -45,6 +46,7 @@ def adapt(
     layers: Layers = "all",
     eps: float | None = None,
     group: int | None = None,
+    robust: bool = False,
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
@@ -64,6 +66,8 @@ def adapt(
     eps        replaces the layers' own eps, at prediction only
     group      treat every `group` examples of the input as a batch of their own, so that one pass predicts many small
                batches, each with its own statistics; only for strategies that look at each batch by itself
+    robust     bound the influence of each example on the statistics of its batch, so that a few absurd ones cannot
+               spoil it (see `robust.py`); takes longer
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, as batches or (batch, label) pairs
     progress   for "population": called with (layers done, layers in total)
@@ -78,9 +82,17 @@ def adapt(
         raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
     if group is not None:
         _check_group(group, strategy, sync)
+    if robust and sync:
+        raise AdaptationError("robust=True weighs the examples of this process, but sync pools those of all: drop one")
     selected = select_layers(model, layers)
     shared = Adaptation(
-        strategy, eps=eps, sync=sync, process_group=process_group, group=group, layer_count=len(selected)
+        strategy,
+        eps=eps,
+        sync=sync,
+        process_group=process_group,
+        group=group,
+        robust=robust,
+        layer_count=len(selected),
     )
     before = _Attachments.of(model)
     before.adapted(shared, {layer: name for name, layer in selected}).attach()
@@ -98,7 +110,22 @@ def adapt(
             UserWarning,
             stacklevel=2,
         )
+    _warn_without_classes(model)
     return model
+
+
+def _warn_without_classes(model: nn.Module) -> None:
+    """Several passes tell the classes of a batch. They are useless without the moments of each class."""
+    for _, _, adaptation in adapted_layers(model):
+        calibration, strategy = adaptation.calibration, adaptation.shared.strategy
+        if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
+            warnings.warn(
+                f"strategy '{strategy}' works as with passes=1, because the calibration does not tell classes apart: "
+                f"the model must give one row of class scores per example, for at most {MOST_CLASSES} classes",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
@@ -158,6 +185,7 @@ def calibrate(model: M, loader: Iterable[Any]) -> M:
     network = sum(calibration.network for calibration in calibrations.values())
     for adaptation, calibration in calibrations.items():
         adaptation.calibration = calibration._replace(network=network)
+    _warn_without_classes(model)
     return model
 
 
@@ -217,6 +245,10 @@ class _ObservedStrategy(Strategy):
     @property
     def keeps_state(self) -> bool:  # type: ignore[override]
         return self.inner.keeps_state
+
+    @property
+    def pass_count(self) -> int:
+        return self.inner.pass_count
 
     def statistics(self, observation: Observation) -> Statistics:
         statistics = self.inner.statistics(observation)

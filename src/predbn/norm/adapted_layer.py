@@ -47,6 +47,7 @@ class Adaptation:
         sync: bool = False,
         process_group: Any = None,
         group: int | None = None,
+        robust: bool = False,
         layer_count: int = 1,
     ) -> None:
         self.strategy = strategy
@@ -54,6 +55,7 @@ class Adaptation:
         self.sync = sync
         self.process_group = process_group
         self.group = group
+        self.robust = robust
         self.layer_count = layer_count
         self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
         self.has_warned = False
@@ -115,7 +117,7 @@ class LayerAdaptation:
         """What takes the place of a call of torch's batch_norm. By default the running statistics are the layer's."""
         shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        if strategy.uses_batch_alone and not shared.sync and shared.group is None:
+        if strategy.uses_batch_alone and not shared.sync and not shared.robust and shared.group is None:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             weight, bias = self._convert(dtype, weight, bias)
@@ -140,6 +142,7 @@ class LayerAdaptation:
             calibration=self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
             examples=x.shape[0] if call is None else call.count_examples(x),
+            composition=None if call is None else call.composition,
         )
         is_kept = False
         try:

@@ -22,6 +22,13 @@ MIN_CHANCE = 1e-12
 """Chance is at least this, so that nothing is divided by zero."""
 
 
+MIN_CLASS_SHARE = 0.01
+"""Where classes hardly differ, their moments are drawn towards all of the data by at most about a hundred examples."""
+
+MOST_CLASSES = 128
+"""Moments of more classes are not stored: they would take too much memory, and too few examples tell each of them."""
+
+
 class Calibration(NamedTuple):
     """The statistics of clean source data in one layer, and how much single examples scatter around them.
 
@@ -47,6 +54,14 @@ class Calibration(NamedTuple):
     weight: Tensor
     """h: how much a difference counts in each channel (`channel_weights`), computed from the chance
     t = Var[m_i]/σ² + ½·Var[q_i − 2μ·m_i]/σ⁴ of its mean and of its mean square about μ. eps is added to σ²."""
+    class_sizes: Tensor | None = None
+    """M_k: how many examples each class had that the model predicts, [K]; None if its output is not classes, or more
+    than `MOST_CLASSES`. The same holds for the next two."""
+    class_means: Tensor | None = None
+    """E[m_i] of each class, [K, C]. A class with few examples is drawn towards all of the data, which counts as many
+    examples as the variance within classes is larger than that between them."""
+    class_squares: Tensor | None = None
+    """E[q_i] of each class, [K, C], likewise."""
 
     def compare(self, other: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """δ = μ_b − μ, z² = δ²/σ² and r = (σ_b² + δ²)/σ² of other statistics μ_b, σ_b².
@@ -65,7 +80,22 @@ class Calibration(NamedTuple):
 
     def to(self, target: torch.device | torch.dtype | Tensor) -> Calibration:
         """On a device, in a dtype, or with both taken from a tensor."""
-        return self._replace(mean=self.mean.to(target), var=self.var.to(target), weight=self.weight.to(target))
+        return Calibration(*(value.to(target) if isinstance(value, Tensor) else value for value in self))  # type: ignore
+
+    def with_source_classes(self, batch: Statistics, shares: Tensor, eps: float) -> Statistics:
+        """What the statistics of a batch would be if it had its classes in the proportions of the source.
+
+        With the shares π of the batch's classes, clean data of this composition has μ_π = Σ π_k·m_k and
+        σ_π² = Σ π_k·q_k − μ_π². By how much that differs from all clean data is taken out of the batch:
+
+            μ = μ_b − (μ_π − μ_c),    σ² = σ_b²·σ_c²/σ_π².
+        """
+        assert self.class_means is not None
+        assert self.class_squares is not None
+        mean = shares @ self.class_means
+        var = (shares @ self.class_squares - mean * mean).clamp(min=0)
+        ratio = (self.var + eps) / (var + eps)
+        return Statistics(batch.mean - (mean - self.mean), ((batch.var + eps) * ratio - eps).clamp(min=0))
 
 
 def channel_weights(chance: Tensor) -> Tensor:
@@ -99,6 +129,8 @@ class CalibrationAccumulator:
         self._covariance = torch.zeros(())
         self._within_class = torch.zeros(())
         self._degrees_of_freedom = 0
+        self._class_sizes = torch.zeros(())
+        self._class_sums = torch.zeros(())
 
     def update(self, mean: Tensor, square: Tensor) -> None:
         """Add the mean and mean square of each example and channel, [N, C] each."""
@@ -115,10 +147,11 @@ class CalibrationAccumulator:
             self._mean, self._covariance = pool_central_moments(earlier, batch, n / (self.size + n), _products)
         self.size += n
 
-    def update_classes(self, mean: Tensor, square: Tensor, classes: Tensor) -> None:
-        """Add the same moments again when the classes [N] of the examples have been predicted.
+    def update_classes(self, mean: Tensor, square: Tensor, classes: Tensor, count: int) -> None:
+        """Add the same moments again when the classes [N] of the examples, of `count`, have been predicted.
 
-        Differences between examples of one class in one batch are enough, so nothing has to be stored per class.
+        For the share of the chance that lies between classes, differences between examples of one class in one batch
+        are enough, so that nothing has to be stored per class.
         """
         examples = torch.stack([mean, square]).double()
         _, class_index, sizes = classes.unique(return_inverse=True, return_counts=True)
@@ -126,6 +159,10 @@ class CalibrationAccumulator:
         class_means = sums / sizes[:, None]
         self._within_class = self._within_class + _covariance_sums(examples - class_means[:, class_index])
         self._degrees_of_freedom += len(classes) - len(sizes)
+        if count <= MOST_CLASSES:
+            of_all = examples.new_zeros(2, count, examples.shape[2]).index_add_(1, classes, examples)
+            self._class_sums = self._class_sums + of_all
+            self._class_sizes = self._class_sizes + torch.bincount(classes, minlength=count)
 
     def result(self, eps: float, stored: Statistics | None) -> Calibration:
         """The calibration of a layer with the `stored` statistics. `network` is the chance of this layer alone."""
@@ -137,11 +174,19 @@ class CalibrationAccumulator:
         if self._degrees_of_freedom:
             within = _chance(self._within_class / self._degrees_of_freedom, mean, var + eps)
             between = min(max(0.0, 1 - float(weight @ within)), 1.0)
-        calibration = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
+        classes = self._class_moments(between)
+        calibration = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight, *classes)
         if stored is not None:
             _, z2, r = calibration.compare(Statistics(*(t.to(mean) for t in stored)), eps)
             calibration = calibration._replace(offset=float(calibration.difference(z2, r)))
         return calibration.to(torch.float32)
+
+    def _class_moments(self, between: float) -> list[Tensor]:
+        if self._class_sizes.dim() == 0:
+            return []
+        prior = (1 - between) / max(between, MIN_CLASS_SHARE)
+        moments = (self._class_sums + prior * self._mean[:, None]) / (self._class_sizes + prior)[:, None]
+        return [self._class_sizes, *moments]
 
 
 def _chance(covariance: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ class _CollectCalibration(Strategy):
             classes = output.argmax(1)
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):
-                    self.accumulators[layer].update_classes(*_finite_rows(mean, square, classes))
+                    mean, square, own_classes = _finite_rows(mean, square, classes)
+                    self.accumulators[layer].update_classes(mean, square, own_classes, output.shape[1])
         self.current_pass.clear()
 
 

@@ -163,7 +163,7 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     they are repeated for each example, [N, C]: torch.export takes N / group for a size other than 1.
     """
     if torch.compiler.is_exporting():
-        return group_means_and_variances(*_mean_and_variance(x), group)
+        return group_means_and_variances(*example_means_and_variances(x), group)
     if x.dim() == 2:
         var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)
         return mean, var
@@ -176,7 +176,7 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
 
 
-def _mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
+def example_means_and_variances(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of each example and channel, [N, C] each."""
     x = x.to(stats_dtype(x))
     if x.dim() == 2:

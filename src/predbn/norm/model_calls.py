@@ -20,6 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from predbn.common import AdaptationError
+
+from .composition import Composition, composition_of
 from .kernels import is_tracing
 from .passes import Pass
 from .stream_blocks import current_stream
@@ -82,7 +85,8 @@ class ModelCalls:
 class Call:
     """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
-    `examples` is how many examples it has; None if unknown.
+    `examples` is how many examples it has; None if unknown. `composition` is which classes they are; None if the
+    strategy does not ask for it, or if it cannot be known.
     """
 
     def __init__(self, model: nn.Module, examples: int | None, outer: Call | None) -> None:
@@ -90,13 +94,22 @@ class Call:
         self.examples = examples
         self.outer = outer
         self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
-        keeps_state = self.adaptation.strategy.keeps_state
-        self.states = Pass(current_stream(self.adaptation)) if keeps_state else None
+        self.composition: Composition | None = None
+        self.states: Pass | None = None
         self.layer_calls = 0
+        self.begin_pass()
         # The following are not used in compiled graphs.
         self.depth = 1
         self.frame: FrameType | None = None
         self.exception: BaseException | None = None
+
+    def begin_pass(self) -> None:
+        """Begin a new pass; what the one before has changed is dropped."""
+        if self.states is not None:
+            self.states.end(keep=False)
+        self.layer_calls = 0
+        keeps_state = self.adaptation.strategy.keeps_state
+        self.states = Pass(current_stream(self.adaptation)) if keeps_state else None
 
     def count_examples(self, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
@@ -132,7 +145,9 @@ def running_call() -> Call | None:
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     examples = _count_examples(*args, *kwargs.values())
     if torch.compiler.is_compiling():
-        _traced.current = Call(model, examples, _without(_traced.current, model))
+        call = _traced.current = Call(model, examples, _without(_traced.current, model))
+        if call.adaptation.strategy.pass_count > 1 and not model.training:
+            _find_composition(call, args, kwargs)
         return
     frame, outer = sys._getframe(1), _eager.current
     while outer is not None and not _is_on_stack(outer.frame, frame):
@@ -148,6 +163,27 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
     except TypeError:
         calls.inputs = None
+    if call.adaptation.strategy.pass_count > 1 and not model.training:
+        _find_composition(call, args, kwargs)
+
+
+def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Predict the batch as often as the strategy wants before the pass that counts.
+
+    Each pass knows the classes that the one before it has predicted; the first one knows nothing.
+    """
+    adaptation = call.adaptation
+    if is_tracing():
+        raise AdaptationError(
+            f"strategy '{adaptation.strategy}' predicts every batch several times, which a traced or exported graph "
+            "does not; use passes=1, with skewed=True if batches may hold few classes"
+        )
+    call.composition = Composition()
+    for _ in range(adaptation.strategy.pass_count - 1):
+        with torch.no_grad():
+            output = call.model(*args, **kwargs)
+        call.begin_pass()
+        call.composition = composition_of(output, adaptation.group)
 
 
 def _without(call: Call | None, model: nn.Module) -> Call | None:

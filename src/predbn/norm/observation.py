@@ -13,7 +13,9 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
+from .composition import Composition
 from .passes import LayerState, Pass, Stream
+from .robust import robust_statistics
 from .statistics import Moments, Statistics, pool_over_processes
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Observation:
                    an example may be several rows of the layer's input, such as tokens
     `bad_rows`     how many examples were left out because they are not finite
     `source`       the statistics stored in training; None for a layer that never tracked any
+    `composition`  which classes the batch holds; None unless the strategy predicts a batch several times
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
     """
@@ -49,12 +52,15 @@ class Observation:
         calibration: Calibration | None,
         memory: Stream | Pass,
         examples: int,
+        composition: Composition | None = None,
     ) -> None:
         self.layer = layer
         self.layer_count = shared.layer_count
         self.source = source
         self.calibration = calibration
+        self.composition = composition
         self._group = group = shared.group
+        self._robust = shared.robust
         self.size = examples if group is None else group
         if group is not None and examples % group:
             raise AdaptationError(
@@ -105,6 +111,8 @@ class Observation:
 
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
+        if self._robust and x.shape[0] > 0 and self._clean is not None:
+            return self._robust_moments(self._clean)
         if self._group is not None:
             rows = self._group * self._rows_per_example
             mean, var = kernels.group_moments(x, rows)
@@ -121,6 +129,28 @@ class Observation:
                 mean, var = kernels.moments(x, self.eps)
         moments = Moments(mean, var, x.numel() // x.shape[1], self.size)
         return pool_over_processes(moments, self._process_group) if self._sync else moments
+
+    @property
+    def _clean(self) -> Statistics | None:
+        """The statistics of clean data: calibrated, or stored in training."""
+        clean = self.calibration
+        return self.source if clean is None else Statistics(clean.mean.to(self._x.device), clean.var.to(self._x.device))
+
+    def _robust_moments(self, clean: Statistics) -> Moments:
+        mean, var = kernels.example_means_and_variances(self._x)
+        if self._rows_per_example > 1:
+            means = mean.unflatten(0, (-1, self._rows_per_example))
+            mean = means.mean(1)
+            var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
+        statistics, is_finite = robust_statistics(mean, var, clean, self.eps, self._group)
+        if kernels.readable_without_sync(is_finite):
+            self.bad_rows = len(is_finite) - int(is_finite.sum())
+            if self.bad_rows == len(is_finite) and isinstance(self._memory, Pass):
+                self._memory.is_rejected = True
+            elif self._group is None and self.bad_rows:
+                self.size -= self.bad_rows
+                self._is_good = is_finite
+        return Moments(*statistics, self.size * self._rows_per_example * self._x[0, 0].numel(), self.size)
 
     def _find_bad_rows(self) -> bool:
         """Find the rows that are not finite. False if there is nothing to leave out.

@@ -132,7 +132,7 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
             _check_channels(name, layer, saved_stream["layers"].get(name, {}))
         _check_channels(name, layer, state["calibration"].get(name, {}))
     for name, values in state["calibration"].items():
-        if set(values) != set(Calibration._fields):
+        if not set(Calibration._fields) - set(Calibration._field_defaults) <= set(values) <= set(Calibration._fields):
             raise AdaptationError(
                 f"the calibration of layer '{name}' was saved by another version of predbn; calibrate the model again "
                 "and save its state anew"
@@ -141,9 +141,9 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
 
 def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
-    for key in ("mean", "var", "seen_mean", "seen_var", "weight"):
+    for key in ("mean", "var", "seen_mean", "seen_var", "weight", "class_means", "class_squares"):
         value = values.get(key)
-        if reference is not None and value is not None and value.shape != reference.shape:
+        if reference is not None and value is not None and value.shape[-1:] != reference.shape:
             raise AdaptationError(
                 f"layer '{name}' has {reference.numel()} channels, the saved state has {value.numel()}: it belongs to "
                 "another model"

@@ -7,9 +7,19 @@ For one channel of a layer, let
     μ_c, σ_c²   the statistics of clean source data, which `calibrate` measured on M examples,
     t           chance: how far a single source example differs from them although nothing has shifted,
     h           the weight of the channel, with Σ h·t = 1 over the channels,
-    V           the typical t of a layer, summed over all layers of the network.
+    V           the typical t of a layer, summed over all layers of the network,
+    b           the share of t that lies between the classes that the model predicts.
 
 `Calibration` holds μ_c, σ_c², M, h and V. eps is added to all variances.
+
+0. With several passes only: which classes does the batch hold? The pass before has predicted class k for the share π_k
+   of the examples, with the mean confidence 1 − e. Clean data with these classes has the statistics μ_π, σ_π² instead
+   of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and chance explains
+
+       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·e    in place of    1/n + 1/M
+
+   in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
+   predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, e = 1.
 
 1. How much does chance explain? The batch differs from clean data by
 
@@ -54,14 +64,17 @@ For one channel of a layer, let
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from predbn.common import AdaptationError
+
 from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
-from ..kernels import can_use_triton
+from ..composition import Composition
+from ..kernels import can_use_triton, readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -89,7 +102,11 @@ class Auto(Strategy):
     source data, compared to how far chance alone would move it. The equations are at the top of this file and in
     docs/auto.md.
 
-    skewed       batches may contain few classes, as in a sorted stream: twice the part of the chance that lies between
+    passes       how often a batch is predicted. With 1, batches should hold the classes in about the proportions of
+                 the source. With more, the classes predicted by one pass tell the next one what clean data of these
+                 classes looks like (step 0): batches may then be sorted by class. 4 are enough; each takes as long
+                 as the model
+    skewed       batches may contain few classes, in one pass: twice the part of the chance that lies between
                  the classes that the model predicts is subtracted from d and Σ h·ℓ²/2. A batch that has really shifted
                  is then trusted less
     calibrated   False ignores the calibration, as if there were none (see `_calibration_from_batch`)
@@ -101,6 +118,21 @@ class Auto(Strategy):
     works_in_groups: ClassVar[bool] = True
     skewed: bool = False
     calibrated: bool = True
+    passes: int = field(default=1, metadata={"added_later": True})
+
+    def __post_init__(self) -> None:
+        if isinstance(self.passes, bool) or not isinstance(self.passes, int) or self.passes < 1:
+            raise AdaptationError(f"strategy '{self.name}' got passes={self.passes!r}; it is a whole number, 1 or more")
+        if self.passes > 1 and (self.skewed or not self.calibrated):
+            other = "skewed=True" if self.skewed else "calibrated=False"
+            raise AdaptationError(
+                f"strategy '{self.name}' got passes={self.passes} and {other}: several passes need a calibration, and "
+                "replace skewed=True; drop one of them"
+            )
+
+    @property
+    def pass_count(self) -> int:
+        return self.passes
 
     @property
     def uses_calibration(self) -> bool:
@@ -128,13 +160,33 @@ class Auto(Strategy):
         sampling = 1 / n + 1 / clean.size
         network = _NETWORK_FACTOR * clean.network**2 / (n + 1)
         between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
+        composition = observation.composition
+        if composition is not None and clean.class_sizes is not None:
+            batch, sampling = _with_source_classes(batch, clean, composition, n, observation.eps)
         arguments = batch, clean, source, observation.eps
+        is_number = not isinstance(n, Tensor) and not isinstance(sampling, Tensor)
         is_single = source.mean.dtype == torch.float32
-        if calibration is not None and not isinstance(n, Tensor) and is_single and can_use_triton(batch.mean):
+        if calibration is not None and is_number and is_single and can_use_triton(batch.mean):
             from .auto_gpu import mixture_on_gpu
 
             return mixture_on_gpu(*arguments, float(sampling), float(between_class), float(network))
         return mixture(*arguments, sampling, between_class, network, relative_chance)
+
+
+def _with_source_classes(
+    batch: Statistics, clean: Calibration, composition: Composition, n: Tensor | float, eps: float
+) -> tuple[Statistics, Tensor | float]:
+    """Step 0: the batch without what its classes explain, and what takes the place of 1/n + 1/M."""
+    within, between = 1 - clean.between, clean.between
+    assert clean.class_sizes is not None
+    if composition.shares is None:
+        return batch, within * (1 / n + 1 / clean.size) + _CLASS_FACTOR * between
+    shares = composition.shares.to(batch.mean)
+    own_chance = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
+    doubt = torch.as_tensor(composition.doubt).to(batch.mean)
+    sampling = within * (1 / n + own_chance) + _CLASS_FACTOR * between * doubt
+    batch = clean.with_source_classes(batch, shares, eps)
+    return batch, sampling.item() if shares.dim() == 1 and readable_without_sync(sampling) else sampling
 
 
 def mixture(

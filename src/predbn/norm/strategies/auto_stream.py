@@ -8,6 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from predbn.common import AdaptationError
+
 from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..passes import LayerState
@@ -36,6 +38,9 @@ class AutoStream(Auto):
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.passes > 1:
+            raise AdaptationError("strategy 'auto_stream' predicts a batch once; only 'auto' takes passes")
         check_momentum(self.name, self.momentum, "the share of the past that each batch makes forgotten")
 
     def statistics(self, observation: Observation) -> Statistics:

@@ -60,6 +60,12 @@ class Strategy(ABC):
         """Whether the layer simply does what it did before."""
         return False
 
+    @property
+    def pass_count(self) -> int:
+        """How often a batch is predicted. A pass only tells the next one which classes the batch holds, as
+        `observation.composition`; the last one counts."""
+        return 1
+
     def description(self, *, is_calibrated: bool) -> str:
         """How `describe` shows it in a layer that has a calibration or none."""
         return str(self)

@@ -1,0 +1,234 @@
+"""Batches of few classes: `auto` with several passes, against a slow reference and closed forms."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import predbn
+from predbn.common import AdaptationError
+from predbn.data import sample
+from predbn.models import load
+from predbn.norm import Observation, Statistics
+from predbn.norm.calibration import MOST_CLASSES, CalibrationAccumulator
+from predbn.norm.composition import Composition, composition_of
+from predbn.norm.strategies.auto import Auto, mixture
+
+from .models import net
+
+
+def images(n: int, seed: int = 0, shift: float = 0.0) -> Tensor:
+    """Images of different colours, so that a network predicts different classes."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 3, 6, 6, generator=generator) + 2 * torch.randn(n, 3, 1, 1, generator=generator) + shift
+
+
+def classifier() -> nn.Module:
+    model = net()
+    with torch.no_grad():
+        model.fc2.weight *= 10
+        model.fc2.bias -= model(images(200, seed=1)).mean(0)
+    return model
+
+
+def calibrated(strategy: str = "auto(passes=3)", **options: object) -> nn.Module:
+    model = predbn.calibrate(classifier(), list(images(256, seed=3).split(64)))
+    return predbn.adapt(model, strategy, **options)
+
+
+def test_shares_are_those_of_the_predicted_classes():
+    logits = torch.tensor([[4.0, 0, 0], [0, 3, 0], [5, 0, 0], [0, 0, 2]])
+    shares, doubt = composition_of(logits, None)
+    assert shares.tolist() == [0.5, 0.25, 0.25]
+    torch.testing.assert_close(doubt, 1 - logits.softmax(1).max(1).values.mean(0, keepdim=True))
+    shares, doubt = composition_of(logits, 2)
+    assert shares.tolist() == [[0.5, 0.5, 0], [0.5, 0, 0.5]]
+    assert doubt.shape == (2, 1)
+
+
+@pytest.mark.parametrize("output", [None, torch.zeros(3), torch.zeros(3, 1), torch.zeros(2, 3, 4), {"logits": 1}])
+def test_other_outputs_have_no_classes(output):
+    assert composition_of(output, None) is None
+
+
+def test_moments_of_classes_equal_those_of_their_examples():
+    torch.manual_seed(0)
+    mean, square = torch.randn(600, 4), torch.rand(600, 4) + 2
+    classes = torch.randint(3, (600,))
+    mean += classes[:, None]
+    accumulator = CalibrationAccumulator()
+    for part in range(0, 600, 100):
+        rows = slice(part, part + 100)
+        accumulator.update(mean[rows], square[rows])
+        accumulator.update_classes(mean[rows], square[rows], classes[rows], 5)
+    calibration = accumulator.result(1e-5, None)
+    assert calibration.class_sizes.tolist() == [(classes == k).sum() for k in range(5)]
+    # Classes that were never predicted look like all of the data, the others nearly like their own examples.
+    for k in range(3):
+        torch.testing.assert_close(calibration.class_means[k], mean[classes == k].mean(0), atol=0.02, rtol=0)
+        torch.testing.assert_close(calibration.class_squares[k], square[classes == k].mean(0), atol=0.02, rtol=0)
+    for k in (3, 4):
+        torch.testing.assert_close(calibration.class_means[k], mean.mean(0))
+
+
+def test_clean_data_of_some_classes_is_corrected_to_all_of_it():
+    """The batch is exactly what calibration saw of its classes: nothing is left of the difference."""
+    torch.manual_seed(0)
+    accumulator = CalibrationAccumulator()
+    classes = torch.arange(3).repeat(1000)
+    mean = torch.randn(3000, 4) * 0.1 + torch.tensor([0.0, 1, 3])[classes][:, None]
+    square = mean**2 + 1 + 0.1 * torch.rand(3000, 4)
+    accumulator.update(mean, square)
+    accumulator.update_classes(mean, square, classes, 3)
+    calibration = accumulator.result(0.0, None)
+    shares = torch.tensor([0.2, 0.8, 0.0])
+    batch_mean = shares @ calibration.class_means
+    batch = Statistics(batch_mean, shares @ calibration.class_squares - batch_mean**2)
+    corrected = calibration.with_source_classes(batch, shares, 0.0)
+    torch.testing.assert_close(corrected.mean, calibration.mean)
+    torch.testing.assert_close(corrected.var, calibration.var)
+
+
+@torch.no_grad()
+def test_three_passes_equal_three_calls_that_hand_on_their_classes():
+    """A slow reference: each layer's statistics from the equations, with the composition of the call before."""
+    model, x = calibrated(), images(12, seed=9, shift=1.0)
+    composition = Composition()
+    reference = predbn.adapt(copy.deepcopy(model), KnownComposition(composition))
+    for _ in range(3):
+        expected = predbn.adapt(reference, KnownComposition(composition))(x)
+        composition = composition_of(expected, None)
+    torch.testing.assert_close(model(x), expected)
+    assert (model(x) - predbn.adapt(reference, "auto")(x)).abs().max() > 1e-3, "classes make a difference"
+
+
+@dataclass(frozen=True)
+class KnownComposition(Auto):
+    """`auto` in one pass, with a composition that is given to it, and the steps in plain operations."""
+
+    composition: Composition | None = None
+
+    def __init__(self, composition: Composition) -> None:
+        super().__init__()
+        object.__setattr__(self, "composition", composition)
+
+    def statistics(self, observation: Observation) -> Statistics:
+        n, clean, eps = observation.size, observation.calibration, observation.eps
+        batch, b, (shares, e) = observation.moments().statistics, clean.between, self.composition
+        sampling = (1 - b) * (1 / n + 1 / clean.size) + 2 * b
+        if shares is not None:
+            sizes = clean.class_sizes.clamp(min=1).tolist()
+            sampling = (1 - b) * (1 / n + sum(p**2 / m for p, m in zip(shares.tolist(), sizes, strict=True)))
+            sampling += 2 * b * e.item()
+            mean = sum(p * m for p, m in zip(shares, clean.class_means, strict=True))
+            var = sum(p * q for p, q in zip(shares, clean.class_squares, strict=True)) - mean**2
+            batch = Statistics(
+                batch.mean - mean + clean.mean, (batch.var + eps) * (clean.var + eps) / (var + eps) - eps
+            )
+        return mixture(batch, clean, observation.source, eps, sampling, 0.0, clean.network**2 / 5 / (n + 1))
+
+
+@torch.no_grad()
+def test_groups_equal_batches_alone():
+    alone, together = calibrated(), calibrated(group=4)
+    x = images(12, seed=5)
+    torch.testing.assert_close(together(x), torch.cat([alone(part) for part in x.split(4)]), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_a_batch_is_predicted_as_often_as_said_and_restore_removes_everything():
+    model = calibrated("auto(passes=4)")
+    calls = []
+    handle = model.bn1.register_forward_hook(lambda *_: calls.append(1))
+    model(images(6))
+    assert len(calls) == 4
+    handle.remove()
+    predbn.restore(model, keep_calibration=False)
+    assert torch.equal(model(images(6)), classifier()(images(6)))
+
+
+def test_gradients_flow_through_the_last_pass_only():
+    model, x = calibrated(), images(6).requires_grad_()
+    model(x).sum().backward()
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_a_saved_calibration_has_the_classes():
+    model, other = calibrated(), predbn.adapt(classifier(), "auto(passes=3)", calibrated=True)
+    state = predbn.state_dict(model)
+    predbn.load_state_dict(other, state)
+    assert torch.equal(model(images(8)), other(images(8)))
+    for values in state["calibration"].values():  # as an older version saved it
+        for key in ("class_sizes", "class_means", "class_squares"):
+            del values[key]
+    predbn.load_state_dict(other, state)
+    assert torch.equal(other(images(8)), predbn.adapt(model, "auto")(images(8)))
+
+
+def test_a_model_without_classes_is_named():
+    class Map(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bn = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.bn(x)
+
+    with pytest.warns(UserWarning, match=f"works as with passes=1.*at most {MOST_CLASSES} classes"):
+        model = predbn.calibrate(predbn.adapt(Map().eval(), "auto(passes=2)"), list(images(16).split(8)))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        several = model(images(8))
+        torch.testing.assert_close(several, predbn.adapt(model, "auto")(images(8)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("auto(passes=0)", "1 or more"),
+        ("auto(passes=2.5)", "1 or more"),
+        ("auto(passes=2, skewed=True)", "replace skewed"),
+        ("auto(passes=2, calibrated=False)", "need a calibration"),
+        ("auto_stream(passes=2)", "only 'auto'"),
+    ],
+)
+def test_wrong_arguments(strategy, message):
+    with pytest.raises(AdaptationError, match=message):
+        predbn.adapt(net(), strategy)
+
+
+def test_the_name_in_results_is_the_old_one_for_one_pass():
+    assert str(predbn.norm.find_strategy("auto")) == "auto(skewed=False, calibrated=True)"
+    assert str(predbn.norm.find_strategy("auto(passes=4)")) == "auto(skewed=False, calibrated=True, passes=4)"
+
+
+def test_graphs_are_refused():
+    with pytest.raises(AdaptationError, match="several times"), torch.no_grad():
+        torch.jit.trace(calibrated(), images(4))
+    with pytest.raises(Exception, match="several times"), torch.no_grad():
+        torch.compile(calibrated(), backend="eager", fullgraph=True)(images(4))
+
+
+@torch.no_grad()
+def test_a_stream_sorted_by_class_keeps_its_accuracy():
+    """Clean images of one class at a time: `auto` takes the class for a shift, with several passes it does not."""
+    validation, test = sample("validation"), sample("test")
+    model = load("zoo:resnet20-cifar10/batch/0").eval()
+    predbn.calibrate(model, list(validation.images[:500].split(250)))
+    order = test.labels.argsort(stable=True)[::5]
+    x, y = test.images[order], test.labels[order]
+
+    def accuracy(strategy: str) -> float:
+        predbn.adapt(model, strategy)
+        return float((torch.cat([model(part) for part in x.split(40)]).argmax(1) == y).float().mean())
+
+    train, once, several = accuracy("train"), accuracy("auto"), accuracy("auto(passes=3)")
+    assert once < train - 0.3
+    assert several > train - 0.02
