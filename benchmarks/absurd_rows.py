@@ -1,0 +1,104 @@
+"""What absurd examples cost the others in their batch, with and without `robust=True`.
+
+    python benchmarks/absurd_rows.py             # a few minutes on one core
+    python benchmarks/absurd_rows.py --markdown  # measures nothing: the table of docs/auto.md from results/
+
+Clean test images (the sample that comes with the package) in batches of 100, a ResNet-20 of the zoo. Some rows of each
+batch are replaced: multiplied by 100 after preprocessing, black, noise of saturated pixels, or NaN. The accuracy is
+that of the other rows. Writes results/absurd-rows.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import predbn
+from predbn.data import sample
+from predbn.models import load
+
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "absurd-rows.json"
+MODEL, BATCH = "zoo:resnet20-cifar10/batch/0", 100
+STRATEGIES = {
+    "`train`": ("train", False),
+    "`batch`": ("batch", False),
+    "`batch`, robust": ("batch", True),
+    "`auto`": ("auto", False),
+    "`auto`, robust": ("auto", True),
+}
+CASES = {
+    "none": ("none", 0),
+    "1 of 100 × 100": ("scaled", 1),
+    "20 of 100 × 100": ("scaled", 20),
+    "1 black": ("black", 1),
+    "1 saturated noise": ("noise", 1),
+    "20 saturated noise": ("noise", 20),
+    "1 NaN": ("nan", 1),
+}
+
+
+def replace_rows(pixels: Tensor, normalise: torch.nn.Module, kind: str, count: int) -> Tensor:
+    """The preprocessed batch with its first `count` rows replaced."""
+    pixels = pixels.clone()
+    if kind == "black":
+        pixels[:count] = 0
+    elif kind == "noise":
+        generator = torch.Generator().manual_seed(0)
+        pixels[:count] = 255 * torch.randint(2, pixels[:count].shape, generator=generator, dtype=torch.uint8)
+    inputs = normalise(pixels).clone()
+    if kind == "scaled":
+        inputs[:count] *= 100
+    elif kind == "nan":
+        inputs[:count] = torch.nan
+    return inputs
+
+
+@torch.no_grad()
+def measure() -> dict[str, dict[str, float]]:
+    """Accuracy in % of the rows that were not replaced, by strategy and case."""
+    test, model = sample("test"), load(MODEL).eval()
+    predbn.calibrate(model, list(sample("validation").images.split(250)))
+    order = torch.randperm(len(test.labels), generator=torch.Generator().manual_seed(0))
+    batches = [(test.images[rows], test.labels[rows]) for rows in order.split(BATCH)]
+    table: dict[str, dict[str, float]] = {}
+    for name, (strategy, robust) in STRATEGIES.items():
+        predbn.adapt(model, strategy, robust=robust)
+        for case, (kind, count) in CASES.items():
+            right = total = 0
+            for pixels, labels in batches:
+                # The network itself is called, because the classifier takes pixels.
+                logits = model.network(replace_rows(pixels, model.normalise, kind, count))
+                right += int((logits.argmax(1) == labels)[count:].sum())
+                total += len(labels) - count
+            table.setdefault(name, {})[case] = 100 * right / total
+            print(f"{name:16s} {case:20s} {table[name][case]:.1f}", flush=True)
+    return table
+
+
+def markdown() -> str:
+    """The table of docs/auto.md."""
+    table = json.loads(RESULTS.read_text())["accuracy"]
+    lines = ["| accuracy of the others, % | " + " | ".join(CASES) + " |", "|---|" + "--:|" * len(CASES)]
+    for name, row in table.items():
+        lines.append(f"| {name} | " + " | ".join(f"{row[case]:.1f}" for case in CASES) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--markdown", action="store_true", help="print the table from results/")
+    if parser.parse_args().markdown:
+        print(markdown())
+        return
+    torch.set_num_threads(1)
+    card = {"command": "python benchmarks/absurd_rows.py", "model": MODEL, "torch": torch.__version__}
+    RESULTS.write_text(json.dumps({"card": card, "accuracy": measure()}, indent=1) + "\n")
+    print(f"Wrote {RESULTS.name}")
+
+
+if __name__ == "__main__":
+    main()
