@@ -59,8 +59,8 @@ class Attack:
             rows = rows.detach().requires_grad_(True)
             with torch.enable_grad():
                 loss = self.loss(predict(torch.cat([benign, rows])), labels)
-            if float(loss) < best_loss:
-                best_rows, best_loss = rows.detach(), float(loss)
+            if loss.item() < best_loss:
+                best_rows, best_loss = rows.detach(), loss.item()
             if number < self.steps:
                 (gradient,) = torch.autograd.grad(loss, rows)
                 rows = (rows.detach() - step * gradient.sign()).clamp(0, PIXELS)

@@ -66,7 +66,7 @@ def smooth(log_p: Tensor, weights: Tensor) -> Tensor:
         attraction = weights @ z
         z = (log_p + attraction).softmax(1)
         objective = float((z * (z.clamp(min=_SMALLEST).log() - log_p - attraction)).sum())
-        if abs(objective - before) <= _TOLERANCE * abs(before):
+        if abs(objective - before) <= _TOLERANCE * abs(objective):
             break
         before = objective
     return z
