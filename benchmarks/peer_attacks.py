@@ -27,8 +27,7 @@ from peers import STRATEGIES, AdaptedNetwork, PixelNetwork, calibrated_network
 from peers.attack import PUBLISHED, Attack, outcome
 from peers.results_file import RESULTS, ResultsFile
 from predbn.common import parse_device
-from predbn.data import CLEAN, Corrupted, Images, cifar10
-from predbn.data.batch import ImageBatch
+from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.shifts import orders
 
 RESULT = RESULTS / "peer-attacks.json"

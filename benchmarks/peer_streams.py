@@ -30,11 +30,10 @@ from typing import Any
 
 import torch
 
-from peers import PREDICTORS, Predictor, calibrated_network
+from peers import Predictor, calibrated_network, make_predictors
 from peers.results_file import RESULTS, ResultsFile
 from predbn.common import parse_device
-from predbn.data import CLEAN, Corrupted, Images, cifar10
-from predbn.data.batch import ImageBatch
+from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.metrics import Scores
 from predbn.shifts import names, orders
 
@@ -66,11 +65,13 @@ def streams(
     yield IN_TURN, "all", in_turn()
 
 
-def measure(predictors: dict[str, Predictor], batches: Iterable[ImageBatch], classes: int) -> dict[str, Any]:
+def measure(
+    predictors: dict[str, Predictor], batches: Iterable[ImageBatch], classes: int, device: torch.device
+) -> dict[str, Any]:
     """Scores and times of all predictors on one stream."""
     scores = {name: Scores(classes) for name in predictors}
     times: dict[str, list[float]] = {name: [] for name in predictors}
-    now = time.process_time if torch.get_num_threads() == 1 and not torch.cuda.is_available() else time.perf_counter
+    now = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     order, shuffle = list(predictors), random.Random(0).shuffle
     for predictor in predictors.values():
         predictor.reset()
@@ -79,8 +80,8 @@ def measure(predictors: dict[str, Predictor], batches: Iterable[ImageBatch], cla
         for name in order:
             begin = now()
             logits = predictors[name](batch.images)
-            if logits.is_cuda:
-                torch.cuda.synchronize()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
             times[name].append(now() - begin)
             scores[name].update(logits.softmax(1), batch.labels)
     return {
@@ -156,14 +157,14 @@ def main() -> None:
         reference = f"zoo:resnet20-cifar10/batch/{seed}"
         with torch.no_grad():
             network = calibrated_network(reference, validation, device)
-            predictors = {name: make(network) for name, make in PREDICTORS.items()}
+            predictors = make_predictors(network, seed=seed)
             for predictor in predictors.values():  # what happens only in a first call is not measured
                 predictor(test.images[: options.batch].to(device))
             for stream, split, batches in streams(test, shifts, options.batch, options.batches_in_turn, device):
                 unit = f"{reference}, {stream}, {split}"
                 if set(predictors) <= set(results.units.get(unit, {"rules": ()})["rules"]):
                     continue
-                rules = measure(predictors, batches, len(test.classes))
+                rules = measure(predictors, batches, len(test.classes), device)
                 results.add(unit, {"network": reference, "stream": stream, "split": split, "rules": rules})
                 accuracies = ", ".join(f"{name} {100 * row['accuracy']:.1f}" for name, row in rules.items())
                 print(f"{unit}: {accuracies}", flush=True)

@@ -1,12 +1,11 @@
 """Rules of others for the same problem, each written from its published equations, to be measured on the same streams.
 
-`PREDICTORS` makes one from a calibrated network. The first five are this package's own.
+`make_predictors` makes all of them, and this package's own, from a calibrated network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from predbn.norm import Strategy
 
 from .alpha_bn import AlphaBN
 from .balanced_bn import BalancedBN
@@ -19,7 +18,7 @@ from .network import PixelNetwork, calibrated_network
 from .tent import Tent
 from .unmix_tns import UnMixTNS
 
-STRATEGIES = {
+STRATEGIES: dict[str, str | Strategy] = {
     "train": "train",
     "batch": "batch",
     "prior(N=16)": "prior(N=16)",
@@ -27,18 +26,22 @@ STRATEGIES = {
     "auto_stream": "auto_stream",
     "IABN": IABN(),
     "α-BN": AlphaBN(),
-    "UnMix-TNS": UnMixTNS(),
     "MedBN": MedBN(),
     "median/MAD": MedianMAD(),
 }
-"""Rules that are nothing but statistics."""
+"""Rules that are nothing but statistics, and draw nothing. The first five are this package's."""
 
-PREDICTORS: dict[str, Callable[[PixelNetwork], Predictor]] = {
-    **{name: partial(AdaptedNetwork, strategy=strategy) for name, strategy in STRATEGIES.items()},
-    "balanced BN": BalancedBN,
-    "LAME, kNN": partial(LAME, affinities=knn_affinities),
-    "LAME, rbf": partial(LAME, affinities=rbf_affinities),
-    "TENT": Tent,
-}
 
-__all__ = ["PREDICTORS", "STRATEGIES", "AdaptedNetwork", "PixelNetwork", "Predictor", "calibrated_network"]
+def make_predictors(network: PixelNetwork, *, seed: int) -> dict[str, Predictor]:
+    """All rules by name. The seed is for UnMix-TNS, which begins at random."""
+    return {
+        **{name: AdaptedNetwork(network, strategy) for name, strategy in STRATEGIES.items()},
+        "UnMix-TNS": AdaptedNetwork(network, UnMixTNS(seed=seed)),
+        "balanced BN": BalancedBN(network),
+        "LAME, kNN": LAME(network, knn_affinities),
+        "LAME, rbf": LAME(network, rbf_affinities),
+        "TENT": Tent(network),
+    }
+
+
+__all__ = ["STRATEGIES", "AdaptedNetwork", "PixelNetwork", "Predictor", "calibrated_network", "make_predictors"]

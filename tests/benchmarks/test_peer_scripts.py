@@ -57,7 +57,7 @@ class Constant:
 
 def test_scores_are_those_of_the_predicted_probabilities():
     predictors = {"batch": Constant(0.8), "other": Constant(0.5)}
-    rules = peer_streams.measure(predictors, data().batches(10), CLASSES)
+    rules = peer_streams.measure(predictors, data().batches(10), CLASSES, CPU)
     for name, p in (("batch", 0.8), ("other", 0.5)):
         row, rest = rules[name], (1 - p) / 2
         right = (1 - p) ** 2 + 2 * rest**2

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 import torch
 from scipy.stats import median_abs_deviation
 from torch import nn
 
 import predbn
-from peers import PREDICTORS, STRATEGIES, AdaptedNetwork
+from peers import AdaptedNetwork, make_predictors
 from peers.alpha_bn import AlphaBN
 from peers.balanced_bn import BalancedBN, BalancedStatistics
 from peers.iabn import IABN
@@ -54,7 +53,10 @@ def expected(x: torch.Tensor, statistics) -> torch.Tensor:
 
 
 def test_the_rules_of_others_are_not_strategies_of_the_package():
-    assert not {type(s).name for s in STRATEGIES.values() if isinstance(s, Strategy)} & set(predbn.strategies())
+    own = set(predbn.strategies())
+    for rule in (IABN, AlphaBN, UnMixTNS, BalancedStatistics, MedBN, MedianMAD):
+        assert issubclass(rule, Strategy)
+        assert rule.name not in own
 
 
 def test_iabn_moves_by_what_the_positions_do_not_explain():
@@ -241,16 +243,26 @@ def test_lame_gives_an_odd_one_out_the_class_of_its_neighbours():
     assert (z.argmax(1) == 0).all()
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
-def test_every_predictor_gives_logits_and_forgets_on_reset(name):
-    network = predbn.calibrate(tiny_network(), [images(30, seed=9)])
-    predictor, x = PREDICTORS[name](network), images(12)
-    first = predictor(x)
-    assert first.shape == (12, CLASSES)
-    assert first.isfinite().all()
-    predictor(images(12, seed=1))
-    predictor.reset()
-    torch.testing.assert_close(predictor(x), first)
+def test_every_predictor_gives_logits_and_forgets_on_reset():
+    network, x = predbn.calibrate(tiny_network(), [images(30, seed=9)]), images(12)
+    unadapted = network(x)
+    predictors = make_predictors(network, seed=0)
+    assert len(predictors) == 14
+    for name, predictor in predictors.items():
+        first = predictor(x)
+        assert first.shape == (12, CLASSES), name
+        assert first.isfinite().all(), name
+        predictor(images(12, seed=1))
+        predictor.reset()
+        torch.testing.assert_close(predictor(x), first, msg=name)
+    assert torch.equal(network(x), unadapted)  # all of them work on copies
+
+
+def test_unmix_tns_begins_elsewhere_with_another_seed_only():
+    network, x = tiny_network(), images(12)
+    one, again, other = (AdaptedNetwork(network, UnMixTNS(seed=seed))(x) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.allclose(one, other)
 
 
 def test_trying_out_a_batch_leaves_no_trace_in_the_stream():
