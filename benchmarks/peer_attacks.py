@@ -1,7 +1,8 @@
 """How far malicious rows get against this package's strategies and the rules of others, which they know.
 
-    python benchmarks/peer_attacks.py --steps 20 --rows 100 --batches 1 --shifts fog contrast   # CPU: some minutes
-    python benchmarks/peer_attacks.py --device cuda --networks 0 1 2 3 --batches 3              # GPU: as published
+    python benchmarks/peer_attacks.py --device cuda      # GPU: as published, 18 batches over six corruptions
+    python benchmarks/peer_attacks.py --steps 20 --rows 100 --batches 1 --past 2 --shifts fog contrast \\
+        --out /tmp/attacks.json                          # CPU, ten minutes: a trial, see below
     python benchmarks/peer_attacks.py --markdown     # measures nothing: the table from results/peer-attacks.json
 
 benchmarks/peers/attack.py says what the two attacks do. The targeted attack is run on corrupted images at severity 5,
@@ -9,6 +10,9 @@ the attack on everyone on clean images. A rule that remembers a stream is attack
 Left out are rules that are as hard to attack as `train` because the rows of a batch do not meet: IABN, and UnMix-TNS
 and balanced BN within one batch; and rules that change more than statistics. A run that was interrupted continues
 where it stopped.
+
+Fewer and longer steps make a much weaker attack. The trial shows that everything runs and in which direction the
+figures go; it says nothing about how safe a rule is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """This package's strategies and the rules of others on the same streams of CIFAR-10: accuracy, calibration and time.
 
-    python benchmarks/peer_streams.py --images 1000 --shifts fog contrast glass_blur gaussian_noise   # CPU: 15 minutes
-    python benchmarks/peer_streams.py --device cuda --networks 0 1 2 3 4 5 6 7 8 9                     # GPU: everything
-    python benchmarks/peer_streams.py --markdown          # measures nothing: the tables from results/peers.json
+    python benchmarks/peer_streams.py --images 1000 --shifts gaussian_noise glass_blur fog contrast   # CPU: 15 minutes
+    python benchmarks/peer_streams.py --device cuda --images 2000 --networks 0 1 2     # GPU: all 19 shifts
+    python benchmarks/peer_streams.py --markdown       # measures nothing: the tables from results/peers.json
 
 The rules are in benchmarks/peers/, one file each. The networks are the zoo's ResNet-20, the streams
 
