@@ -15,6 +15,9 @@ The first three are run for the clean images and for each shift, and what a rule
 All rules predict a batch before the next batch comes, in random order; `ratio` is the median over the batches of
 (time of the rule / time of `batch` for the same batch), so that other load on the machine disturbs all rules alike.
 With one CPU thread CPU time is measured, otherwise wall time. A run that was interrupted continues where it stopped.
+
+Streams of a thousand images are short for rules that learn slowly: TENT takes ten steps there and is still close to
+`batch`, and UnMix-TNS and balanced BN have not yet moved all the way.
 """
 
 from __future__ import annotations
@@ -95,8 +98,13 @@ def measure(
 
 
 def markdown(path: Path = RESULT) -> str:
-    """Accuracy and time as one table, calibration as another."""
-    units = json.loads(path.read_text(encoding="utf-8"))["units"].values()
+    """How much was measured; accuracy and time as one table; calibration as another."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    setup, units = content["card"]["setup"], content["units"].values()
+    networks = len({unit["network"] for unit in units})
+    size = (
+        f"{setup['data']}, in batches of {setup['batch']}; networks: {networks}; shifts: {', '.join(setup['shifts'])}"
+    )
     by_column: dict[str, list[dict[str, Any]]] = {}
     for unit in units:
         kind = "clean" if unit["split"] == CLEAN else "shifted"
@@ -108,7 +116,7 @@ def markdown(path: Path = RESULT) -> str:
         return statistics.mean(row[name][metric] for row in rows)
 
     heads = " | ".join(by_column)
-    lines = [f"| accuracy, % | {heads} | time / `batch` |", "|---|" + "--:|" * (len(by_column) + 1)]
+    lines = [size, "", f"| accuracy, % | {heads} | time / `batch` |", "|---|" + "--:|" * (len(by_column) + 1)]
     for name in rules:
         cells = [f"{100 * mean(rows, name, 'accuracy'):.1f}" for rows in by_column.values()]
         ratio = statistics.median(unit["rules"][name]["ratio"] for unit in units)

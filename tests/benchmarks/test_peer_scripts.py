@@ -10,10 +10,12 @@ import torch
 
 import peer_attacks
 import peer_streams
+import predbn
+from peers import make_predictors
 from peers.results_file import ResultsFile
 from predbn.data import Images
 
-from .tiny import CLASSES, images
+from .tiny import CLASSES, images, tiny_network
 
 CPU = torch.device("cpu")
 
@@ -82,16 +84,24 @@ def test_results_grow_and_are_never_mixed_with_those_of_other_options(tmp_path):
 
 def test_the_table_of_streams_shows_means_over_splits_and_networks(tmp_path):
     path = tmp_path / "peers.json"
-    results = ResultsFile(path, {}, CPU)
+    results = ResultsFile(path, {"data": "tiny", "batch": 10, "shifts": ["fog 5", "snow 5"]}, CPU)
     for network, accuracies in (("0", (0.9, 0.5, 0.6)), ("1", (0.7, 0.3, 0.4))):
         for split, accuracy in zip(("clean", "fog 5", "snow 5"), accuracies, strict=True):
             row = {"accuracy": accuracy, "brier": accuracy / 2, "ece": accuracy / 4, "ratio": 2 * accuracy, "ms": 1.0}
             unit = {"network": network, "stream": "i.i.d.", "split": split, "rules": {"batch": row}}
             results.add(f"{network} {split}", unit)
     lines = peer_streams.markdown(path).splitlines()
-    assert lines[0] == "| accuracy, % | i.i.d., clean | i.i.d., shifted | time / `batch` |"
-    assert lines[2] == "| batch | 80.0 | 45.0 | 1.10 |"
+    assert lines[0] == "tiny, in batches of 10; networks: 2; shifts: fog 5, snow 5"
+    assert lines[2] == "| accuracy, % | i.i.d., clean | i.i.d., shifted | time / `batch` |"
+    assert lines[4] == "| batch | 80.0 | 45.0 | 1.10 |"
     assert lines[-1] == "| batch | 0.400 / 20.0 | 0.225 / 11.2 |"
+
+
+def test_the_measured_results_have_every_rule_on_every_stream():
+    units = json.loads(peer_streams.RESULT.read_text())["units"].values()
+    assert {unit["stream"] for unit in units} == {*peer_streams.ORDERS, peer_streams.IN_TURN}
+    rules = set(make_predictors(predbn.calibrate(tiny_network(), [images(30)]), seed=0))
+    assert all(set(unit["rules"]) == rules for unit in units)
 
 
 def test_the_table_of_attacks_shows_means_over_attacked_batches(tmp_path):
