@@ -1,0 +1,143 @@
+"""How far malicious rows get against this package's strategies and the rules of others, which they know.
+
+    python benchmarks/peer_attacks.py --device cuda      # GPU: as published, 18 batches over six corruptions
+    python benchmarks/peer_attacks.py --steps 20 --rows 100 --batches 1 --past 2 --shifts fog contrast \\
+        --out /tmp/attacks.json                          # CPU, ten minutes: a trial, see below
+    python benchmarks/peer_attacks.py --markdown     # measures nothing: the table from results/peer-attacks.json
+
+benchmarks/peers/attack.py says what the two attacks do. The targeted attack is run on corrupted images at severity 5,
+the attack on everyone on clean images. A rule that remembers a stream is attacked after `--past` batches of it.
+Left out are rules that are as hard to attack as `train` because the rows of a batch do not meet: IABN, and UnMix-TNS
+and balanced BN within one batch; and rules that change more than statistics. A run that was interrupted continues
+where it stopped.
+
+Fewer and longer steps make a much weaker attack. The trial shows that everything runs and in which direction the
+figures go; it says nothing about how safe a rule is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from peers import STRATEGIES, AdaptedNetwork, PixelNetwork, calibrated_network
+from peers.attack import PUBLISHED, Attack, outcome
+from peers.results_file import RESULTS, ResultsFile
+from predbn.common import parse_device
+from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
+from predbn.shifts import orders
+
+RESULT = RESULTS / "peer-attacks.json"
+RULES = ("train", "batch", "prior(N=16)", "auto", "auto_stream", "α-BN", "MedBN", "median/MAD")
+SHIFTS = ("gaussian_noise", "glass_blur", "fog", "contrast", "pixelate", "jpeg_compression")
+SEVERITY = 5
+
+
+def attacked_batches(
+    images: Images, attack: Attack, shifts: list[str], count: int, past: int, device: torch.device
+) -> Iterator[tuple[str, list[ImageBatch]]]:
+    """For each attack: the name of its batch, and the batches of the stream up to and including the attacked one."""
+    splits = [(CLEAN, 0)] if attack.kind == "everyone" else [(shift, SEVERITY) for shift in shifts]
+    length = (past + 1) * attack.rows
+    for shift, severity in splits:
+        for number in range(count):
+            order = orders.shuffled(len(images), seed=number)[:length]
+            batches = Corrupted(images).batches(shift, severity, attack.rows, order=order, device=device)
+            yield f"{shift}, batch {number}", list(batches)
+
+
+def measure(network: PixelNetwork, rule: str, attack: Attack, stream: list[ImageBatch]) -> dict[str, float]:
+    """The outcome of an attack on the last batch of a stream."""
+    defended = AdaptedNetwork(network, STRATEGIES[rule])
+    with torch.no_grad():
+        for batch in stream[:-1]:
+            defended(batch.images)
+    return outcome(attack, defended.try_out, stream[-1].images, stream[-1].labels)
+
+
+def markdown(path: Path = RESULT) -> str:
+    """The outcome of both attacks, in percent."""
+    units = json.loads(path.read_text(encoding="utf-8"))["units"].values()
+    columns = [("targeted", "success"), *((kind, m) for kind in PUBLISHED for m in ("error", "unattacked"))]
+    heads = {
+        "success": "targeted success",
+        "error": "benign error under attack",
+        "unattacked": "benign error without attack",
+    }
+    measured = [column for column in columns if any(unit["attack"] == column[0] for unit in units)]
+    titles = [heads[metric] if metric == "success" else f"{kind}: {heads[metric]}" for kind, metric in measured]
+    lines = ["| % | " + " | ".join(titles) + " |", "|---|" + "--:|" * len(titles)]
+    for rule in dict.fromkeys(unit["rule"] for unit in units):
+        cells = []
+        for kind, metric in measured:
+            values = [u["outcome"][metric] for u in units if u["rule"] == rule and u["attack"] == kind]
+            cells.append(f"{100 * statistics.mean(values):.1f}" if values else "")
+        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def chosen_attacks(options: argparse.Namespace) -> dict[str, Attack]:
+    """The published attacks, with fewer rows or steps if that is asked for; the share of malicious rows stays."""
+    changed: dict[str, Attack] = {}
+    for kind in options.attacks:
+        attack = PUBLISHED[kind]
+        rows = options.rows or attack.rows
+        steps = options.steps or attack.steps
+        malicious = round(rows * attack.malicious / attack.rows)
+        changed[kind] = replace(attack, rows=rows, malicious=malicious, steps=steps)
+    return changed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or auto")
+    parser.add_argument("--attacks", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
+    parser.add_argument("--networks", type=int, nargs="+", default=[0], help="seeds of the zoo's ResNet-20")
+    parser.add_argument("--shifts", nargs="+", default=SHIFTS, help="for the targeted attack")
+    parser.add_argument("--batches", type=int, default=3, help="attacked batches of each split")
+    parser.add_argument("--past", type=int, default=5, help="batches of the stream before the attacked one")
+    parser.add_argument("--rows", type=int, help="rows of a batch; by default as published")
+    parser.add_argument("--steps", type=int, help="steps of the attack; by default as published")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--markdown", action="store_true", help="print the table of --out")
+    options = parser.parse_args()
+    if options.markdown:
+        print(markdown(options.out))
+        return
+    torch.set_num_threads(options.threads)
+    device, attacks = parse_device(options.device), chosen_attacks(options)
+    setup: dict[str, Any] = {
+        "data": "cifar10-test",
+        "severity": SEVERITY,
+        "past": options.past,
+        "attacks": {kind: asdict(attack) for kind, attack in attacks.items()},
+    }
+    results = ResultsFile(options.out, setup, device)
+    test, validation = cifar10("test"), cifar10("validation")
+    for seed in options.networks:
+        reference = f"zoo:resnet20-cifar10/batch/{seed}"
+        with torch.no_grad():
+            network = calibrated_network(reference, validation, device)
+        for kind, attack in attacks.items():
+            for batch, stream in attacked_batches(test, attack, options.shifts, options.batches, options.past, device):
+                for rule in options.rules:
+                    unit = f"{reference}, {kind}, {batch}, {rule}"
+                    if unit in results.units:
+                        continue
+                    found = measure(network, rule, attack, stream)
+                    results.add(unit, {"network": reference, "attack": kind, "rule": rule, "outcome": found})
+                    print(unit, ", ".join(f"{name} {100 * value:.1f}" for name, value in found.items()), flush=True)
+    print(f"\n{markdown(options.out)}\n\nWrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

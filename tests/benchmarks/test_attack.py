@@ -1,0 +1,75 @@
+"""Malicious rows: what they may change, what they must not, and that they get what they want where they can."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from peers import AdaptedNetwork
+from peers.attack import PUBLISHED, Attack, outcome, target_class
+from peers.medbn import MedBN
+
+from .tiny import CLASSES, images, tiny_network
+
+TARGETED = Attack("targeted", rows=20, malicious=5, steps=15, reach=0.6)
+EVERYONE = Attack("everyone", rows=20, malicious=5, steps=15, reach=1.5)
+LABELS = tiny_network()(images(20)).argmax(1)
+
+
+def grey_rows(attack: Attack) -> torch.Tensor:
+    """The batch as the attack begins."""
+    x = images(attack.rows).float()
+    x[-attack.malicious :] = 127.5
+    return x
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)", MedBN()])
+def test_the_targeted_attack_lowers_the_loss_of_the_wanted_class(strategy):
+    predict = AdaptedNetwork(tiny_network(), strategy)
+    attacked = TARGETED.run(predict, images(20), LABELS)
+    before, after = predict(grey_rows(TARGETED)), predict(attacked)
+    wanted = target_class(before, LABELS)
+    assert wanted.item() == (LABELS[0].item() + 1) % CLASSES
+    assert F.cross_entropy(after[:1], wanted) < F.cross_entropy(before[:1], wanted) - 0.5
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)", MedBN()])
+def test_the_attack_on_everyone_raises_the_loss_of_the_others(strategy):
+    predict = AdaptedNetwork(tiny_network(), strategy)
+    attacked = EVERYONE.run(predict, images(20), LABELS)
+    before, after = predict(grey_rows(EVERYONE))[:-5], predict(attacked)[:-5]
+    assert F.cross_entropy(after, LABELS[:-5]) > F.cross_entropy(before, LABELS[:-5]) + 0.3
+
+
+@pytest.mark.parametrize("attack", [TARGETED, EVERYONE])
+def test_only_malicious_rows_change_and_pixels_stay_pixels(attack):
+    attacked = attack.run(AdaptedNetwork(tiny_network(), "batch"), images(20), LABELS)
+    assert torch.equal(attacked[:-5], images(20)[:-5].float())
+    assert not torch.equal(attacked, grey_rows(attack))
+    assert attacked.min() >= 0
+    assert attacked.max() <= 255
+    assert (attacked[-5:] - 127.5).abs().max() <= 255 * attack.reach
+
+
+def test_where_rows_do_not_meet_there_is_nothing_to_gain():
+    predict = AdaptedNetwork(tiny_network(), "train")
+    assert torch.equal(TARGETED.run(predict, images(20), LABELS), grey_rows(TARGETED))
+    found = outcome(EVERYONE, predict, images(20), LABELS)
+    assert found["error"] == found["unattacked"]
+
+
+def test_a_row_that_is_already_predicted_as_wanted_counts_as_success():
+    labels = torch.arange(20) % CLASSES
+    logits = F.one_hot(torch.tensor([1] + [0] * 19), CLASSES).float()
+    found = outcome(TARGETED, lambda x: logits + 0 * x.float().mean(), images(20), labels)
+    assert found["success"] == 1.0
+    assert found["error"] == found["unattacked"] == pytest.approx(11 / 15)  # rows 3, 6, 9 and 12 are of class 0
+
+
+def test_the_attacks_are_the_published_ones():
+    targeted, everyone = PUBLISHED["targeted"], PUBLISHED["everyone"]
+    assert (targeted.rows, targeted.malicious, targeted.steps) == (200, 40, 100)
+    assert targeted.reach / targeted.steps == pytest.approx(1 / 255)
+    assert (everyone.rows, everyone.malicious, everyone.steps) == (100, 10, 40)
+    assert everyone.reach / everyone.steps == pytest.approx(0.1)
