@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import absurd_rows
 import auto_passes
 import corruptions
 import criteo
@@ -108,6 +109,11 @@ def test_the_training_page_shows_the_zoo():
 def test_the_page_on_auto_shows_what_several_passes_bring():
     shown = between((ROOT / "docs" / "auto.md").read_text(), "passes")
     assert shown == auto_passes.markdown(), "run: python benchmarks/auto_passes.py"
+
+
+def test_the_page_on_auto_shows_what_absurd_rows_cost():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "absurd")
+    assert shown == absurd_rows.markdown(), "run: python benchmarks/absurd_rows.py --markdown"
 
 
 def test_the_page_on_auto_shows_what_was_measured():
