@@ -50,7 +50,7 @@ def atomic_write(path: Path, *, checksum: bool = False) -> Iterator[Path]:
         partial_path(path).unlink(missing_ok=True)
         # torch.save raises a RuntimeError of its own when writing fails.
         failure = error.__context__ if isinstance(error, RuntimeError) else error
-        if isinstance(failure, OSError) and failure.filename is None:
+        if isinstance(failure, OSError) and failure.errno is not None and failure.filename is None:
             failure.filename = str(path)  # writing to an open file fails without saying which
             raise failure from None
         raise
