@@ -98,6 +98,7 @@ def test_a_missing_plan_file_is_an_error():
         (" prior( N = 16 ) ", Prior(N=16), None, "all", "prior(N=16)"),
         ("batch[eps=1e-2]", Batch(), 0.01, "all", "batch[eps=0.01]"),
         ("batch[layers=last,eps=tuned]", Batch(), "tuned", "last", "batch[eps=tuned, layers=last]"),
+        ("batch[robust=False]", Batch(), None, "all", "batch"),
         ("prior(N=4)[layers=layer4.*]", Prior(N=4), None, "layer4.*", "prior(N=4)[layers=layer4.*]"),
     ],
 )
@@ -108,12 +109,21 @@ def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, c
     assert Setting.parse(canonical) == setting
 
 
+def test_a_robust_setting():
+    setting = Setting.parse("auto[robust=True, layers=last]")
+    assert setting.robust
+    assert str(setting) == "auto(skewed=False, calibrated=True)[layers=last, robust=True]"
+    assert Setting.parse(str(setting)) == setting
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("batch[eps=-1]", "eps=-1: use a number, 0 or more"),
         ("batch[eps=much]", "eps=much"),
-        ("batch[momentum=1]", "use eps=… or layers=…"),
+        ("batch[momentum=1]", "use eps=…, layers=… or robust=True"),
+        ("batch[robust=1]", "use True or False"),
+        ("batch[robust=True, eps=tuned]", "give eps as a number"),
         ("batch[", "cannot be read"),
     ],
 )

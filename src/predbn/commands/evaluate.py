@@ -99,7 +99,7 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             help="train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
-            "\\[eps=0.01, layers=last]. May be repeated; train and batch by default."
+            "\\[eps=0.01, layers=last, robust=True]. May be repeated; train and batch by default."
         ),
     ] = None,
     method: Annotated[

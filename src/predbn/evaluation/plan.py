@@ -65,12 +65,13 @@ class Setting:
     """A strategy with the other options of `predbn.adapt`, as one text: ``batch[eps=0.01, layers=last]``.
 
     `eps` is a number, None for the layers' own, or "tuned": chosen on the validation data, for each model separately.
-    `layers` is "all", "first", "last" or a pattern of layer names.
+    `layers` is "all", "first", "last" or a pattern of layer names. `robust` bounds the influence of each example.
     """
 
     strategy: Strategy
     eps: float | Literal["tuned"] | None = None
     layers: str = "all"
+    robust: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Setting:
@@ -82,12 +83,18 @@ class Setting:
         eps: float | Literal["tuned"] | None = None
         if "eps" in options:
             eps = "tuned" if options["eps"] == "tuned" else _parse_eps(text, options["eps"])
-        return cls(find_strategy(match[1].strip()), eps, options.get("layers", "all"))
+        if options.get("robust", "True") not in ("True", "False"):
+            raise EvaluationError(f"strategy {text!r} has robust={options['robust']}: use True or False.")
+        robust = options.get("robust") == "True"
+        if robust and eps == "tuned":
+            raise EvaluationError(f"strategy {text!r} is robust, but eps is tuned without that: give eps as a number.")
+        return cls(find_strategy(match[1].strip()), eps, options.get("layers", "all"), robust)
 
     def __str__(self) -> str:
         """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
         options = [f"eps={self.eps}"] if self.eps is not None else []
         options += [f"layers={self.layers}"] if self.layers != "all" else []
+        options += ["robust=True"] if self.robust else []
         return f"{self.strategy}[{', '.join(options)}]" if options else str(self.strategy)
 
     @property
@@ -273,8 +280,8 @@ def _is_whole(value: object) -> bool:
 
 def _parse_option(text: str, part: str) -> tuple[str, str]:
     name, equals, value = (piece.strip() for piece in part.partition("="))
-    if name not in ("eps", "layers") or not equals or not value:
-        raise EvaluationError(f"strategy {text!r} has the option {part.strip()!r}: use eps=… or layers=….")
+    if name not in ("eps", "layers", "robust") or not equals or not value:
+        raise EvaluationError(f"strategy {text!r} has the option {part.strip()!r}: use eps=…, layers=… or robust=True.")
     return name, value
 
 

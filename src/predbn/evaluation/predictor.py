@@ -59,7 +59,7 @@ class Predictor:
     ) -> None:
         self.setting, self.batch_size, self.pass_size = setting, batch_size, pass_size
         self._precision = precision
-        self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers}
+        self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers, "robust": setting.robust}
         self._device = next(chain(model.parameters(), model.buffers())).device
         is_plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = (
