@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,27 @@ def test_an_address_where_something_else_listens(reply, monkeypatch):
         with pytest.raises(EvaluationError, match=r"^no Ray cluster answers at .* \(something else does\): start one"):
             RayEngine(f"127.0.0.1:{server.getsockname()[1]}")
         assert time.monotonic() - start < 4
+
+
+def test_a_cluster_that_wants_a_token(monkeypatch):
+    grpc, ray = pytest.importorskip("grpc"), pytest.importorskip("ray")
+
+    class Refuses(grpc.GenericRpcHandler):
+        def service(self, details):
+            return grpc.unary_unary_rpc_method_handler(
+                lambda request, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "a token is needed")
+            )
+
+    def fail(**options):
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    monkeypatch.setattr(ray, "init", fail)
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Refuses()])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    with pytest.raises(EvaluationError, match=rf"cluster at {address} wants a token, .*: set RAY_AUTH_MODE=token"):
+        RayEngine(address)
+    server.stop(None)
 
 
 @pytest.mark.parametrize("address", ["somewhere", "ray://head:10001", "head:", ":6379", "head:70000", ""])

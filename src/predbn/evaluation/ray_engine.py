@@ -112,23 +112,32 @@ def _connect(ray: Any, address: str) -> bool:
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    wants_token = False
     if address == "local":
         for name, value in _LOCAL_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         options["include_dashboard"] = False
     else:
-        check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
+        wants_token = check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
     try:
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
+        if wants_token:
+            raise EvaluationError(
+                f"the Ray cluster at {address} wants a token, and got none or a wrong one: set RAY_AUTH_MODE=token "
+                "and RAY_AUTH_TOKEN to that of the cluster."
+            ) from None
         raise _no_cluster(address, str(error).strip().splitlines()[0].rstrip(".")) from None
     return True
 
 
-def check_reachable(address: str) -> None:
-    """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes."""
+def check_reachable(address: str) -> bool:
+    """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes.
+
+    Returns whether the cluster wants a token, which `ray.init` does not say when it fails.
+    """
     if address in ("auto", "local"):
-        return
+        return False
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise EvaluationError(f"{address!r} is not the address of a Ray cluster: write auto, local or host:port.")
@@ -136,20 +145,23 @@ def check_reachable(address: str) -> None:
         socket.create_connection((match["host"].strip("[]"), int(match["port"])), _CONNECT_SECONDS).close()
     except OSError as error:
         raise _no_cluster(address, error.strerror or str(error)) from None
-    if os.environ.get("RAY_USE_TLS", "0") == "0" and not _is_healthy(address):
-        raise _no_cluster(address, "something else does")
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return False
+    return _check_health(address)
 
 
-def _is_healthy(address: str) -> bool:
-    """Whether a Ray head node answers the standard health check of gRPC; one that wants a token answers too."""
+def _check_health(address: str) -> bool:
+    """Whether the Ray head node that answers the standard health check of gRPC wants a token."""
     import grpc
 
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=_CONNECT_SECONDS)
         except grpc.RpcError as error:
-            return error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-    return True
+            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                return True
+            raise _no_cluster(address, "something else does") from None
+    return False
 
 
 def _no_cluster(address: str, reason: str) -> EvaluationError:
