@@ -112,29 +112,30 @@ def _connect(ray: Any, address: str) -> bool:
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    wants_token = False
+    answers = False
     if address == "local":
         for name, value in _LOCAL_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         options["include_dashboard"] = False
     else:
-        wants_token = check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
+        answers = check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
     try:
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        if wants_token:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        if answers:
             raise EvaluationError(
-                f"the Ray cluster at {address} wants a token, and got none or a wrong one: set RAY_AUTH_MODE=token "
-                "and RAY_AUTH_TOKEN to that of the cluster."
+                f"the Ray cluster at {address} answers, but refuses the connection ({reason}): use its versions of Ray "
+                "and Python and, if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as there."
             ) from None
-        raise _no_cluster(address, str(error).strip().splitlines()[0].rstrip(".")) from None
+        raise _no_cluster(address, reason) from None
     return True
 
 
 def check_reachable(address: str) -> bool:
     """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes.
 
-    Returns whether the cluster wants a token, which `ray.init` does not say when it fails.
+    Returns whether a cluster answers; it can still refuse the connection, for example without the right token.
     """
     if address in ("auto", "local"):
         return False
@@ -145,23 +146,21 @@ def check_reachable(address: str) -> bool:
         socket.create_connection((match["host"].strip("[]"), int(match["port"])), _CONNECT_SECONDS).close()
     except OSError as error:
         raise _no_cluster(address, error.strerror or str(error)) from None
-    if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return False
-    return _check_health(address)
+    if os.environ.get("RAY_USE_TLS", "0") == "0" and not _is_healthy(address):
+        raise _no_cluster(address, "something else does")
+    return True
 
 
-def _check_health(address: str) -> bool:
-    """Whether the Ray head node that answers the standard health check of gRPC wants a token."""
+def _is_healthy(address: str) -> bool:
+    """Whether a Ray head node answers the standard health check of gRPC; one that wants a token answers too."""
     import grpc
 
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=_CONNECT_SECONDS)
         except grpc.RpcError as error:
-            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                return True
-            raise _no_cluster(address, "something else does") from None
-    return False
+            return error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+    return True
 
 
 def _no_cluster(address: str, reason: str) -> EvaluationError:
