@@ -119,6 +119,7 @@ class Running:
 def _run(arguments: list[str], out: str, said: str, stop: Stop | None, accesses: Any) -> None:
     """The process of a command. It leads a group of its own, like a command that a shell starts."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts with & ignore Ctrl-C
     with open(said, "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

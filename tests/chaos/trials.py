@@ -109,8 +109,8 @@ def _problem_of_stop(ended: Ended, stop: Stop) -> str | None:
     if stop.signal == signal.SIGKILL:
         is_worker = ended.code == 1 and "a worker process was killed" in ended.said
         return None if ended.code == -signal.SIGKILL or is_worker else f"exit code {ended.code}: {ended.said}"
-    is_told = ended.code == 130 and ended.said.strip().splitlines()[-1:][0].startswith("interrupted: ")
-    return None if is_told else f"exit code {ended.code} after Ctrl-C: {ended.said}"
+    is_told = re.search(r"^interrupted: .*\n\Z", ended.said, re.MULTILINE) is not None
+    return None if ended.code == 130 and is_told else f"exit code {ended.code} after Ctrl-C: {ended.said}"
 
 
 def tear(subject: Subject, chance: random.Random) -> str | None:
