@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test chaos lint clean
 
 demo: .venv/installed
 	$(BIN)/predbn demo
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# Kills, torn files, full disks, two processes, flipped bits: some minutes; writes results/reliability.json.
+chaos: .venv/installed-dev
+	$(BIN)/python -m tests.chaos
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

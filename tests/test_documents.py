@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import training
 from predbn.commands import zoo
 from predbn.paper import Runs, auto_tables, headline_table, verify
 from predbn.paper.experiments import criteo_randomised_features as k1
+from tests.chaos import __main__ as chaos
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -73,6 +75,12 @@ def test_the_criteo_page_shows_the_measured_preparation():
 def test_the_criteo_page_shows_the_measured_scores(name, plan):
     shown = between((ROOT / "docs" / "criteo.md").read_text(), name)
     assert shown == k1.table(Runs(ROOT / "results" / "criteo"), plan), "print it as the page says"
+
+
+def test_the_reliability_page_shows_what_was_tried():
+    shown = between((ROOT / "docs" / "reliability.md").read_text(), "chaos")
+    assert shown == chaos.markdown(), "run: python -m tests.chaos --markdown"
+    assert json.loads(chaos.RESULT.read_text())["problems"] == []
 
 
 DISCUSSED = {

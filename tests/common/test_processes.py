@@ -117,3 +117,18 @@ def test_an_interrupt_while_a_worker_starts_is_not_lost():
     with process_pool(1, "fork") as pool:
         pool.submit(_number).result()
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_that_is_killed_when_all_work_is_done_holds_nobody_up(method):
+    """An idle worker holds the lock of the queue, for which the others wait."""
+    with process_pool(2, method) as pool:
+        workers = {future.result() for future in [pool.submit(_number_later) for _ in range(2)]}
+        pool.shutdown(wait=False)
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)  # as dead as it can be without the pool noticing
+
+
+def _number_later() -> int:
+    time.sleep(0.2)
+    return os.getpid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -128,6 +129,13 @@ def test_nothing_is_left_out_in_silence(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"b/moving.GIF is a picture of a kind that is not read: convert it to one of"):
         list_pictures(root)
     (root / "b" / "moving.GIF").unlink()
+    (root / "b" / "more").mkdir()
+    for stray in (root / "beside.png", root / "b" / "more" / "below.png"):
+        shutil.copy(root / "a" / "00000.png", stray)
+        with pytest.raises(DataError, match=rf"{stray.name} is not directly in a class folder: move it into one"):
+            list_pictures(root)
+        stray.unlink()
+    assert len(list_pictures(root)) == 2
     real = os.scandir
 
     def scandir(path):

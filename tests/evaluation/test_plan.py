@@ -1,5 +1,6 @@
 import pytest
 
+from predbn.commands.options import MAX_BINS
 from predbn.evaluation import EvaluationError, Model, Plan, Setting, read_plan
 from predbn.evaluation.plan import is_ensemble, needs_fit
 from predbn.evaluation.plan_file import write_plan
@@ -28,6 +29,8 @@ def test_a_plan_normalises_its_texts():
         ({"batch_sizes": ["many"]}, "batch size 'many'"),
         ({"seeds": [1.5]}, "seed 1.5"),
         ({"images": 0}, "images is 0"),
+        ({"bins": 2**40}, "bins is 1099511627776, but it must be 10,000 at most"),
+        ({"diagram_bins": MAX_BINS + 1}, "diagram_bins is 10001"),
         ({"precision": "fp8"}, "precision 'fp8' is not known"),
     ],
 )

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from predbn import cli
+from predbn.common import lock_folder
 from predbn.data import sample
 from predbn.evaluation import Plan
 from predbn.models import zoo
@@ -30,6 +31,21 @@ def tiny(name: str, **changes: object) -> PaperPlan:
     small = {"data": "sample", "images": 16, "batch_sizes": (8,), "severities": (5,), "shifts": ("clean", "fog")}
     plan = Plan(models=(NETWORK,), **{**small, **changes})  # type: ignore[arg-type]
     return PaperPlan(name, "a few images", plan, plan)
+
+
+@needs_zoo
+def test_the_card_is_changed_inside_of_the_lock_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(PLANS, "strategies", tiny("strategies", strategies=("train",)))
+    locked = []
+
+    def write_locked(path, card):
+        with pytest.raises(PaperError), lock_folder(path.parent, error=PaperError):
+            pass
+        locked.append(path.name)
+
+    monkeypatch.setattr("predbn.paper.run.write_json", write_locked)
+    run_plan("strategies", tmp_path, quick=True)
+    assert locked == ["card.json"]
 
 
 @needs_zoo

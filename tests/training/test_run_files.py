@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 
@@ -36,6 +37,13 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(path, {**STATE, "epoch": 2})
     assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1
+
+
+def test_a_row_of_the_log_is_flushed_to_the_disk_before_a_checkpoint_can_follow(tmp_path, monkeypatch):
+    log, flushed = TrainingLog(tmp_path / "3.csv"), []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_size))
+    log.append({"epoch": 1, "loss": 0.5})
+    assert flushed == [(tmp_path / "3.csv").stat().st_size]
 
 
 @pytest.mark.parametrize(

@@ -32,23 +32,26 @@ def process_pool(
 ) -> Iterator[ProcessPoolExecutor]:
     """A pool of worker processes, each of which calls `initializer(*arguments)` first.
 
-    If the block raises, the workers are killed: what they are doing is lost, so they have to write files atomically. If
-    the system has killed one of them, that is an `error`. Where processes cannot be forked they are spawned.
+    At the end of the block the workers are killed. If it raises, what they are doing is lost, so they have to write
+    files atomically. If the system has killed one of them, that is an `error`. Where processes cannot be forked they
+    are spawned.
+
+    They are not asked to end, because an idle worker holds the lock of the queue: if that one has been killed, the
+    others would wait for it for ever, and the pool for them.
     """
     workers = _Forked() if method == "fork" and sys.platform != "win32" else _Spawned()
     with ProcessPoolExecutor(count, workers, initializer, arguments) as pool:
         try:
             yield pool
-        except BaseException as reason:
+        except BrokenProcessPool:
+            raise error(
+                "a worker process was killed, probably because the memory is full: use fewer processes, and run the "
+                "same command again; finished files are kept."
+            ) from None
+        finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers.started:
                 worker.kill()
-            if isinstance(reason, BrokenProcessPool):
-                raise error(
-                    "a worker process was killed, probably because the memory is full: use fewer processes, and run "
-                    "the same command again; finished files are kept."
-                ) from None
-            raise
 
 
 def end_with_parent() -> None:

@@ -167,16 +167,24 @@ def class_folders(root: Path) -> list[str]:
 
 
 def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
-    """The pictures of these class folders in that order; by default, of all folders in sorted order."""
+    """The pictures of these class folders in that order; by default, of all folders in sorted order.
+
+    A picture beside the class folders, or in a folder inside of one, is an error: it would silently be left out.
+    """
     class_names = tuple(class_folders(root) if classes is None else classes)
     names: list[str] = []
     labels: list[int] = []
+    others = [root]
     for label, class_name in enumerate(class_names):
-        files = _pictures_in(root / class_name)
+        files, folders = _pictures_in(root / class_name)
+        others += [root / class_name / folder for folder in folders]
         names.extend(f"{class_name}/{file}" for file in files)
         labels.extend([label] * len(files))
     if not names:
         raise DataError(f"{root} has no pictures in class folders, as <class>/<picture>.png.")
+    for folder in others:
+        for stray in _pictures_in(folder)[0]:
+            raise DataError(f"{folder / stray} is not directly in a class folder: move it into one, or elsewhere.")
     return Listing(root, class_names, names, torch.tensor(labels))
 
 
@@ -194,9 +202,9 @@ def check_kind(path: str) -> None:
         )
 
 
-def _pictures_in(folder: Path) -> list[str]:
-    """The names of the pictures directly in a folder, sorted."""
-    names = []
+def _pictures_in(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of the pictures and of the folders directly in a folder, sorted, without hidden ones."""
+    names, folders = [], []
     with readable(folder), os.scandir(folder) as entries:
         for entry in entries:
             check_kind(entry.path)
@@ -204,7 +212,9 @@ def _pictures_in(folder: Path) -> list[str]:
                 _check_link(entry)
                 if entry.is_file():
                     names.append(entry.name)
-    return sorted(names)
+            elif entry.is_dir() and not entry.name.startswith("."):
+                folders.append(entry.name)
+    return sorted(names), sorted(folders)
 
 
 def _check_link(entry: os.DirEntry[str]) -> None:

@@ -69,7 +69,7 @@ def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -
 def joined(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """The context of all results in a folder: that of an earlier plan, and what this one adds."""
     both = {name: {**before.get(name, {}), **now[name]} for name in ("models", "ensembles")}
-    return {**({"validation": before["validation"]} if "validation" in before else {}), **now, **both}
+    return {**now, **both, **({"validation": before["validation"]} if "validation" in before else {})}
 
 
 def _first_unstated(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -20,6 +20,8 @@ from .source import source_class
 from .splits import check_order
 
 BatchSize = int | Literal["all"]
+MAX_BINS = 10_000
+"""The largest number of bins: each is a row of a table, for every model and split."""
 _SETTING = re.compile(r"([^\[\]]+)(?:\[(.*)\])?")
 
 
@@ -215,6 +217,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not (_is_whole(value) and value >= 1):
                 raise EvaluationError(f"the plan's {name} is {value!r}, but it must be a whole number, 1 or more.")
+            if value is not None and name != "images" and value > MAX_BINS:
+                raise EvaluationError(f"the plan's {name} is {value}, but it must be {MAX_BINS:,} at most.")
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
 

@@ -112,23 +112,33 @@ def _connect(ray: Any, address: str) -> bool:
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    answers = False
     if address == "local":
         for name, value in _LOCAL_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         options["include_dashboard"] = False
     else:
-        check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
+        answers = check_reachable(os.environ.get("RAY_ADDRESS") or address if address == "auto" else address)
     try:
         ray.init(address=address, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        raise _no_cluster(address, str(error).strip().splitlines()[0].rstrip(".")) from None
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        if answers:
+            raise EvaluationError(
+                f"the Ray cluster at {address} answers, but refuses the connection ({reason}): use its versions of Ray "
+                "and Python and, if it wants a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as there."
+            ) from None
+        raise _no_cluster(address, reason) from None
     return True
 
 
-def check_reachable(address: str) -> None:
-    """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes."""
+def check_reachable(address: str) -> bool:
+    """Refuse an address without a Ray cluster at once: `ray.init` itself retries for minutes.
+
+    Returns whether a cluster answers; it can still refuse the connection, for example without the right token.
+    """
     if address in ("auto", "local"):
-        return
+        return False
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise EvaluationError(f"{address!r} is not the address of a Ray cluster: write auto, local or host:port.")
@@ -138,6 +148,7 @@ def check_reachable(address: str) -> None:
         raise _no_cluster(address, error.strerror or str(error)) from None
     if os.environ.get("RAY_USE_TLS", "0") == "0" and not _is_healthy(address):
         raise _no_cluster(address, "something else does")
+    return True
 
 
 def _is_healthy(address: str) -> bool:

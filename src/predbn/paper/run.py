@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from predbn.common import NotMeasured, PaperError, ProgressWithNote, read_json, write_json
+from predbn.common import NotMeasured, PaperError, ProgressWithNote, lock_folder, read_json, write_json
 from predbn.data import DataError, Images, open_images
 from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
@@ -112,12 +112,13 @@ def crop_like_training(images: Images, plan: str) -> Images:
 def _mark_card(out: Path, name: str, quick: bool, precision: str) -> None:
     """Add to the run card which plan it was, whether it was quick, and the command."""
     path = out / "card.json"
-    card = read_json(path, error=PaperError, remedy="run the plan again in another folder")
     options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
     paper = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
     if quick:
         paper["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
-    write_json(path, {"paper": paper, **card})
+    with lock_folder(out, wait=True, error=PaperError):
+        card = read_json(path, error=PaperError, remedy="run the plan again in another folder")
+        write_json(path, {"paper": paper, **card})
 
 
 def _refuse_other_size(out: Path, quick: bool) -> None:

@@ -7,6 +7,7 @@ A run has a path without a suffix, such as runs/resnet20-cifar10/batch/3, beside
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -71,9 +72,11 @@ class TrainingLog:
         self._board = _open_tensorboard(path.with_suffix(""), epochs_done + 1) if tensorboard else None
 
     def append(self, row: dict[str, float]) -> None:
-        """Add an epoch."""
+        """Add an epoch. It is on the disk before a checkpoint can say that the epoch is done."""
         with self.path.open("a", newline="") as file:
             _write_rows(file, [{name: _format(value) for name, value in row.items()}])
+            file.flush()
+            os.fsync(file.fileno())
         if self._board is not None:
             for name, value in row.items():
                 if name != "epoch":

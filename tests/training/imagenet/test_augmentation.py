@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,5 +66,15 @@ def test_the_pixels_are_those_of_the_crop(tmp_path, ending, index):
 
 def test_an_unreadable_image_is_named(tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"not an image")
-    with pytest.raises(DataError, match=r"torn.jpg cannot be read as an image"):
+    with pytest.raises(DataError, match=r"torn.jpg cannot be read as a picture: .* or damaged; replace it"):
         read_crop(tmp_path / "torn.jpg", 8, seed=0, epoch=0, index=0)
+
+
+def test_an_image_that_may_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    def closed(path, *arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    Image.new("RGB", (8, 8)).save(tmp_path / "closed.png")
+    monkeypatch.setattr("builtins.open", closed)
+    with pytest.raises(DataError, match=r"closed.png cannot be .* Permission denied; change its permissions"):
+        read_crop(tmp_path / "closed.png", 8, seed=0, epoch=0, index=0)

@@ -63,7 +63,7 @@ def test_an_unreadable_image_is_named_in_one_sentence(folder, workers):
     data = open_imagenet(folder, RECIPE.preprocessing, subset=True)
     (folder / "train" / "dog" / "00009.png").write_bytes(b"not an image")
     with pytest.raises(
-        TrainingError, match=r"\A[^\n]*dog/00009.png cannot be read as an image .*replace or remove it\.\Z"
+        TrainingError, match=r"\A[^\n]*dog/00009.png cannot be read as a picture: .* or damaged; replace it\.\Z"
     ):
         list(data.batches(seed=0, batch_size=14, epochs=1, workers=workers))
 

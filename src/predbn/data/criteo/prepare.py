@@ -188,7 +188,8 @@ def _in_order(
             while queue:
                 yield queue.popleft().result()
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for future in queue:
+                future.cancel()
 
 
 def _workers(name: str, count: int | None) -> int:

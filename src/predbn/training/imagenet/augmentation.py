@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from predbn.data import PICTURE_ERRORS, DataError, Pixels, as_rgb
+from predbn.data import DataError, Pixels, as_rgb, open_picture
 
 AREA = (0.05, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -52,14 +52,14 @@ def read_crop(path: str | Path, size: int, *, seed: int, epoch: int, index: int)
     If the crop is larger than needed, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size: GPUs wait for decoding.
     """
     try:
-        with Image.open(path) as opened:
+        with open_picture(path) as opened:
             full = opened.size
             crop = draw_crop(*full, seed=seed, epoch=epoch, index=index)
             scale = max(size / crop.width, size / crop.height)
             opened.draft("RGB", (math.ceil(full[0] * scale), math.ceil(full[1] * scale)))
             image = as_rgb(opened)
-    except PICTURE_ERRORS as error:
-        raise DataError(f"{path} cannot be read as an image ({error}): replace or remove it.") from None
+    except DataError as error:
+        raise DataError(str(error)) from None  # a DataLoader passes on only errors that are made from a text
     x, y = image.width / full[0], image.height / full[1]
     box = (
         crop.left * x,
