@@ -20,7 +20,7 @@ import os, sys, time
 from predbn.common import process_pool
 
 def work(seconds):
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())  # a whole line at once, however Python buffers
     time.sleep(seconds)
 
 if __name__ == "__main__":
@@ -42,8 +42,10 @@ def parent(tmp_path, request):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        yield process, [int(process.stdout.readline()) for _ in range(2)]
-        process.kill()
+        try:
+            yield process, [int(process.stdout.readline()) for _ in range(2)]
+        finally:
+            process.kill()
 
 
 def wait_until_ended(pids):
