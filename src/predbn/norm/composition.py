@@ -16,7 +16,7 @@ class Composition(NamedTuple):
     """The classes of a batch, or of each of G groups.
 
     `shares` are the shares π of the predicted classes, [K] or [G, K]; None if nothing is known about them. `doubt` is
-    e = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known.
+    u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known.
     """
 
     shares: Tensor | None = None

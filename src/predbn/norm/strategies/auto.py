@@ -13,13 +13,13 @@ For one channel of a layer, let
 `Calibration` holds μ_c, σ_c², M, h and V. eps is added to all variances.
 
 0. With several passes only: which classes does the batch hold? The pass before has predicted class k for the share π_k
-   of the examples, with the mean confidence 1 − e. Clean data with these classes has the statistics μ_π, σ_π² instead
+   of the examples, with the mean confidence 1 − u. Clean data with these classes has the statistics μ_π, σ_π² instead
    of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and chance explains
 
-       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·e    in place of    1/n + 1/M
+       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·u    in place of    1/n + 1/M
 
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
-   predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, e = 1.
+   predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, u = 1.
 
 1. How much does chance explain? The batch differs from clean data by
 
