@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import absurd_rows
 import auto_passes
 import corruptions
 import criteo
 import evaluation
 import inference
+import outliers
 import ray_engine
 import training
 from predbn.commands import zoo
@@ -119,9 +119,9 @@ def test_the_page_on_auto_shows_what_several_passes_bring():
     assert shown == auto_passes.markdown(), "run: python benchmarks/auto_passes.py"
 
 
-def test_the_page_on_auto_shows_what_absurd_rows_cost():
-    shown = between((ROOT / "docs" / "auto.md").read_text(), "absurd")
-    assert shown == absurd_rows.markdown(), "run: python benchmarks/absurd_rows.py --markdown"
+def test_the_page_on_auto_shows_what_outliers_cost():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "outliers")
+    assert shown == outliers.markdown(), "run: python benchmarks/outliers.py --markdown"
 
 
 def test_the_page_on_auto_shows_what_was_measured():

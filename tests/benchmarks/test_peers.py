@@ -116,7 +116,7 @@ def test_median_and_mad_are_mixed_with_the_source():
     torch.testing.assert_close(predbn.adapt(layer(), MedianMAD())(x), expected(x, statistics), rtol=1e-4, atol=1e-4)
 
 
-def test_a_few_absurd_rows_hardly_move_the_median():
+def test_a_few_outliers_hardly_move_the_median():
     x = batch(9)
     spoiled = torch.cat([x[:8], 1e6 * x[8:]])
     for strategy, most in ((MedianMAD(), 0.5), ("batch", math.inf)):

@@ -147,6 +147,14 @@ HUGE = str(2**80)
 ZOO = ["--model", "zoo:resnet20-cifar10/batch/0"]
 
 
+def check_usage_error(arguments, option, folder):
+    """The command ends with a usage error that names the option, and has written nothing."""
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 2, result.exception
+    assert f"Invalid value for {option}" in result.output.replace("'", "")
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [
@@ -170,10 +178,7 @@ ZOO = ["--model", "zoo:resnet20-cifar10/batch/0"]
 )
 def test_numbers_that_cannot_work_are_usage_errors(arguments, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli.app, arguments)
-    assert result.exit_code == 2, result.exception
-    assert f"Invalid value for {option}" in result.output.replace("'", "")
-    assert list(tmp_path.iterdir()) == []
+    check_usage_error(arguments, option, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,4 @@ def test_numbers_that_cannot_work_are_usage_errors(arguments, option, tmp_path, 
 )
 def test_an_option_that_would_have_no_effect_is_a_usage_error(arguments, option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli.app, arguments)
-    assert result.exit_code == 2, result.exception
-    assert f"Invalid value for {option}" in result.output.replace("'", "")
-    assert list(tmp_path.iterdir()) == []
+    check_usage_error(arguments, option, tmp_path)

@@ -108,7 +108,7 @@ def test_processes_are_not_pooled():
 
 
 @torch.no_grad()
-def test_absurd_rows_do_not_cost_the_others_their_accuracy():
+def test_outliers_do_not_cost_the_others_their_accuracy():
     """Clean images: one of 50 scaled by 100, of constant colour, or saturated noise."""
     test = sample("test")
     x, y = test.images[:200], test.labels[:200]

@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 _advice = ["what was finished is kept, and no file is half-written; run the same command again."]
 """What to tell the user if Ctrl-C comes now. The last entry counts; the first is true of every command."""
-_told: list[str] = []
+_advice_given: list[str] = []
 """The advice at the moment of each Ctrl-C."""
 
 
@@ -38,7 +38,7 @@ def report_interrupts() -> Iterator[None]:
     The signal is recorded, and not only raised as KeyboardInterrupt, because libraries turn that into other errors on
     its way here. A second Ctrl-C ends the process at once: every file is written atomically, so nothing is damaged.
     """
-    _told.clear()
+    _advice_given.clear()
     is_replaced = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not if the caller ignores it, as nohup does
@@ -49,13 +49,13 @@ def report_interrupts() -> Iterator[None]:
         yield
     except BaseException as error:
         is_finished = isinstance(error, SystemExit) and not error.code
-        is_interrupted = isinstance(error, KeyboardInterrupt) or (bool(_told) and not is_finished)
+        is_interrupted = isinstance(error, KeyboardInterrupt) or (bool(_advice_given) and not is_finished)
         if not is_interrupted:
             raise
         if is_replaced:
             is_replaced = False
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        print(f"interrupted: {_told[0] if _told else _advice[0]}", file=sys.stderr)
+        print(f"interrupted: {_advice_given[0] if _advice_given else _advice[0]}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
         if is_replaced:
@@ -63,5 +63,5 @@ def report_interrupts() -> Iterator[None]:
 
 
 def _record(number: int, frame: FrameType | None) -> None:
-    _told.append(_advice[-1])
+    _advice_given.append(_advice[-1])
     raise KeyboardInterrupt

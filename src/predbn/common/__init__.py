@@ -21,6 +21,7 @@ from .errors import (
     ReportError,
     ShiftError,
     TrainingError,
+    first_line,
 )
 from .files import (
     PARTIAL_SUFFIX,
@@ -70,6 +71,7 @@ __all__ = [
     "end_with_parent",
     "find_by_name",
     "finish_partial",
+    "first_line",
     "format_spec",
     "git_commit",
     "hardware_of",

@@ -62,3 +62,8 @@ class PaperError(PredbnError):
 
 class NotMeasured(PaperError):
     """Results that a claim or a figure needs are missing; the message says why."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line: the first one, or the error's class if it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .checksums import CHECKSUM_FIELD, open_checked
-from .errors import PredbnError
+from .errors import PredbnError, first_line
 from .files import atomic_write
 
 _END_RECORD = b"PK\x05\x06"
@@ -52,7 +52,6 @@ def _explain(reason: Exception) -> str:
     refused = re.search(r"GLOBAL (\S+)", str(reason))
     if refused:
         return f"it contains {refused[1]}, and only tensors and plain data are read"
-    first_line = next(iter(str(reason).splitlines()), type(reason).__name__)
     if "weights_only" in str(reason) or isinstance(reason, KeyError):
         return "torch.save has not written it"
-    return first_line.partition(". ")[0]
+    return first_line(reason).partition(". ")[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from predbn.common import CHECKSUM_FIELD, EvaluationError, atomic_write, read_checked
+from predbn.common import CHECKSUM_FIELD, EvaluationError, atomic_write, first_line, read_checked
 
 _REMEDY = "remove it, and run the same command again"
 
@@ -46,4 +46,4 @@ def read_table(path: Path, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def _reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).removesuffix(".")
+    return first_line(error).removesuffix(".")

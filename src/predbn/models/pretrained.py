@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from predbn.common import ModelError
+from predbn.common import ModelError, first_line
 
 from .preprocessing import Preprocessing
 from .weights import load_weights, read_weights
@@ -35,7 +35,7 @@ def load_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Pr
     try:
         network = timm.create_model(name, pretrained=pretrained)
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise ModelError(
             f"timm:{name} cannot be loaded ({reason}): check the name with timm.list_models(), and the connection."
         ) from None

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from predbn.common import CHECKSUM_FIELD, ModelError, atomic_write, read_checked, read_torch_file
+from predbn.common import CHECKSUM_FIELD, ModelError, atomic_write, first_line, read_checked, read_torch_file
 
 _CHECKSUM = "checksum"
 _SAVE = "save `model.state_dict()` there"
@@ -110,7 +110,7 @@ def _read_safetensors(path: Path, sha256: str | None) -> tuple[dict[str, Tensor]
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except Exception as error:  # besides its own errors, safetensors raises KeyErrors for types that torch lacks
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise ModelError(f"{path} cannot be read as safetensors ({reason}): {remedy}.") from None
     return tensors, _parse_card(header.get("__metadata__", {}).get("card", "{}"))
 

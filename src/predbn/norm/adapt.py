@@ -66,7 +66,7 @@ def adapt(
     eps        replaces the layers' own eps, at prediction only
     group      treat every `group` examples of the input as a batch of their own, so that one pass predicts many small
                batches, each with its own statistics; only for strategies that look at each batch by itself
-    robust     bound the influence of each example on the statistics of its batch, so that a few absurd ones cannot
+    robust     bound the influence of each example on the statistics of its batch, so that a few outliers cannot
                spoil it (see `robust.py`); takes longer
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, as batches or (batch, label) pairs

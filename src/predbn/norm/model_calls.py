@@ -145,7 +145,7 @@ def running_call() -> Call | None:
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     examples = _count_examples(*args, *kwargs.values())
     if torch.compiler.is_compiling():
-        call = _traced.current = Call(model, examples, _without(_traced.current, model))
+        call = _traced.current = Call(model, examples, _calls_around(_traced.current, model))
         if call.adaptation.strategy.pass_count > 1 and not model.training:
             _find_composition(call, args, kwargs)
         return
@@ -186,7 +186,7 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
         call.composition = composition_of(output, adaptation.group)
 
 
-def _without(call: Call | None, model: nn.Module) -> Call | None:
+def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
     """The calls around a call of this model. An error while a graph is traced leaves a call without an end."""
     outer = call
     while outer is not None and outer.model is not model:

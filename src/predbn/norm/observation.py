@@ -143,13 +143,8 @@ class Observation:
             mean = means.mean(1)
             var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
         statistics, is_finite = robust_statistics(mean, var, clean, self.eps, self._group)
-        if kernels.readable_without_sync(is_finite):
-            self.bad_rows = len(is_finite) - int(is_finite.sum())
-            if self.bad_rows == len(is_finite) and isinstance(self._memory, Pass):
-                self._memory.is_rejected = True
-            elif self._group is None and self.bad_rows:
-                self.size -= self.bad_rows
-                self._is_good = is_finite
+        if kernels.readable_without_sync(is_finite) and not self._leave_out(is_finite) and self.bad_rows:
+            self._reject_pass()
         return Moments(*statistics, self.size * self._rows_per_example * self._x[0, 0].numel(), self.size)
 
     def _find_bad_rows(self) -> bool:
@@ -160,15 +155,25 @@ class Observation:
         is_good = self._x.detach().isfinite().flatten(1).all(1)
         if self._rows_per_example > 1:
             is_good = is_good.unflatten(0, (-1, self._rows_per_example)).all(1)
+        if not self._leave_out(is_good):
+            self._reject_pass()
+            return False
+        return True
+
+    def _leave_out(self, is_good: Tensor) -> bool:
+        """Count the other examples as bad, and leave them out. False if there are none, or no good ones."""
         self.bad_rows = len(is_good) - int(is_good.sum())
         if self.bad_rows in (0, len(is_good)):
-            if isinstance(self._memory, Pass):
-                self._memory.is_rejected = True
             return False
         self._is_good = is_good
         if self._group is None:
             self.size -= self.bad_rows
         return True
+
+    def _reject_pass(self) -> None:
+        """This pass must not change any state."""
+        if isinstance(self._memory, Pass):
+            self._memory.is_rejected = True
 
     def _is_good_row(self) -> Tensor:
         assert self._is_good is not None

@@ -1,7 +1,7 @@
 """Moments in which no single example has much influence.
 
-An example with absurd values, one row of a hundred, moves mean and variance of the whole batch. For each example i let
-m_i and v_i be mean and variance of its values in a channel, and μ, σ² the statistics of clean data. Its distance is
+One outlier among a hundred examples moves mean and variance of the whole batch. For each example i let m_i and v_i be
+mean and variance of its values in a channel, and μ, σ² the statistics of clean data. Its distance is
 
     D_i = mean over the channels of  z_i² + (r_i − 1)²/2,    z_i² = (m_i − μ)²/σ²,    r_i = v_i/σ² + z_i².
 

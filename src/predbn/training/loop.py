@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from predbn.common import ProgressWithNote, TrainingError
+from predbn.common import ProgressWithNote, TrainingError, first_line
 
 from .run_files import TrainingLog, read_checkpoint, run_file, write_checkpoint
 from .trainer import Trainer, backend_settings
@@ -42,7 +42,7 @@ class TrainingRun:
             try:
                 trainer.load_state_dict(state)
             except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
+                reason = first_line(error)
                 raise TrainingError(
                     f"{checkpoint} does not fit the network ({reason}): delete it to start again."
                 ) from None

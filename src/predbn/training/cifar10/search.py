@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predbn.common import ProgressWithNote, TrainingError
+from predbn.common import ProgressWithNote, TrainingError, first_line
 
 from ..loop import TrainingRun, report_steps, train_side_by_side
 from ..recipes import Cifar10Recipe
@@ -51,7 +51,7 @@ def open_study(storage: str, name: str, *, seed: int) -> optuna.Study:
             storage=backend, study_name=name, direction="maximize", load_if_exists=True, sampler=_sampler(seed)
         )
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise TrainingError(
             f"The storage {storage} cannot be opened ({reason}): name a journal file, or a database such as "
             "sqlite:///search.db."

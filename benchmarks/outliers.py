@@ -1,11 +1,11 @@
-"""What absurd examples cost the others in their batch, with and without `robust=True`.
+"""What outliers cost the other examples of their batch, with and without `robust=True`.
 
-    python benchmarks/absurd_rows.py             # a few minutes on one core
-    python benchmarks/absurd_rows.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/outliers.py             # a few minutes on one core
+    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto.md from results/
 
 Clean test images (the sample that comes with the package) in batches of 100, a ResNet-20 of the zoo. Some rows of each
 batch are replaced: multiplied by 100 after preprocessing, black, noise of saturated pixels, or NaN. The accuracy is
-that of the other rows. Writes results/absurd-rows.json.
+that of the other rows. Writes results/outliers.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import predbn
 from predbn.data import sample
 from predbn.models import load
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "absurd-rows.json"
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "outliers.json"
 MODEL, BATCH = "zoo:resnet20-cifar10/batch/0", 100
 STRATEGIES = {
     "`train`": ("train", False),
@@ -95,7 +95,7 @@ def main() -> None:
         print(markdown())
         return
     torch.set_num_threads(1)
-    card = {"command": "python benchmarks/absurd_rows.py", "model": MODEL, "torch": torch.__version__}
+    card = {"command": "python benchmarks/outliers.py", "model": MODEL, "torch": torch.__version__}
     RESULTS.write_text(json.dumps({"card": card, "accuracy": measure()}, indent=1) + "\n")
     print(f"Wrote {RESULTS.name}")
 
