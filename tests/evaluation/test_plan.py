@@ -112,11 +112,22 @@ def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, c
     assert Setting.parse(canonical) == setting
 
 
-def test_a_robust_setting():
-    setting = Setting.parse("auto[robust=True, layers=last]")
-    assert setting.robust
-    assert str(setting) == "auto(skewed=False, calibrated=True)[layers=last, robust=True]"
-    assert Setting.parse(str(setting)) == setting
+@pytest.mark.parametrize(
+    ("text", "robust", "canonical"),
+    [
+        ("batch[robust=True, layers=last]", True, "batch[layers=last, robust=True]"),
+        ("auto[robust=False]", False, "auto(calibrated=True, passes=4)[robust=False]"),
+        ("auto[robust=True]", None, "auto(calibrated=True, passes=4)"),
+        ("auto(skewed=False)", None, "auto(skewed=False, calibrated=True)"),
+        ("auto(skewed=False)[robust=True]", True, "auto(skewed=False, calibrated=True)[robust=True]"),
+        ("batch[robust=False]", None, "batch"),
+    ],
+)
+def test_robust_is_named_where_it_is_not_the_default(text, robust, canonical):
+    setting = Setting.parse(text)
+    assert setting.robust is robust
+    assert str(setting) == canonical
+    assert Setting.parse(canonical) == setting
 
 
 @pytest.mark.parametrize(
@@ -127,6 +138,7 @@ def test_a_robust_setting():
         ("batch[momentum=1]", "use eps=…, layers=… or robust=True"),
         ("batch[robust=1]", "use True or False"),
         ("batch[robust=True, eps=tuned]", "give eps as a number"),
+        ("auto[robust=False, eps=tuned]", "give eps as a number"),
         ("batch[", "cannot be read"),
     ],
 )

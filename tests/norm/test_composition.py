@@ -38,7 +38,7 @@ def classifier() -> nn.Module:
 
 def calibrated(strategy: str = "auto(passes=3)", **options: object) -> nn.Module:
     model = predbn.calibrate(classifier(), list(images(256, seed=3).split(64)))
-    return predbn.adapt(model, strategy, **options)
+    return predbn.adapt(model, strategy, **{"robust": False, **options})
 
 
 def test_shares_are_those_of_the_predicted_classes():
@@ -99,12 +99,12 @@ def test_three_passes_equal_three_calls_that_hand_on_their_classes():
     """A slow reference: each layer's statistics from the equations, with the composition of the call before."""
     model, x = calibrated(), images(12, seed=9, shift=1.0)
     composition = Composition()
-    reference = predbn.adapt(copy.deepcopy(model), KnownComposition(composition))
+    reference = predbn.adapt(copy.deepcopy(model), KnownComposition(composition), robust=False)
     for _ in range(3):
-        expected = predbn.adapt(reference, KnownComposition(composition))(x)
+        expected = predbn.adapt(reference, KnownComposition(composition), robust=False)(x)
         composition = composition_of(expected, None)
     torch.testing.assert_close(model(x), expected)
-    assert (model(x) - predbn.adapt(reference, "auto")(x)).abs().max() > 1e-3, "classes make a difference"
+    assert (model(x) - predbn.adapt(reference, "auto(passes=1)", robust=False)(x)).abs().max() > 1e-3, "of no use"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class KnownComposition(Auto):
     composition: Composition | None = None
 
     def __init__(self, composition: Composition) -> None:
-        super().__init__()
+        super().__init__(passes=1)
         object.__setattr__(self, "composition", composition)
 
     def statistics(self, observation: Observation) -> Statistics:
@@ -124,7 +124,7 @@ class KnownComposition(Auto):
         if shares is not None:
             sizes = clean.class_sizes.clamp(min=1).tolist()
             sampling = (1 - b) * (1 / n + sum(p**2 / m for p, m in zip(shares.tolist(), sizes, strict=True)))
-            sampling += 2 * b * e.item()
+            sampling += 2 * b * e.item() * sum(p**2 for p in shares.tolist())
             mean = sum(p * m for p, m in zip(shares, clean.class_means, strict=True))
             var = sum(p * q for p, q in zip(shares, clean.class_squares, strict=True)) - mean**2
             batch = Statistics(
@@ -161,7 +161,7 @@ def test_gradients_flow_through_the_last_pass_only():
 
 @torch.no_grad()
 def test_a_saved_calibration_has_the_classes():
-    model, other = calibrated(), predbn.adapt(classifier(), "auto(passes=3)", calibrated=True)
+    model, other = calibrated(), predbn.adapt(classifier(), "auto(passes=3)", calibrated=True, robust=False)
     state = predbn.state_dict(model)
     predbn.load_state_dict(other, state)
     assert torch.equal(model(images(8)), other(images(8)))
@@ -169,7 +169,7 @@ def test_a_saved_calibration_has_the_classes():
         for key in ("class_sizes", "class_means", "class_squares"):
             del values[key]
     predbn.load_state_dict(other, state)
-    assert torch.equal(other(images(8)), predbn.adapt(model, "auto")(images(8)))
+    assert torch.equal(other(images(8)), predbn.adapt(model, "auto(passes=1)", robust=False)(images(8)))
 
 
 def test_a_model_without_classes_is_named():
@@ -182,11 +182,11 @@ def test_a_model_without_classes_is_named():
             return self.bn(x)
 
     with pytest.warns(UserWarning, match=f"works as with passes=1.*at most {MOST_CLASSES} classes"):
-        model = predbn.calibrate(predbn.adapt(Map().eval(), "auto(passes=2)"), list(images(16).split(8)))
+        model = predbn.calibrate(predbn.adapt(Map().eval(), "auto(passes=2)", robust=False), list(images(16).split(8)))
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error")
         several = model(images(8))
-        torch.testing.assert_close(several, predbn.adapt(model, "auto")(images(8)))
+        torch.testing.assert_close(several, predbn.adapt(model, "auto(passes=1)", robust=False)(images(8)))
 
 
 @pytest.mark.parametrize(
@@ -204,21 +204,52 @@ def test_wrong_arguments(strategy, message):
         predbn.adapt(net(), strategy)
 
 
-def test_the_name_in_results_is_the_old_one_for_one_pass():
-    assert str(predbn.norm.find_strategy("auto")) == "auto(skewed=False, calibrated=True)"
-    assert str(predbn.norm.find_strategy("auto(passes=4)")) == "auto(skewed=False, calibrated=True, passes=4)"
+@pytest.mark.parametrize(
+    ("name", "full_name", "passes"),
+    [
+        ("auto", "auto(calibrated=True, passes=4)", 4),
+        ("auto(passes=1)", "auto(calibrated=True, passes=1)", 1),
+        ("auto(calibrated=False)", "auto(calibrated=False)", 1),
+        ("auto(skewed=False, calibrated=True)", "auto(skewed=False, calibrated=True)", 1),
+        ("auto(skewed=True, calibrated=True)", "auto(skewed=True, calibrated=True)", 1),
+        ("auto(skewed=False, calibrated=True, passes=2)", "auto(skewed=False, calibrated=True, passes=2)", 2),
+        ("auto_stream", "auto_stream(calibrated=True, momentum=0.1)", 1),
+    ],
+)
+def test_names_in_results_mean_what_they_meant_before_there_were_passes(name, full_name, passes):
+    strategy = predbn.norm.find_strategy(name)
+    assert str(strategy) == full_name
+    assert predbn.norm.find_strategy(full_name) == strategy
+    assert strategy.pass_count == passes
 
 
-def test_graphs_are_refused():
-    with pytest.raises(AdaptationError, match="several times"), torch.no_grad():
-        torch.jit.trace(calibrated(), images(4))
-    with pytest.raises(Exception, match="several times"), torch.no_grad():
-        torch.compile(calibrated(), backend="eager", fullgraph=True)(images(4))
+def test_skewed_is_deprecated():
+    model = calibrated("train")
+    with pytest.warns(DeprecationWarning, match="drop skewed=True"):
+        predbn.adapt(model, "auto", skewed=True)
+    with pytest.warns(DeprecationWarning, match="passes=1"):
+        predbn.adapt(model, "auto(skewed=False)")
+
+
+@pytest.mark.parametrize("kind", ["compiled", "exported", "traced"])
+@torch.no_grad()
+def test_graphs_contain_all_passes(kind):
+    model, x, other = calibrated(), images(8, seed=3, shift=1.0), images(5, seed=4)
+    if kind == "compiled":
+        graph = torch.compile(model, backend="eager", fullgraph=True)
+    elif kind == "exported":
+        shapes = ({0: torch.export.Dim("examples", min=2)},)
+        graph = torch.export.export(model, (x,), dynamic_shapes=shapes, strict=False).module()
+    else:
+        graph = torch.jit.trace(model, x)
+    for batch in (x, other) if kind != "traced" else (x,):
+        torch.testing.assert_close(graph(batch), model(batch), atol=1e-5, rtol=1e-5)
+    assert (graph(x) - predbn.adapt(model, "auto(passes=1)")(x)).abs().max() > 1e-3
 
 
 @torch.no_grad()
 def test_a_stream_sorted_by_class_keeps_its_accuracy():
-    """Clean images of one class at a time: `auto` takes the class for a shift, with several passes it does not."""
+    """Clean images of one class at a time: `auto` takes the class for a shift in one pass, but not in several."""
     validation, test = sample("validation"), sample("test")
     model = load("zoo:resnet20-cifar10/batch/0").eval()
     predbn.calibrate(model, list(validation.images[:500].split(250)))
@@ -229,6 +260,6 @@ def test_a_stream_sorted_by_class_keeps_its_accuracy():
         predbn.adapt(model, strategy)
         return float((torch.cat([model(part) for part in x.split(40)]).argmax(1) == y).float().mean())
 
-    train, once, several = accuracy("train"), accuracy("auto"), accuracy("auto(passes=3)")
+    train, once, several = accuracy("train"), accuracy("auto(passes=1)"), accuracy("auto")
     assert once < train - 0.3
     assert several > train - 0.02

@@ -19,6 +19,10 @@ STRATEGIES = ["batch", "prior(N=4)", "auto", "auto_stream", "ema", "frozen"]
 BATCHES = [images(10, seed=s, shift=float(s)) for s in range(3)]
 
 
+def with_classes() -> torch.nn.Module:
+    return predbn.calibrate(net(), list(images(40, seed=9).split(10)))
+
+
 def one_process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
@@ -28,6 +32,9 @@ def one_process(rank: int, folder: str) -> None:
             for share in SHARES:
                 model = predbn.adapt(net(), strategy, sync=True)
                 results[strategy, share] = [model(x.split(share)[rank]) for x in BATCHES]
+        for share in SHARES:
+            model = predbn.adapt(with_classes(), "auto_stream", sync=True)
+            results["classes", share] = [model(x.split(share)[rank]) for x in BATCHES]
         wrapped = DistributedDataParallel(net()).eval()
         predbn.adapt(wrapped, sync=True)
         results["ddp"] = [wrapped(x.split((7, 3))[rank]) for x in BATCHES]
@@ -54,6 +61,15 @@ def assert_equal_to_one_process(results, key, strategy):
 @pytest.mark.parametrize("share", SHARES)
 def test_uneven_shares_of_a_batch(results, strategy, share):
     assert_equal_to_one_process(results, (strategy, share), strategy)
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_the_classes_of_a_stream_are_those_of_the_whole_batch(results, share):
+    with torch.no_grad():
+        alone = predbn.adapt(with_classes(), "auto_stream")
+        for step, x in enumerate(BATCHES):
+            together = torch.cat([results[0]["classes", share][step], results[1]["classes", share][step]])
+            torch.testing.assert_close(together, alone(x), rtol=1e-4, atol=1e-4)
 
 
 def test_inside_distributed_data_parallel(results):

@@ -104,3 +104,27 @@ def test_gradients():
             model(leaf).square().sum().backward()
         grads.append(leaf.grad)
     torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "auto(calibrated=False)", "batch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@torch.no_grad()
+def test_a_row_that_is_not_finite_changes_no_other_where_influence_is_bounded(strategy, dtype):
+    model = predbn.calibrate(net().cuda(), [images(64, seed=3).cuda()]).to(dtype)
+    model = predbn.adapt(model.to(memory_format=torch.channels_last), strategy, robust=True)
+    x = images(9).to("cuda", dtype)
+    x[4, 0, 2, 2] = torch.nan
+    others = torch.arange(9) != 4
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(model(x)[others], model(x[others]), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 7, 4), (100, 64, 14, 14)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@torch.no_grad()
+def test_moments_of_single_examples(shape, dtype):
+    x = (torch.randn(shape) * 3 + 2).to("cuda", dtype).contiguous(memory_format=torch.channels_last)
+    mean, var = predbn.norm.kernels.example_means_and_variances(x, 1e-5)
+    wide = x.double()
+    torch.testing.assert_close(mean.double(), wide.mean((2, 3)), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(var.double(), wide.var((2, 3), correction=0), atol=1e-4, rtol=1e-4)

@@ -231,11 +231,17 @@ def test_inputs_that_are_not_tensors():
 @pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
 @torch.no_grad()
 def test_export_with_groups_accepts_a_single_group(strategy):
-    model = predbn.adapt(net(), strategy, group=4)
+    model = predbn.adapt(net(), strategy, group=4, robust=False)
     size = torch.export.Dim("groups", min=1, max=64)
     exported = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
     for n in (4, 8, 12):
         torch.testing.assert_close(exported(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
+
+
+def test_bounds_in_groups_cannot_be_exported_and_say_so():
+    model = predbn.adapt(net(), "auto(calibrated=False)", group=4)
+    with pytest.raises(Exception, match="adapt with robust=False, or without a group"), torch.no_grad():
+        torch.export.export(model, (images(8),))
 
 
 @torch.no_grad()

@@ -67,13 +67,14 @@ class Setting:
     """A strategy with the other options of `predbn.adapt`, as one text: ``batch[eps=0.01, layers=last]``.
 
     `eps` is a number, None for the layers' own, or "tuned": chosen on the validation data, for each model separately.
-    `layers` is "all", "first", "last" or a pattern of layer names. `robust` bounds the influence of each example.
+    `layers` is "all", "first", "last" or a pattern of layer names. `robust` bounds the influence of each example;
+    None stands for the strategy's own default.
     """
 
     strategy: Strategy
     eps: float | Literal["tuned"] | None = None
     layers: str = "all"
-    robust: bool = False
+    robust: bool | None = None
 
     @classmethod
     def parse(cls, text: str) -> Setting:
@@ -87,16 +88,21 @@ class Setting:
             eps = "tuned" if options["eps"] == "tuned" else _parse_eps(text, options["eps"])
         if options.get("robust", "True") not in ("True", "False"):
             raise EvaluationError(f"strategy {text!r} has robust={options['robust']}: use True or False.")
-        robust = options.get("robust") == "True"
-        if robust and eps == "tuned":
-            raise EvaluationError(f"strategy {text!r} is robust, but eps is tuned without that: give eps as a number.")
-        return cls(find_strategy(match[1].strip()), eps, options.get("layers", "all"), robust)
+        strategy = find_strategy(match[1].strip())
+        robust = options["robust"] == "True" if "robust" in options else None
+        if robust is strategy.robust_by_default:
+            robust = None
+        if robust is not None and eps == "tuned":
+            raise EvaluationError(
+                f"strategy {text!r} has robust={robust}, but eps is tuned without that: give eps as a number."
+            )
+        return cls(strategy, eps, options.get("layers", "all"), robust)
 
     def __str__(self) -> str:
         """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
         options = [f"eps={self.eps}"] if self.eps is not None else []
         options += [f"layers={self.layers}"] if self.layers != "all" else []
-        options += ["robust=True"] if self.robust else []
+        options += [f"robust={self.robust}"] if self.robust is not None else []
         return f"{self.strategy}[{', '.join(options)}]" if options else str(self.strategy)
 
     @property

@@ -24,11 +24,12 @@ from .adapted_layer import (
     detach,
     source_statistics,
 )
-from .calibration import MOST_CLASSES
+from .calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS
 from .collect import collect_calibration, collect_population
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
 from .model_calls import ModelCalls, unwatch, watch, watched
 from .observation import Observation
+from .passes import LayerState
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .streams import adaptations
@@ -46,7 +47,7 @@ def adapt(
     layers: Layers = "all",
     eps: float | None = None,
     group: int | None = None,
-    robust: bool = False,
+    robust: bool | None = None,
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
@@ -67,12 +68,14 @@ def adapt(
     group      treat every `group` examples of the input as a batch of their own, so that one pass predicts many small
                batches, each with its own statistics; only for strategies that look at each batch by itself
     robust     bound the influence of each example on the statistics of its batch, so that a few outliers cannot
-               spoil it (see `robust.py`); takes longer
+               spoil it (see `robust.py`); by default for "auto" and "auto_stream" only
     sync       take the statistics of the batch over all processes of `process_group`
     loader     for "population": the unlabelled data, as batches or (batch, label) pairs
     progress   for "population": called with (layers done, layers in total)
     """
     check_model(model)
+    if "skewed" in arguments or (isinstance(strategy, str) and "skewed" in strategy):
+        _warn_of_skewed()
     strategy = find_strategy(strategy, **arguments)
     if eps is not None:
         if not (isinstance(eps, Real) and 0 <= eps < math.inf):
@@ -82,8 +85,8 @@ def adapt(
         raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
     if group is not None:
         _check_group(group, strategy, sync)
-    if robust and sync:
-        raise AdaptationError("robust=True weighs the examples of this process, but sync pools those of all: drop one")
+    if robust is None:
+        robust = strategy.robust_by_default
     selected = select_layers(model, layers)
     shared = Adaptation(
         strategy,
@@ -114,14 +117,27 @@ def adapt(
     return model
 
 
+def _warn_of_skewed() -> None:
+    warnings.warn(
+        "the argument skewed of 'auto' will be removed: drop skewed=True, because 'auto' now finds out by itself which "
+        "classes a batch holds, and write passes=1 in place of skewed=False",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
 def _warn_without_classes(model: nn.Module) -> None:
     """Several passes tell the classes of a batch. They are useless without the moments of each class."""
+    if is_batch_norm(model):  # it is predicted once
+        return
     for _, _, adaptation in adapted_layers(model):
         calibration, strategy = adaptation.calibration, adaptation.shared.strategy
         if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
             warnings.warn(
                 f"strategy '{strategy}' works as with passes=1, because the calibration does not tell classes apart: "
-                f"the model must give one row of class scores per example, for at most {MOST_CLASSES} classes",
+                "the model must give one row of class scores per example, for at most "
+                f"{MOST_CLASSES} classes, and for more than {MOST_GROUPS} classes calibration needs {2 * GROUP_SIZE} "
+                "examples or more",
                 UserWarning,
                 stacklevel=3,
             )
@@ -249,6 +265,17 @@ class _ObservedStrategy(Strategy):
     @property
     def pass_count(self) -> int:
         return self.inner.pass_count
+
+    @property
+    def follows_classes(self) -> bool:
+        return self.inner.follows_classes
+
+    @property
+    def ignores_calibration(self) -> bool:
+        return self.inner.ignores_calibration
+
+    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:
+        self.inner.after_pass(states, output, shared)
 
     def statistics(self, observation: Observation) -> Statistics:
         statistics = self.inner.statistics(observation)

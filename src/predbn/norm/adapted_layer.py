@@ -59,6 +59,8 @@ class Adaptation:
         self.layer_count = layer_count
         self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
         self.has_warned = False
+        self.knows_classes = False
+        """Whether a layer has a calibration that tells classes apart."""
 
     @property
     def default_stream(self) -> Stream:
@@ -92,10 +94,22 @@ class LayerAdaptation:
     def __init__(self, name: str, shared: Adaptation, calibration: Calibration | None = None) -> None:
         self.name = name
         self.shared = shared
+        self._calibration: Calibration | None = None
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What `calibrate` measured for the layer."""
+        return self._calibration
+
+    @calibration.setter
+    def calibration(self, calibration: Calibration | None) -> None:
+        self._calibration = calibration
+        if calibration is not None and calibration.class_sizes is not None:
+            self.shared.knows_classes = True
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
@@ -139,7 +153,7 @@ class LayerAdaptation:
             shared=shared,
             eps=eps,
             source=None if mean is None or var is None else Statistics(mean, var),
-            calibration=self.calibration,
+            calibration=None if strategy.ignores_calibration else self.calibration,
             memory=running_pass or own_pass or shared.default_stream,
             examples=x.shape[0] if call is None else call.count_examples(x),
             composition=None if call is None else call.composition,

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 from predbn.common import AdaptationError, Progress
 
 from .adapted_layer import Adaptation
-from .calibration import CalibrationAccumulator
+from .calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS, CalibrationAccumulator
+from .class_groups import ScoreCorrelation
 from .layers import device_of
 from .observation import Observation
 from .statistics import Moments, Statistics, pool
@@ -89,6 +90,7 @@ class _CollectCalibration(Strategy):
 
     accumulators: dict[str, CalibrationAccumulator] = field(default_factory=dict)
     current_pass: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
+    scores: ScoreCorrelation = field(default_factory=ScoreCorrelation)
 
     def statistics(self, observation: Observation) -> Statistics:
         accumulator = self.accumulators.setdefault(observation.layer, CalibrationAccumulator())
@@ -99,13 +101,23 @@ class _CollectCalibration(Strategy):
 
     def end_pass(self, output: Any) -> None:
         """Use the classes that the model predicted, if its output is logits."""
-        if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1:
+        if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1 and output.is_floating_point():
             classes = output.argmax(1)
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):
                     mean, square, own_classes = _finite_rows(mean, square, classes)
                     self.accumulators[layer].update_classes(mean, square, own_classes, output.shape[1])
+            if MOST_GROUPS < output.shape[1] <= MOST_CLASSES:
+                self.scores.update(output)
         self.current_pass.clear()
+
+    def group_classes(self) -> None:
+        """Put many classes into groups, after the last pass."""
+        if self.scores.size:
+            count = min(self.scores.size // GROUP_SIZE, MOST_GROUPS)
+            groups = self.scores.groups(count) if count > 1 else None
+            for accumulator in self.accumulators.values():
+                accumulator.group_classes(groups)
 
 
 def _finite_rows(mean: Tensor, square: Tensor, *others: Tensor) -> list[Tensor]:
@@ -200,6 +212,8 @@ def collect_calibration(
             output = model(x)
             for collector in collectors.values():
                 collector.end_pass(output)
+    for collector in collectors.values():
+        collector.group_classes()
     sizes = [accumulator.size for collector in collectors.values() for accumulator in collector.accumulators.values()]
     if not sizes:
         raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")

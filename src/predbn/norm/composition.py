@@ -28,12 +28,17 @@ def composition_of(output: Any, group: int | None) -> Composition | None:
 
     Predicted classes are counted, and not their probabilities added up, because calibration counts them too.
     """
-    is_logits = isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1 and len(output) > 0
+    is_logits = isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1 and output.shape[0] > 0
     if not is_logits or not output.is_floating_point():
         return None
-    confidence, classes = output.detach().float().softmax(1).max(1)
+    probabilities = output.detach().float().softmax(1)
+    confidence, classes = probabilities.max(1)
     is_class = (classes[:, None] == torch.arange(output.shape[1], device=output.device)).float()
-    if group is None:
-        return Composition(is_class.mean(0), 1 - confidence.mean(0, keepdim=True))
-    shares = is_class.unflatten(0, (-1, group)).mean(1)
-    return Composition(shares, 1 - confidence.unflatten(0, (-1, group)).mean(1, keepdim=True))
+    rows = torch.cat([is_class, confidence[:, None]], 1)
+    # An example that is not finite has no class; the others must not notice it.
+    is_good = confidence.isfinite()[:, None]
+    rows, weight = torch.where(is_good, rows, 0.0), is_good.float()
+    if group is not None:
+        rows, weight = rows.unflatten(0, (-1, group)), weight.unflatten(0, (-1, group))
+    means = rows.sum(-2) / weight.sum(-2).clamp(min=1)
+    return Composition(means[..., :-1], 1 - means[..., -1:])

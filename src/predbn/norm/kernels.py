@@ -18,6 +18,7 @@ from .statistics import LazyStatistics
 
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
+_MAX_PART_SIZE = 2**18
 _HAS_TRITON = find_spec("triton") is not None
 
 
@@ -176,13 +177,41 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
 
 
-def example_means_and_variances(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each example and channel, [N, C] each."""
-    x = x.to(stats_dtype(x))
+def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each example and channel, [N, C] each. `eps` as for `moments`.
+
+    PyTorch's own kernel is used on a GPU and in graphs only: on a CPU it takes thirty times as long as two sums.
+    """
     if x.dim() == 2:
+        x = x.to(stats_dtype(x))
         return x, torch.zeros_like(x)
-    var, mean = torch.var_mean(x, list(range(2, x.dim())), correction=0)
+    if _can_use_gpu_moments(x):
+        from .gpu_moments import single_pass_moments
+
+        return single_pass_moments(x, 1)
+    if not x.is_cpu or is_transformed(x):
+        var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
+        return mean, var
+    if not (_is_native(x) and _is_channels_first(x)):
+        parts = x.split(max(1, _MAX_PART_SIZE * len(x) // max(1, x.numel())))
+        means, variances = zip(*map(_two_pass_moments, parts), strict=True)
+        return torch.cat(means), torch.cat(variances)
+    mean, square = (t.to(x.dtype) for t in example_moments(x))
+    offset = mean * mean
+    var = (square - offset).clamp_(min=0)
+    # As in `moments`: where the mean is large compared to the spread, the difference of the two has lost digits.
+    imprecise = offset.mean(0) > _SQUARED_OFFSET_LIMIT * (square.mean(0) - offset.mean(0) + eps)
+    if imprecise.any():
+        channels = imprecise.nonzero().squeeze(1)
+        mean[:, channels], var[:, channels] = _two_pass_moments(x.index_select(1, channels))
     return mean, var
+
+
+def _two_pass_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for few examples, because it makes a copy of them."""
+    wide = x.to(stats_dtype(x)).flatten(2)
+    mean = wide.mean(2, keepdim=True)
+    return mean.squeeze(2), (wide - mean).square().mean(2)
 
 
 def group_means_and_variances(mean: Tensor, var: Tensor, group: int) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from predbn.common import AdaptationError
-
 from .composition import Composition, composition_of
 from .kernels import is_tracing
 from .passes import Pass
@@ -146,8 +144,7 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     examples = _count_examples(*args, *kwargs.values())
     if torch.compiler.is_compiling():
         call = _traced.current = Call(model, examples, _calls_around(_traced.current, model))
-        if call.adaptation.strategy.pass_count > 1 and not model.training:
-            _find_composition(call, args, kwargs)
+        _find_composition(call, args, kwargs)
         return
     frame, outer = sys._getframe(1), _eager.current
     while outer is not None and not _is_on_stack(outer.frame, frame):
@@ -163,27 +160,27 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
     except TypeError:
         calls.inputs = None
-    if call.adaptation.strategy.pass_count > 1 and not model.training:
-        _find_composition(call, args, kwargs)
+    _find_composition(call, args, kwargs)
 
 
 def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Predict the batch as often as the strategy wants before the pass that counts.
 
-    Each pass knows the classes that the one before it has predicted; the first one knows nothing.
+    Each pass knows the classes that the one before it has predicted; the first one knows nothing. Graphs contain all
+    passes; there the forward method is called itself, because this runs in a hook of the call that is recorded.
     """
-    adaptation = call.adaptation
-    if is_tracing():
-        raise AdaptationError(
-            f"strategy '{adaptation.strategy}' predicts every batch several times, which a traced or exported graph "
-            "does not; use passes=1, with skewed=True if batches may hold few classes"
-        )
+    model, adaptation = call.model, call.adaptation
+    if adaptation.strategy.pass_count == 1 or model.training or not adaptation.knows_classes:
+        return
+    predict = model.forward if is_tracing() else model
     call.composition = Composition()
     for _ in range(adaptation.strategy.pass_count - 1):
         with torch.no_grad():
-            output = call.model(*args, **kwargs)
+            output = predict(*args, **kwargs)
         call.begin_pass()
         call.composition = composition_of(output, adaptation.group)
+        if call.composition is None:
+            return
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
@@ -205,7 +202,7 @@ def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         call = _traced.current
         if call is not None:
             _traced.current = call.outer
-            _end(call, keep=True)
+            _end(call, keep=True, output=output)
         return
     call = _eager.current
     while call is not None and call.model is not model:  # it ended in an interrupt, and the model has gone on
@@ -223,13 +220,15 @@ def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     outer = _eager.current = call.outer
     if outer is not None:
         outer.layer_calls += call.layer_calls
-    _end(call, keep=True)
+    _end(call, keep=True, output=output)
     if output is not None and not model.training and not is_tracing():
         model.__dict__[_ATTRIBUTE].check(model, call.layer_calls)
 
 
-def _end(call: Call, *, keep: bool) -> None:
+def _end(call: Call, *, keep: bool, output: Any = None) -> None:
     if call.states is not None:
+        if keep and call.states.states and not call.states.is_rejected:
+            call.adaptation.strategy.after_pass(call.states.states, output, call.adaptation)
         call.states.end(keep=keep)
 
 

@@ -15,8 +15,8 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .passes import LayerState, Pass, Stream
-from .robust import robust_statistics
-from .statistics import Moments, Statistics, pool_over_processes
+from .robust import NARROW, WIDE, correct_clipping, is_finite_example, robust_moments
+from .statistics import Moments, Statistics, gather_examples, pool_over_processes
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
@@ -61,6 +61,7 @@ class Observation:
         self.composition = composition
         self._group = group = shared.group
         self._robust = shared.robust
+        self._bounds = WIDE if shared.strategy.follows_classes else NARROW
         self.size = examples if group is None else group
         if group is not None and examples % group:
             raise AdaptationError(
@@ -71,6 +72,7 @@ class Observation:
         self._x = x
         self.bad_rows = 0
         self._is_good: Tensor | None = None
+        self._between: Tensor | None = None
         self.eps = eps
         self._memory = memory
         self._sync = shared.sync and dist.is_available() and dist.is_initialized()
@@ -111,7 +113,7 @@ class Observation:
 
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
-        if self._robust and x.shape[0] > 0 and self._clean is not None:
+        if self._robust and (x.shape[0] > 0 or self._sync) and self._clean is not None:
             return self._robust_moments(self._clean)
         if self._group is not None:
             rows = self._group * self._rows_per_example
@@ -130,22 +132,40 @@ class Observation:
         moments = Moments(mean, var, x.numel() // x.shape[1], self.size)
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
+    def _robust_moments(self, clean: Statistics) -> Moments:
+        if self._group is not None and torch.compiler.is_exporting():
+            raise AdaptationError(
+                f"layer '{self.layer}' bounds the influence of the examples of each group, which an exported graph "
+                "cannot; adapt with robust=False, or without a group"
+            )
+        mean, var = kernels.example_means_and_variances(self._x, self.eps)
+        if self._rows_per_example > 1:
+            means = mean.unflatten(0, (-1, self._rows_per_example))
+            mean = means.mean(1)
+            var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
+        if kernels.readable_without_sync(mean):
+            is_good = is_finite_example(mean, var)
+            if not self._leave_out(is_good) and self.bad_rows:
+                self._reject_pass()
+        size: int | Tensor = self.size
+        if self._sync:
+            mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
+            size = is_finite_example(mean, var).sum().double()
+        calibration = None if self.calibration is None else self.calibration.to(mean)
+        scatter = 1.0 if calibration is None else calibration.scatter
+        found = robust_moments(mean, var, self.eps, clean.var, scatter, self._group, self._bounds)
+        self._between = found.between
+        statistics = Statistics(found.mean, found.var)
+        if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
+            statistics = correct_clipping(found, calibration.clipping, size)
+        values = size * (self._rows_per_example * math.prod(self._x.shape[2:]))
+        return Moments(*statistics, values, size)
+
     @property
     def _clean(self) -> Statistics | None:
         """The statistics of clean data: calibrated, or stored in training."""
         clean = self.calibration
         return self.source if clean is None else Statistics(clean.mean.to(self._x.device), clean.var.to(self._x.device))
-
-    def _robust_moments(self, clean: Statistics) -> Moments:
-        mean, var = kernels.example_means_and_variances(self._x)
-        if self._rows_per_example > 1:
-            means = mean.unflatten(0, (-1, self._rows_per_example))
-            mean = means.mean(1)
-            var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
-        statistics, is_finite = robust_statistics(mean, var, clean, self.eps, self._group)
-        if kernels.readable_without_sync(is_finite) and not self._leave_out(is_finite) and self.bad_rows:
-            self._reject_pass()
-        return Moments(*statistics, self.size * self._rows_per_example * self._x[0, 0].numel(), self.size)
 
     def _find_bad_rows(self) -> bool:
         """Find the rows that are not finite. False if there is nothing to leave out.
@@ -205,6 +225,11 @@ class Observation:
 
         It is taken over all processes if the adaptation is synchronised.
         """
+        if self._between is not None:
+            size = self.moments(allow_single_value=True).size
+            if isinstance(size, Tensor):
+                return self._between * (size / (size - 1).clamp(min=1))
+            return self._between * (size / (size - 1)) if size > 1 else None
         means = self._mean_of_rows(kernels.example_means(self._x))
         if self._group == 1:
             return None

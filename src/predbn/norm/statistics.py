@@ -113,6 +113,18 @@ def pool_over_processes(local: Moments, process_group: Any = None) -> Moments:
     return Moments(mean.to(dtype), var.to(dtype), values, size)
 
 
+def gather_examples(values: Tensor, process_group: Any = None) -> Tensor:
+    """The examples of all processes of a group, [N₁ + N₂ + …, C], from those of each, [Nᵣ, C]. Gradients as above.
+
+    Every process must know how many examples the others have, for which it waits for its device.
+    """
+    count = torch.tensor([float(len(values))], device=values.device)
+    counts = [int(c) for c in _gather(count, process_group)[:, 0].tolist()]
+    padding = values.new_zeros(max(counts) - len(values), values.shape[1])
+    rows = _gather(torch.cat([values, padding]).flatten(), process_group).unflatten(1, (-1, values.shape[1]))
+    return torch.cat([row[:size] for row, size in zip(rows, counts, strict=True)])
+
+
 def _gather(row: Tensor, process_group: Any) -> Tensor:
     if torch.compiler.is_dynamo_compiling():
         return torch.compiler.disable(_Gather.apply)(row, process_group)  # type: ignore[no-any-return]

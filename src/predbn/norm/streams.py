@@ -18,6 +18,9 @@ from .stream_blocks import current_stream, open_blocks
 
 M = TypeVar("M", bound=nn.Module)
 
+_PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
+"""What states and calibrations have for each channel."""
+
 
 def adaptations(model: nn.Module) -> list[Adaptation]:
     """The adaptations in a model: one, unless parts of it were adapted separately."""
@@ -141,12 +144,22 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
 
 def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
-    for key in ("mean", "var", "seen_mean", "seen_var", "weight", "class_means", "class_squares"):
+    for key in (
+        "mean",
+        "var",
+        "seen_mean",
+        "seen_var",
+        "new_mean",
+        "new_var",
+        "weight",
+        "class_means",
+        "class_squares",
+    ):
         value = values.get(key)
         if reference is not None and value is not None and value.shape[-1:] != reference.shape:
             raise AdaptationError(
-                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.numel()}: it belongs to "
-                "another model"
+                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.shape[-1]}: "
+                "it belongs to another model"
             )
 
 

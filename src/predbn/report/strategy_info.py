@@ -15,7 +15,7 @@ _SENTENCES = {
     "frozen": "The statistics of the first batches of the stream, kept for all later ones.",
     "population": "The statistics of a whole unlabelled data set (AdaBN).",
     "auto": "The statistics of the batch mixed with those of training: the clearer the shift, the more of the batch.",
-    "auto_stream": "As auto, but with the statistics of all batches of the stream so far, older ones counting less.",
+    "auto_stream": "As auto, but with the statistics of the stream so far, which is forgotten when it changes.",
 }
 
 

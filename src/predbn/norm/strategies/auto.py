@@ -21,6 +21,13 @@ For one channel of a layer, let
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
    predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, u = 1.
 
+   More than 128 classes are in groups of similar ones (`class_groups.py`), and π_g, M_g, μ_π and σ_π² are those of the
+   groups. Between groups lies the share b_g of t, and chance explains
+
+       (1 − b)/n + (1 − b_g)·Σ π_g²/M_g + 2·(b − b_g)·Σ π_k² + 2·b_g·u,
+
+   since few classes of a group may differ from the whole group.
+
 1. How much does chance explain? The batch differs from clean data by
 
        d = Σ h·(z² + (r − 1)²/2),    z² = (μ_b − μ_c)²/σ_c²,    r = (σ_b² + (μ_b − μ_c)²)/σ_c²,
@@ -102,62 +109,91 @@ class Auto(Strategy):
     source data, compared to how far chance alone would move it. The equations are at the top of this file and in
     docs/auto.md.
 
-    passes       how often a batch is predicted. With 1, batches should hold the classes in about the proportions of
-                 the source. With more, the classes predicted by one pass tell the next one what clean data of these
-                 classes looks like (step 0): batches may then be sorted by class. 4 are enough; each takes as long
-                 as the model
-    skewed       batches may contain few classes, in one pass: twice the part of the chance that lies between
-                 the classes that the model predicts is subtracted from d and Σ h·ℓ²/2. A batch that has really shifted
-                 is then trusted less
+    passes       how often a batch is predicted: 4 times, or once without calibrated classes. The classes predicted by
+                 one pass tell the next one what clean data of these classes looks like (step 0), so that batches may
+                 hold any classes. One pass is enough if batches hold the classes in about the proportions of the source
     calibrated   False ignores the calibration, as if there were none (see `_calibration_from_batch`)
+    skewed       deprecated. False or True is `auto` as it was before there were passes, in one pass and not robust.
+                 With True, batches may hold few classes: twice the part of the chance that lies between the classes
+                 that the model predicts is subtracted from d and Σ h·ℓ²/2
 
     A layer that never tracked statistics uses those of its batch.
     """
 
     name: ClassVar[str] = "auto"
     works_in_groups: ClassVar[bool] = True
-    skewed: bool = False
+    default_passes: ClassVar[int] = 4
+    skewed: bool | None = field(default=None, metadata={"added_later": True})
     calibrated: bool = True
-    passes: int = field(default=1, metadata={"added_later": True})
+    passes: int | None = field(default=None, metadata={"added_later": True})
 
     def __post_init__(self) -> None:
-        if isinstance(self.passes, bool) or not isinstance(self.passes, int) or self.passes < 1:
-            raise AdaptationError(f"strategy '{self.name}' got passes={self.passes!r}; it is a whole number, 1 or more")
-        if self.passes > 1 and (self.skewed or not self.calibrated):
+        passes = self.passes
+        if passes is None and self.skewed is None and self.calibrated and self.default_passes > 1:
+            passes = self.default_passes
+            object.__setattr__(self, "passes", passes)
+        if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
+            raise AdaptationError(f"strategy '{self.name}' got passes={passes!r}; it is a whole number, 1 or more")
+        if self.pass_count > 1 and (self.skewed or not self.calibrated):
             other = "skewed=True" if self.skewed else "calibrated=False"
             raise AdaptationError(
-                f"strategy '{self.name}' got passes={self.passes} and {other}: several passes need a calibration, and "
+                f"strategy '{self.name}' got passes={passes} and {other}: several passes need a calibration, and "
                 "replace skewed=True; drop one of them"
             )
 
     @property
     def pass_count(self) -> int:
-        return self.passes
+        return self.passes or 1
 
     @property
     def uses_calibration(self) -> bool:
         return self.calibrated
 
+    @property
+    def robust_by_default(self) -> bool:
+        return self.skewed is None
+
+    @property
+    def follows_classes(self) -> bool:
+        return self.pass_count > 1
+
+    @property
+    def ignores_calibration(self) -> bool:
+        return not self.calibrated
+
     def description(self, *, is_calibrated: bool) -> str:
-        return str(self if is_calibrated else replace(self, calibrated=False))
+        return str(self if is_calibrated else replace(self, calibrated=False, passes=None))
 
     def statistics(self, observation: Observation) -> Statistics:
         if observation.source is None:
             return observation.moments().statistics
         batch = observation.moments(allow_single_value=True)
-        return self.mixed_statistics(observation, observation.source, batch.statistics, batch.size)
+        clean = self.clean_data(observation, observation.source)
+        return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.size)
+
+    def clean_data(self, observation: Observation, source: Statistics) -> tuple[Calibration, Tensor | float]:
+        """The calibration, or what replaces it, and the chance of each channel relative to the layer's."""
+        calibration = observation.calibration
+        if calibration is None:
+            return _calibration_from_batch(observation, source)
+        return calibration.to(source.mean), 1.0
 
     def mixed_statistics(
-        self, observation: Observation, source: Statistics, batch: Statistics, n: Tensor | float
+        self,
+        observation: Observation,
+        source: Statistics,
+        clean_data: tuple[Calibration, Tensor | float],
+        batch: Statistics,
+        n: Tensor | float,
+        doubt: Tensor | float = 0.0,
     ) -> Statistics:
-        """Mix the statistics of n examples with the source; the n examples are a batch, or the memory of a stream."""
-        calibration = observation.calibration if self.calibrated else None
-        relative_chance: Tensor | float = 1.0
-        if calibration is None:
-            clean, relative_chance = _calibration_from_batch(observation, source)
-        else:
-            clean = calibration.to(source.mean)
-        sampling = 1 / n + 1 / clean.size
+        """Mix the statistics of n examples with the source; the n examples are a batch, or the past of a stream.
+
+        `doubt` is u, if the statistics were corrected for classes that are in doubt.
+        """
+        clean, relative_chance = clean_data
+        calibration = observation.calibration
+        sampling = 1 / n + 1 / clean.size + _CLASS_FACTOR * clean.between * doubt
         network = _NETWORK_FACTOR * clean.network**2 / (n + 1)
         between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
         composition = observation.composition
@@ -182,9 +218,15 @@ def _with_source_classes(
     if composition.shares is None:
         return batch, within * (1 / n + 1 / clean.size) + _CLASS_FACTOR * between
     shares = composition.shares.to(batch.mean)
+    unexplained: Tensor | float = 0.0
+    if clean.between_groups is not None:  # classes of one group differ too, which matters if few of them are there
+        unexplained = _CLASS_FACTOR * (between - clean.between_groups) * (shares * shares).sum(-1, keepdim=True)
+        between = clean.between_groups
+    shares = clean.group_shares(shares)
     own_chance = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
-    doubt = torch.as_tensor(composition.doubt).to(batch.mean)
-    sampling = within * (1 / n + own_chance) + _CLASS_FACTOR * between * doubt
+    doubt = composition.doubt.to(batch.mean) if isinstance(composition.doubt, Tensor) else composition.doubt
+    unevenness = (shares * shares).sum(-1, keepdim=True)
+    sampling = within / n + (1 - between) * own_chance + unexplained + _CLASS_FACTOR * between * unevenness * doubt
     batch = clean.with_source_classes(batch, shares, eps)
     return batch, sampling.item() if shares.dim() == 1 and readable_without_sync(sampling) else sampling
 
@@ -212,9 +254,9 @@ def mixture(
     k = 1 / (1 + relative_chance * _source_ratio(sampling / d) + network)
     e = _clamp(d - sampling)
     f = 1 - k * e / (e + clean.offset)
-    g = a2 * (1 - k) + k * _add_scaled(r, -k, z2)
-    mixed_mean = _add_scaled(clean.mean, 1 - (1 - k) * a2**0.5, delta)
-    mean = _add_scaled(mixed_mean, f, g.sqrt() * (source.mean - clean.mean))
+    g = a2 * (1 - k) + k * add_scaled(r, -k, z2)
+    mixed_mean = add_scaled(clean.mean, 1 - (1 - k) * a2**0.5, delta)
+    mean = add_scaled(mixed_mean, f, g.sqrt() * (source.mean - clean.mean))
     var = g * (torch.lerp(clean.var, source.var, f) + eps) - eps
     return Statistics(mean, var.clamp(min=0))
 
@@ -242,7 +284,7 @@ def _source_ratio(s: Tensor | float) -> Tensor | float:
     return s * (1 + s) ** 2
 
 
-def _add_scaled(start: Tensor, factor: Tensor | float, step: Tensor) -> Tensor:
+def add_scaled(start: Tensor, factor: Tensor | float, step: Tensor) -> Tensor:
     """start + factor·step, in one operation."""
     return torch.addcmul(start, factor, step) if isinstance(factor, Tensor) else torch.add(start, step, alpha=factor)
 

@@ -1,65 +1,189 @@
-"""`auto_stream`: `auto` for a stream, whose past tells more than its newest batch."""
+"""`auto_stream`: `auto` for a stream, whose past tells more than its newest batch.
+
+A layer remembers the statistics of the stream and how many examples are behind them.
+
+1. The batch is corrected for the classes that the stream is expected to hold next, in the shares π̂
+   (`Calibration.with_source_classes`). They are wrong by e² (`stream_classes.py`), and the share b of the chance lies
+   between classes, so that the batch tells as much as n_b examples of the source, where
+
+       1/n_b = (1 − b)/n + b·max(e², 1/n).
+
+2. It is combined with the past, which counts the less the more the batch contradicts it (`stream_past.py`).
+3. Steps 1 to 5 of `auto` use the combined statistics, and n of them, in place of those of the batch. Predictions that
+   are wrong are wrong in the same way again and again, so that a long past does not make the doubt u about its classes
+   smaller: chance explains 1/n + 1/M + 2·b·u.
+4. When the pass has ended, the model has predicted the classes of the batch, in the shares π_c, which are wrong by c².
+   What the stream remembers is the batch corrected for π_c, with
+
+       1/n_b = (1 − b)/n + b·c²,
+
+   combined with the past as in 2. So it remembers the shift, and not the classes that were seen with it. This is done
+   when the next batch has come, since only then is it needed.
+
+Where classes are not known (a calibration without moments of classes, a model whose output is not scores of these
+classes, `calibrated=False`, a layer without a model), b = 0.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from predbn.common import AdaptationError
 
+from ..calibration import Calibration
 from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..passes import LayerState
-from ..statistics import Moments, Statistics, pool
+from ..statistics import Statistics
+from ..stream_classes import StreamClasses, gives_classes
 from .auto import Auto
 from .base import check_momentum, load_tensor, save_statistics
+from .stream_past import Estimate, combine
+
+if TYPE_CHECKING:
+    from ..adapted_layer import Adaptation
+
+_CLASSES = ("shares", "expected", "class_errors", "class_sums")
+"""The keys of `StreamClasses` in the state of a layer. All layers of a model have the same."""
 
 
 @dataclass(frozen=True)
 class AutoStream(Auto):
-    """`auto` with the pooled moments of the stream's batches in place of those of the newest batch.
+    """`auto` with the statistics of the stream so far in place of those of the newest batch.
 
-    An example of i batches ago counts w = (1 − momentum)ⁱ, so that the moments are worth n = (Σ w)²/Σ w² examples. By
-    itself, a single image hardly allows to tell a shift from chance; in a stream of single images n grows to
-    (2 − momentum)/momentum = 19, and to 95 in batches of five. With momentum 1 this is `auto`; with momentum 0 nothing
-    is forgotten. When the data of a stream changes, its memory is wrong for about 1/momentum batches: `predbn.reset`
-    clears it, `predbn.stream` gives every source its own, `predbn.fold` fixes the current statistics.
+    By itself, a single image hardly allows to tell a shift from chance; its stream does. When the stream changes, the
+    past is forgotten as far as the newest batch contradicts it; and what the classes of a batch explain is not taken
+    for a shift, so that a stream may be sorted by class. `predbn.reset` clears the memory, `predbn.stream` gives every
+    source its own, `predbn.fold` fixes the current statistics.
 
-    skewed, calibrated   as for `auto`
+    momentum             how likely a batch is the first one after a change, before it was seen; also the share of the
+                         past that is forgotten with a batch that does not contradict it. In a stream that does not
+                         change, n grows to (2 − momentum)/momentum = 19 batches. With 1 every batch stands alone, with
+                         0 nothing is forgotten
+    skewed, calibrated   as for `auto`; `skewed=True` is not needed where classes are known, and disables them
     """
 
     name: ClassVar[str] = "auto_stream"
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
     works_in_groups: ClassVar[bool] = False
+    default_passes: ClassVar[int] = 1
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.passes > 1:
+        if self.pass_count > 1:
             raise AdaptationError("strategy 'auto_stream' predicts a batch once; only 'auto' takes passes")
-        check_momentum(self.name, self.momentum, "the share of the past that each batch makes forgotten")
+        check_momentum(self.name, self.momentum, "how likely a batch is the first one after a change")
+
+    @property
+    def follows_classes(self) -> bool:
+        return self.skewed is None
 
     def statistics(self, observation: Observation) -> Statistics:
-        source, state = observation.source, observation.state
-        pooled, n = self._pool_with_past(state, observation.moments(allow_single_value=source is not None))
-        if source is not None:
-            pooled = self.mixed_statistics(observation, source, pooled, n)
-        return save_statistics(state, pooled)
+        source, state, eps = observation.source, observation.state, observation.eps
+        moments = observation.moments(allow_single_value=source is not None)
+        batch, n = moments.statistics, moments.size
+        past = _load_past(state, batch.mean)
+        if source is None:
+            combined = combine(past, Estimate(batch, n, n), None, eps, self.momentum)
+            _save_past(state, combined)
+            return save_statistics(state, combined.statistics)
+        clean_data = self.clean_data(observation, source)
+        clean = clean_data[0]
+        if clean.class_sizes is None or self.skewed:
+            combined = combine(past, Estimate(batch, n, n), clean, eps, self.momentum)
+            _save_past(state, combined)
+        else:
+            if "new_size" in state:
+                past = combine(past, _last_batch(state, clean, eps), clean, eps, self.momentum)
+                _save_past(state, past)
+            new = _as_expected(state, batch, n, clean, eps)
+            combined = combine(past, new, clean, eps, self.momentum)
+            state["new_mean"], state["new_var"] = batch.mean.detach(), batch.var.detach()
+            state["new_size"] = torch.as_tensor(n).to(batch.mean)
+            state["class_sizes"] = clean.class_sizes
+            if clean.class_groups is not None:
+                state["class_groups"] = clean.class_groups
+        doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
+        mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
+        return save_statistics(state, mixed)
 
-    def _pool_with_past(self, state: LayerState, batch: Moments) -> tuple[Statistics, Tensor | float]:
-        """The statistics of the stream including this batch, and n. The state stores them with Σ w and Σ w²."""
-        size: Tensor | float = batch.size
-        total, squares, pooled = size, size, batch.statistics
-        if "counts" in state:
-            mean, var, counts = (load_tensor(state, key).to(batch.mean) for key in ("seen_mean", "seen_var", "counts"))
-            past, past_squares = counts.tolist() if readable_without_sync(counts) else counts.unbind()
-            past = (1 - self.momentum) * past
-            total, squares = past + size, (1 - self.momentum) ** 2 * past_squares + size
-            pooled = pool(Moments(mean, var, past, past), batch._replace(values=batch.size)).statistics
-        state["seen_mean"], state["seen_var"] = pooled.mean.detach(), pooled.var.detach()
-        state["counts"] = torch.stack([torch.as_tensor(count).to(batch.mean) for count in (total, squares)])
-        return pooled, total * total / squares
+    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:
+        """Step 4: the classes that the model has predicted, for all layers."""
+        with_classes = [state for state in states.values() if "class_sizes" in state]
+        if not with_classes:
+            return
+        first = with_classes[0]
+        sizes = load_tensor(first, "class_sizes")
+        groups = load_tensor(first, "class_groups") if "class_groups" in first else None
+        if not gives_classes(output, len(sizes if groups is None else groups)):
+            return
+        known = "expected" in first
+        classes = StreamClasses(*(load_tensor(first, key) for key in _CLASSES)) if known else StreamClasses.of(sizes)
+        sync = shared.sync and dist.is_available() and dist.is_initialized()
+        classes = classes.after(output, sizes, groups, self.momentum, sync, shared.process_group)
+        for state in with_classes:
+            state.update(zip(_CLASSES, classes, strict=True))
+            state["new_shares"] = classes.shares
+
+
+def _as_expected(state: LayerState, batch: Statistics, n: Tensor | float, clean: Calibration, eps: float) -> Estimate:
+    """Step 1: a batch corrected for the classes that are expected. The first one may hold any."""
+    if "expected" not in state:
+        return _corrected(batch, n, clean, eps, None, 1 / n if "new_size" in state else 1.0)
+    error = _larger(_read(load_tensor(state, "class_errors"))[1], 1 / n)
+    return _corrected(batch, n, clean, eps, load_tensor(state, "expected"), error)
+
+
+def _last_batch(state: LayerState, clean: Calibration, eps: float) -> Estimate:
+    """Step 4: the batch before, corrected for the classes that were predicted, or expected if there was no end of a
+    pass since, because a pass calls the layer several times."""
+    batch = Statistics(*(load_tensor(state, key).to(clean.mean) for key in ("new_mean", "new_var")))
+    (n,) = _read(load_tensor(state, "new_size")[None])
+    if "new_shares" not in state:
+        return _as_expected(state, batch, n, clean, eps)
+    shares = load_tensor(state, "new_shares")
+    del state["new_shares"]
+    return _corrected(batch, n, clean, eps, shares, _read(load_tensor(state, "class_errors"))[0])
+
+
+def _corrected(
+    batch: Statistics, n: Tensor | float, clean: Calibration, eps: float, shares: Tensor | None, error: Tensor | float
+) -> Estimate:
+    """The batch with the classes of the source, and n_b. The error of the shares is e² or c²."""
+    size = 1 / ((1 - clean.between) / n + clean.between * error)
+    if shares is not None:
+        batch = clean.with_source_classes(batch, shares.to(batch.mean), eps)
+    return Estimate(batch, size, size)
+
+
+def _load_past(state: LayerState, like: Tensor) -> Estimate | None:
+    if "counts" not in state:
+        return None
+    mean, var, counts = (load_tensor(state, key).to(like) for key in ("seen_mean", "seen_var", "counts"))
+    return Estimate(Statistics(mean, var), *_read(counts))
+
+
+def _save_past(state: LayerState, past: Estimate) -> None:
+    mean, var = past.statistics
+    state["seen_mean"], state["seen_var"] = mean.detach(), var.detach()
+    counts = (torch.as_tensor(count).to(mean).detach().reshape(()) for count in (past.total, past.squares))
+    state["counts"] = torch.stack(list(counts))
+
+
+def _read(values: Tensor) -> Sequence[Tensor | float]:
+    """The values as numbers if they can be read without waiting."""
+    return values.tolist() if readable_without_sync(values) else values.unbind()
+
+
+def _larger(a: Tensor | float, b: Tensor | float) -> Tensor | float:
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return torch.maximum(*torch.broadcast_tensors(torch.as_tensor(a), torch.as_tensor(b)))
+    return max(a, b)

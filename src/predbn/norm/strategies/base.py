@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from ..kernels import is_tracing
 from ..observation import Observation
 from ..passes import LayerState
 from ..statistics import Statistics
+
+if TYPE_CHECKING:
+    from ..adapted_layer import Adaptation
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,21 @@ class Strategy(ABC):
         return False
 
     @property
+    def ignores_calibration(self) -> bool:
+        """Whether it works as if the model were not calibrated."""
+        return False
+
+    @property
+    def robust_by_default(self) -> bool:
+        """Whether the influence of each example on the moments is bounded unless `adapt` is told otherwise."""
+        return False
+
+    @property
+    def follows_classes(self) -> bool:
+        """Whether it finds out which classes a batch holds. Its moments are then clipped less (see `robust.py`)."""
+        return False
+
+    @property
     def is_identity(self) -> bool:
         """Whether the layer simply does what it did before."""
         return False
@@ -65,6 +83,9 @@ class Strategy(ABC):
         """How often a batch is predicted. A pass only tells the next one which classes the batch holds, as
         `observation.composition`; the last one counts."""
         return 1
+
+    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:  # noqa: B027
+        """Called with what a model has returned, before the states of the layers that it called are kept."""
 
     def description(self, *, is_calibrated: bool) -> str:
         """How `describe` shows it in a layer that has a calibration or none."""
