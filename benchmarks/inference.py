@@ -84,6 +84,10 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         model(x)
         return model
 
+    def calibrated(name: str, **options: object) -> nn.Module:
+        enough = [x] * (1 + 64 // len(x))  # to tell classes apart
+        return predbn.adapt(predbn.calibrate(copy.deepcopy(plain), enough), name, **options)
+
     found = {
         "plain": plain,
         "train mode": train_mode(copy.deepcopy(plain)),
@@ -91,7 +95,9 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         "train": strategy("train"),
         "batch": strategy("batch"),
         "prior(N=16)": strategy("prior", N=16),
-        "auto": predbn.adapt(predbn.calibrate(copy.deepcopy(plain), [x]), "auto"),
+        "auto, one pass, not robust": calibrated("auto(passes=1)", robust=False),
+        "auto, one pass": calibrated("auto(passes=1)"),
+        "auto": calibrated("auto"),
         "ema": strategy("ema"),
         "frozen": strategy("frozen"),
         "population": strategy("population", loader=[x], exact=False),
@@ -168,7 +174,7 @@ def gpu_cases(rounds: int, compiled_too: bool = True) -> Iterator[tuple[str, Row
             x = x.contiguous(memory_format=torch.channels_last)
             models = variants(plain, x)
             if compiled:
-                wanted = ("plain", "train mode", "batch", "prior(N=16)", "auto", "frozen, folded")
+                wanted = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "auto", "frozen, folded")
                 torch._dynamo.reset()
                 models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in wanted}
             case = f"resnet50 224 px fp16, batch {batch}, {'compiled' if compiled else 'eager'}"

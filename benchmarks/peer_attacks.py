@@ -35,7 +35,10 @@ from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.shifts import orders
 
 RESULT = RESULTS / "peer-attacks.json"
-RULES = ("train", "batch", "prior(N=16)", "auto", "auto_stream", "α-BN", "MedBN", "median/MAD")
+NOT_ROBUST = "auto(passes=1), not robust"
+RULES = (
+    "train", "batch", "prior(N=16)", "auto(passes=1)", NOT_ROBUST, "auto", "auto_stream", "α-BN", "MedBN", "median/MAD",
+)  # fmt: skip
 SHIFTS = ("gaussian_noise", "glass_blur", "fog", "contrast", "pixelate", "jpeg_compression")
 SEVERITY = 5
 
@@ -55,7 +58,10 @@ def attacked_batches(
 
 def measure(network: PixelNetwork, rule: str, attack: Attack, stream: list[ImageBatch]) -> dict[str, float]:
     """The outcome of an attack on the last batch of a stream."""
-    defended = AdaptedNetwork(network, STRATEGIES[rule])
+    options = {"robust": False} if rule == NOT_ROBUST else {}
+    defended = AdaptedNetwork(
+        network, "auto(passes=1)" if rule == NOT_ROBUST else STRATEGIES.get(rule, rule), **options
+    )
     with torch.no_grad():
         for batch in stream[:-1]:
             defended(batch.images)

@@ -22,6 +22,7 @@ STRATEGIES: dict[str, str | Strategy] = {
     "train": "train",
     "batch": "batch",
     "prior(N=16)": "prior(N=16)",
+    "auto(passes=1)": "auto(passes=1)",
     "auto": "auto",
     "auto_stream": "auto_stream",
     "IABN": IABN(),
@@ -29,7 +30,7 @@ STRATEGIES: dict[str, str | Strategy] = {
     "MedBN": MedBN(),
     "median/MAD": MedianMAD(),
 }
-"""Rules that are nothing but statistics, and draw nothing. The first five are this package's."""
+"""Rules that are nothing but statistics, and draw nothing. The first six are this package's."""
 
 
 def make_predictors(network: PixelNetwork, *, seed: int) -> dict[str, Predictor]:

@@ -26,7 +26,7 @@ def grey_rows(attack: Attack) -> torch.Tensor:
 
 @pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)", MedBN()])
 def test_the_targeted_attack_lowers_the_loss_of_the_wanted_class(strategy):
-    predict = AdaptedNetwork(tiny_network(), strategy)
+    predict = AdaptedNetwork(tiny_network(), strategy, robust=False)
     attacked = TARGETED.run(predict, images(20), LABELS)
     before, after = predict(grey_rows(TARGETED)), predict(attacked)
     wanted = target_class(before, LABELS)
@@ -36,7 +36,7 @@ def test_the_targeted_attack_lowers_the_loss_of_the_wanted_class(strategy):
 
 @pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)", MedBN()])
 def test_the_attack_on_everyone_raises_the_loss_of_the_others(strategy):
-    predict = AdaptedNetwork(tiny_network(), strategy)
+    predict = AdaptedNetwork(tiny_network(), strategy, robust=False)
     attacked = EVERYONE.run(predict, images(20), LABELS)
     before, after = predict(grey_rows(EVERYONE))[:-5], predict(attacked)[:-5]
     assert F.cross_entropy(after, LABELS[:-5]) > F.cross_entropy(before, LABELS[:-5]) + 0.3

@@ -40,7 +40,7 @@ class AutoWorld:
         if strategy == "train":
             return train
         if strategy.startswith("auto"):
-            best += 0.02 if strategy.startswith("auto_stream") else 0.0
+            best += 0.02 if "passes=4" in strategy else 0.0
             return self.effect * best + (1 - self.effect) * batch
         return batch + (0.01 if strategy.startswith("prior") else 0.0) if strategy != "batch" else batch
 
@@ -76,7 +76,8 @@ class AutoWorld:
 
 def keys(plan: Plan) -> Iterator[dict[str, Any]]:
     """The keys that a run of the plan would have, with ten networks for the pattern `*`."""
-    kinds = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
+    sets = {name: ["clean", *names(name)] for name in ("all", "standard")}
+    kinds = [each for shift in plan.shifts for each in sets.get(shift, [shift])]
     for model in plan.models:
         network, _, seed = model.reference.rpartition("/")
         members = [model.name] if seed.isdigit() else [f"{network}/{n}" for n in range(10 if seed == "*" else 3)]

@@ -16,6 +16,7 @@ import pandas as pd
 
 from predbn.common import NotMeasured, PaperError
 from predbn.report import Chart, metric_info, save, write_file
+from predbn.shifts import names
 
 from .experiments.auto import EXPERIMENT
 from .experiments.auto_figures import FIGURE_NAMES
@@ -27,18 +28,17 @@ from .experiments.auto_series import (
     on_mixtures,
     on_same_images,
     smallest_gain,
+    with_all_classes,
     with_batch_size,
     with_method,
-    with_past,
 )
 from .markdown import bold_best, markdown_table
 from .plans.auto import (
     AUTO,
     LARGEST,
     NETWORKS,
+    ONE_PASS,
     ORDERS,
-    PAST_SIZES,
-    PAST_STRATEGIES,
     PRIORS,
     RESNET20_PLANS,
     SKEWED,
@@ -46,11 +46,17 @@ from .plans.auto import (
     NetworkPlans,
 )
 from .runs import Runs
-from .series import CLEAN, EVERY, METRICS, SHIFTED, Series
+from .series import CLEAN, EVERY, METRICS, SHIFTED, Series, Severities
 from .verify import verify
 
 _CLEAR = 2
 """A gain or loss on one split is clear from this many standard errors over its images."""
+_HEADLINE_ORDERS = ("dirichlet:0.1", "by_class")
+_HEADLINE_SEVERITIES = {RESNET20_PLANS.label: (1, 3, 5)}
+"""3 for other networks."""
+_UNSEEN = {"clean", *names("standard")}
+"""The corruptions on which nothing about `auto` was chosen."""
+_SPECS = {ONE_PASS: "auto(passes=1)", UNCALIBRATED: "auto(calibrated=False)"}
 
 
 def auto_tables(runs: Runs) -> dict[str, str]:
@@ -63,7 +69,6 @@ def auto_tables(runs: Runs) -> dict[str, str]:
             f"{name} {plans.label}": _table_or_reason(make, runs, plans)
             for plans, (name, make) in product(NETWORKS, by_network.items())
         },
-        "past": _table_or_reason(_past, runs),
     }
 
 
@@ -116,18 +121,37 @@ def _table_or_reason(make: Callable[..., str], *arguments: object) -> str:
 
 
 def _headline(runs: Runs) -> str:
-    """Mean accuracy under shift of train, batch and auto, by network and batch size."""
+    """Mean accuracy in batches of 100, on clean images and under the corruptions that were not used in development."""
+    heads = ["", *(f"{name}, {part}" for name in ("mixed", "bursts", "sorted") for part in ("clean", "shifted"))]
     rows: list[Sequence[str]] = []
+    strategies = ("train", "batch", "prior(N=16)", ONE_PASS, AUTO)
     for plans in NETWORKS:
-        cells = gains_over_better(runs, plans)
-        means = cells[cells["severity"] > 0].groupby("batch_size")[["train", "batch", AUTO]].mean()
-        labels = [f"{plans.label}, `{strategy}`" for strategy in means]
-        rows += zip(labels, *(bold_best("accuracy", values) for values in means.to_numpy().tolist()), strict=True)
-    return markdown_table(["batches of", *map(str, means.index)], rows)
+        series = {
+            each: [with_all_classes(plans, each), *(in_order(plans, each, order) for order in _HEADLINE_ORDERS)]
+            for each in strategies
+        }
+        columns = []
+        for stream, severities in product(range(3), (CLEAN, SHIFTED)):
+            same = _HEADLINE_SEVERITIES.get(plans.label, (3,)) if severities is SHIFTED else severities
+            means = [_mean_of_unseen(runs, series[each][stream], same) for each in strategies]
+            if not any(means):
+                raise NotMeasured(f"there are no results of the plans {plans.default} and {plans.streams}")
+            best = max(value for value in means if value is not None)
+            columns.append(["–" if v is None else f"**{_percent(v)}**" if v == best else _percent(v) for v in means])
+        rows += zip([f"{plans.label}, {_as_code(strategy)}" for strategy in strategies], *columns, strict=True)
+    return markdown_table(heads, rows)
+
+
+def _mean_of_unseen(runs: Runs, series: Series, severities: Severities) -> float | None:
+    """The mean over the corruptions not used in development, None if it was not measured."""
+    if not series.is_measured(runs):
+        return None
+    values = series.values(runs, "accuracy", severities)
+    return float(values[values["corruption"].isin(_UNSEEN)]["value"].mean())
 
 
 def _verdicts(runs: Runs) -> str:
-    (findings,) = verify(runs, [AUTO]).values()
+    (findings,) = verify(runs, [EXPERIMENT.id]).values()
     rows = [
         [each.claim.id, each.claim.statement, each.verdict.value + (f": {each.why}" if each.why else "")]
         for each in findings
@@ -150,7 +174,7 @@ def _guarantee(runs: Runs, plans: NetworkPlans) -> str:
         means = [
             _percent(part[strategy].mean())
             for part in (of_size[of_size["severity"] == 0], of_size[of_size["severity"] > 0])
-            for strategy in ("train", "batch", AUTO)
+            for strategy in ("train", "batch", ONE_PASS)
         ]
         gains = by_split[by_split["batch_size"] == size]
         lost = f"{(gains['gain'] < -0.005).sum()} of {len(gains)}"
@@ -169,7 +193,7 @@ def _sizes(runs: Runs, plans: NetworkPlans) -> str:
     sizes = sorted(int(size) for size in runs.frame(plans.compared)["batch_size"].unique())
     strategies = [
         strategy
-        for strategy in ("train", "batch", *PRIORS, AUTO, SKEWED, UNCALIBRATED)
+        for strategy in ("train", "batch", *PRIORS, ONE_PASS, SKEWED, UNCALIBRATED)
         if Series("", plans.compared, strategy, network=plans.network).is_measured(runs)
     ]
     columns = [
@@ -180,7 +204,7 @@ def _sizes(runs: Runs, plans: NetworkPlans) -> str:
         f"{metric_info(metric).label}: {size}" if size == sizes[0] else str(size)
         for metric, size in product(METRICS, sizes)
     ]
-    return markdown_table(["", *heads], zip([f"`{strategy}`" for strategy in strategies], *columns, strict=True))
+    return markdown_table(["", *heads], zip(map(_as_code, strategies), *columns, strict=True))
 
 
 def _streams(runs: Runs, plans: NetworkPlans) -> str:
@@ -188,23 +212,18 @@ def _streams(runs: Runs, plans: NetworkPlans) -> str:
     orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(plans.streams)["order"])]
     heads = ["", *(f"{part}, {order}" for order in orders for part in ("clean", "shifted")), "19 shifts mixed"]
     rows = []
-    for strategy in ("train", "batch", "prior(N=16)", "ema", AUTO, SKEWED):
+    for strategy in ("train", "batch", "prior(N=16)", "ema", ONE_PASS, SKEWED, AUTO):
         if in_order(plans, strategy, orders[0]).is_measured(runs):
             mixed = on_mixtures(plans, strategy)
             last = _percent(mixed.mean(runs, "accuracy", EVERY)) if mixed.is_measured(runs) else "–"
             rows.append(
-                [f"`{strategy}`", *_clean_and_shifted(runs, (in_order(plans, strategy, each) for each in orders)), last]
+                [
+                    _as_code(strategy),
+                    *_clean_and_shifted(runs, (in_order(plans, strategy, each) for each in orders)),
+                    last,
+                ]
             )
     return markdown_table(heads, rows)
-
-
-def _past(runs: Runs) -> str:
-    """Accuracy in small batches with and without the earlier batches of their stream."""
-    rows = [
-        [f"`{strategy}`", *_clean_and_shifted(runs, (with_past(strategy, size) for size in PAST_SIZES))]
-        for strategy in PAST_STRATEGIES
-    ]
-    return markdown_table(["", *(f"{part}: {size}" for size in PAST_SIZES for part in ("clean", "shifted"))], rows)
 
 
 def _clean_and_shifted(runs: Runs, series: Iterable[Series]) -> list[str]:
@@ -213,8 +232,8 @@ def _clean_and_shifted(runs: Runs, series: Iterable[Series]) -> list[str]:
 
 def _methods(runs: Runs, plans: NetworkPlans) -> str:
     """The methods with three strategies in batches of 500, means over the shifted splits."""
-    with_batch_size(plans, AUTO, LARGEST).values(runs, "accuracy", SHIFTED)  # raises NotMeasured without auto
-    combinations = product(("vanilla", "temperature", "ensemble"), ("train", "batch", AUTO))
+    with_batch_size(plans, ONE_PASS, LARGEST).values(runs, "accuracy", SHIFTED)  # raises NotMeasured without auto
+    combinations = product(("vanilla", "temperature", "ensemble"), ("train", "batch", ONE_PASS))
     every = [with_method(plans, method, strategy) for method, strategy in combinations]
     rows = [
         [series.label, *(metric_info(metric).number(series.mean(runs, metric)) for metric in METRICS)]
@@ -227,6 +246,11 @@ def _methods(runs: Runs, plans: NetworkPlans) -> str:
 def _gain_and_split(row: pd.Series) -> str:
     split = f"{row['corruption']} {row['severity']}".replace("_", " ").replace("clean 0", "clean")
     return f"{metric_info('accuracy').change(row['gain'])} ({split})"
+
+
+def _as_code(strategy: str) -> str:
+    """How one would write a strategy today."""
+    return f"`{_SPECS.get(strategy, strategy)}`"
 
 
 def _percent(value: float) -> str:

@@ -12,7 +12,7 @@ from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, XAxis, curves,
 
 from ..drawing import boxes_of, means_by
 from ..experiment import Charts, FigureSpec
-from ..plans.auto import AUTO, NETWORKS, SKEWED, UNCALIBRATED, NetworkPlans
+from ..plans.auto import AUTO, NETWORKS, ONE_PASS, SKEWED, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
 from ..series import EVERY, METRICS, SHIFTED, Over, Series, Severities
 from .auto_series import gains_over_better, label_of, mean_over_networks
@@ -24,11 +24,12 @@ COLOURS = {
     "batch": HUES[0],
     "prior(N=16)": HUES[2],
     AUTO: HUES[1],
-    SKEWED: HUES[3],
-    UNCALIBRATED: HUES[5],
+    ONE_PASS: HUES[3],
+    SKEWED: HUES[5],
+    UNCALIBRATED: HUES[4],
     "ema": HUES[4],
 }
-"""The strategies that are drawn, and their colours."""
+"""The strategies that are drawn, and their colours. The last two are not in the same figure."""
 
 
 def _means(
@@ -53,7 +54,7 @@ def _by_batch_size(runs: Runs, plans: NetworkPlans, metric: str) -> FigureVarian
 
 def _gains_by_split(runs: Runs, plans: NetworkPlans) -> FigureVariant:
     values = mean_over_networks(gains_over_better(runs, plans)).rename(columns={"gain": "value"})
-    look = SeriesStyle("auto over the better of train and prediction BN", HUES[1], False)
+    look = SeriesStyle("auto in one pass over the better of train and prediction BN", HUES[1], False)
     what = (values["corruption"].astype(str) + " " + values["severity"].astype(str)).map(display_name)
     order = [str(size) for size in sorted(values["batch_size"].unique())]
     values = values.assign(series=look.series, what=what, batch_size=values["batch_size"].astype(str))

@@ -7,11 +7,16 @@ from functools import lru_cache
 import pandas as pd
 
 from ..measurements import correct_by_split
-from ..plans.auto import AUTO, LARGEST, PAST, SKEWED, UNCALIBRATED, NetworkPlans
+from ..plans.auto import AUTO, LARGEST, ONE_PASS, SKEWED, STREAM_BATCH, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
 from ..series import EVERY, STRATEGY_LABELS, Series
 
-_LABELS = {**dict(STRATEGY_LABELS), SKEWED: "auto(skewed)", UNCALIBRATED: "auto, not calibrated"}
+_LABELS = {
+    **dict(STRATEGY_LABELS),
+    ONE_PASS: "auto, one pass",
+    SKEWED: "auto, one pass, skewed",
+    UNCALIBRATED: "auto, not calibrated",
+}
 
 
 def label_of(strategy: str) -> str:
@@ -24,7 +29,7 @@ def with_batch_size(plans: NetworkPlans, strategy: str, size: int) -> Series:
     label = f"{label_of(strategy)}, batches of {size}"
     if size != LARGEST:
         return Series(label, plans.sizes, strategy, network=plans.network, batch_size=size)
-    return Series(label, plans.methods if strategy == AUTO else plans.baseline, strategy, network=plans.network)
+    return Series(label, plans.methods if strategy == ONE_PASS else plans.baseline, strategy, network=plans.network)
 
 
 def on_same_images(plans: NetworkPlans, strategy: str, size: int) -> Series:
@@ -33,14 +38,16 @@ def on_same_images(plans: NetworkPlans, strategy: str, size: int) -> Series:
     return Series(label, plans.compared, strategy, network=plans.network, batch_size=size)
 
 
+def with_all_classes(plans: NetworkPlans, strategy: str) -> Series:
+    """A strategy in batches of 100 that hold all classes, on the images on which `auto` was measured by default."""
+    plan = plans.default if strategy == AUTO or plans.default == plans.streams else plans.compared
+    options = {"network": plans.network, "batch_size": STREAM_BATCH, "order": "shuffled"}
+    return Series(f"{label_of(strategy)}, shuffled", plan, strategy, **options)  # type: ignore[arg-type]
+
+
 def in_order(plans: NetworkPlans, strategy: str, order: str) -> Series:
     """A strategy on a stream with few classes at a time."""
     return Series(f"{label_of(strategy)}, {order}", plans.streams, strategy, network=plans.network, order=order)
-
-
-def with_past(strategy: str, size: int) -> Series:
-    """A strategy in small batches of a stream, on the images on which `auto_stream` was measured."""
-    return Series(f"{label_of(strategy)}, batches of {size}", PAST, strategy, batch_size=size)
 
 
 def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:
@@ -48,15 +55,15 @@ def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:
     return Series(label_of(strategy), plans.mixtures, strategy, network=plans.network, mixture="mixed-19")
 
 
-def with_method(plans: NetworkPlans, method: str, strategy: str = AUTO) -> Series:
+def with_method(plans: NetworkPlans, method: str, strategy: str = ONE_PASS) -> Series:
     """A method such as an ensemble, with a strategy."""
-    plan = plans.methods if strategy == AUTO else plans.baseline
+    plan = plans.methods if strategy == ONE_PASS else plans.baseline
     return Series(f"{method}, {label_of(strategy)}", plan, strategy, method, plans.network)
 
 
 @lru_cache(maxsize=8)
 def gains_over_better(runs: Runs, plans: NetworkPlans) -> pd.DataFrame:
-    """The accuracy of auto minus that of the better of train and batch, for each network, split and batch size.
+    """The accuracy of one pass minus that of the better of train and batch, for each network, split and batch size.
 
     Columns model, corruption, severity, batch_size, train, batch, auto, gain. Cached, because claims, tables and
     figures of the same results all need it.
@@ -67,11 +74,11 @@ def gains_over_better(runs: Runs, plans: NetworkPlans) -> pd.DataFrame:
     for size in (*smaller, LARGEST):
         accuracy = {
             strategy: with_batch_size(plans, strategy, size).values(runs, "accuracy", EVERY).set_index(keys)["value"]
-            for strategy in ("train", "batch", AUTO)
+            for strategy in ("train", "batch", ONE_PASS)
         }
         parts.append(pd.DataFrame(accuracy).dropna().reset_index().assign(batch_size=size))
     cells = pd.concat(parts, ignore_index=True)
-    with_gain: pd.DataFrame = cells.assign(gain=cells[AUTO] - cells[["train", "batch"]].max(axis=1))
+    with_gain: pd.DataFrame = cells.assign(gain=cells[ONE_PASS] - cells[["train", "batch"]].max(axis=1))
     return with_gain
 
 
@@ -98,12 +105,12 @@ def gains_in_standard_errors(runs: Runs, plans: NetworkPlans, cells: pd.DataFram
     (size,) = cells["batch_size"].unique()
     correct = {
         strategy: correct_by_split(runs, with_batch_size(plans, strategy, int(size)))
-        for strategy in ("train", "batch", AUTO)
+        for strategy in ("train", "batch", ONE_PASS)
     }
 
     def in_standard_errors(cell: pd.Series) -> float:
         split = str(cell["corruption"]), int(cell["severity"])
-        gains = correct[AUTO][split].astype(float) - correct[better_of(cell)][split]
+        gains = correct[ONE_PASS][split].astype(float) - correct[better_of(cell)][split]
         deviation = float(gains.std())
         return float(gains.mean()) / deviation * len(gains) ** 0.5 if deviation else 0.0
 

@@ -1,19 +1,21 @@
 """The plans for `auto`, on CIFAR-10 with ten ResNet-20 and on ImageNet with two networks.
 
+Most plans have `auto` in one pass (`ONE_PASS`): four passes would take four times as long. `auto` by default (`AUTO`)
+is in the streams, and on ImageNet in batches of several sizes.
+
 The full grid, every network × split × batch size × strategy on all images, would cost many times as much and tell no
 more. So there are several plans: many images where a loss of half a point has to be seen, fewer where means over 95
 splits are compared.
 
 | plan | networks | images per split | purpose |
 |---|---|---|---|
-| `auto-methods` | ten | all | `auto` in batches of 500, also with temperature and ensembles; compared with `methods` |
-| `auto-sizes` | ten | 5,000 | `auto`, `train` and `batch` in smaller batches |
+| `auto-methods` | ten | all | one pass in batches of 500, with temperature and ensembles too; compared with `methods` |
+| `auto-sizes` | ten | 5,000 | one pass, `train` and `batch` in smaller batches |
 | `auto-compared` | three | 1,000 | all variants of `auto`, and `prior` with several N, in batches of any size |
 | `auto-streams` | three | 2,000 | streams with few classes at a time; `ema` is one of the strategies |
 | `auto-mixtures` | three | all | 19 corruptions in one batch |
-| `auto-past` | three | 500 | `auto_stream`, which uses earlier batches, in batches of one and five |
 
-On ImageNet each network has four such plans, and `auto` is calibrated on the images that a plan does not evaluate.
+On ImageNet each network has five such plans, and `auto` is calibrated on the images that a plan does not evaluate.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from ..networks import WITH_BATCH_NORM, seeds_of
 from .base import PaperPlan, cifar10_plan
 from .imagenet import LITE0, METHODS_PLAN, RESNET50, imagenet_plan
 
-AUTO, SKEWED, UNCALIBRATED, AUTO_STREAM = "auto", "auto(skewed=True)", "auto(calibrated=False)", "auto_stream"
+AUTO = "auto"
+ONE_PASS, SKEWED, UNCALIBRATED = "auto(skewed=False)", "auto(skewed=True)", "auto(skewed=False, calibrated=False)"
+"""`auto` in one pass and without bounded influence, as it was when most plans were run."""
 PRIORS = ("prior(N=4)", "prior(N=16)", "prior(N=64)")
 IMAGENET_PRIORS = PRIORS[1:]
 """Without N = 4, which is far behind in batches as small as those of the ImageNet plans."""
@@ -40,10 +44,6 @@ STREAM_BATCH = 100
 """Images per batch of the streams and mixtures."""
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams with few classes at a time: one class after another, and classes in bursts."""
-PAST = "auto-past"
-"""The plan with `auto_stream`, which only ResNet-20 has."""
-PAST_STRATEGIES, PAST_SIZES = ("train", "prior(N=16)", "ema", AUTO, AUTO_STREAM), (1, 5)
-"""The strategies and batch sizes with which `auto_stream` is compared."""
 _IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
 
 
@@ -53,6 +53,7 @@ class NetworkPlans:
 
     label     how documents call the network
     baseline  the plan with `train` and `batch` in batches of 500
+    default   the plan with `auto` by default in batches that hold all classes; on ImageNet of several sizes
     """
 
     label: str
@@ -61,6 +62,7 @@ class NetworkPlans:
     methods: str
     sizes: str
     compared: str
+    default: str
     streams: str
     mixtures: str
 
@@ -72,20 +74,23 @@ RESNET20_PLANS = NetworkPlans(
     methods="auto-methods",
     sizes="auto-sizes",
     compared="auto-compared",
+    default="auto-streams",
     streams="auto-streams",
     mixtures="auto-mixtures",
 )
 
 
 def _imagenet_network(label: str, network: str, short: str) -> NetworkPlans:
-    methods, sizes, streams, mixtures = (f"auto-{short}-{kind}" for kind in ("methods", "sizes", "streams", "mixtures"))
-    return NetworkPlans(label, network, methods, methods, sizes, sizes, streams, mixtures)
+    kinds = ("methods", "sizes", "default", "streams", "mixtures")
+    methods, sizes, default, streams, mixtures = (f"auto-{short}-{kind}" for kind in kinds)
+    return NetworkPlans(label, network, methods, methods, sizes, sizes, default, streams, mixtures)
 
 
 IMAGENET_NETWORKS = (
     _imagenet_network("ResNet-50", RESNET50, "resnet50"),
     _imagenet_network("EfficientNet-Lite0", LITE0, "lite0"),
 )
+RESNET50_PLANS, LITE0_PLANS = IMAGENET_NETWORKS
 NETWORKS = (RESNET20_PLANS, *IMAGENET_NETWORKS)
 
 
@@ -96,7 +101,7 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
         models=(Model(f"{WITH_BATCH_NORM}/*"),),
         data="cifar10",
         methods=("vanilla", "temperature", "ensemble"),
-        strategies=(AUTO,),
+        strategies=(ONE_PASS,),
         batch_sizes=(LARGEST,),
     )
 
@@ -113,21 +118,21 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             "auto, train and prediction-time BN with batches from one image to 100",
             {"models": quick_seeds},
             models=methods.models,
-            strategies=("train", "batch", AUTO),
+            strategies=("train", "batch", ONE_PASS),
             batch_sizes=SMALLER,
             images=5000,
         ),
         plan(
             plans.compared,
             "every variant of auto, and prior with several N, with batches from one image to 500 (three networks)",
-            strategies=("train", "batch", AUTO, SKEWED, UNCALIBRATED, *PRIORS),
+            strategies=("train", "batch", ONE_PASS, SKEWED, UNCALIBRATED, *PRIORS),
             batch_sizes=(1, 5, 20, 100, LARGEST),
             images=1000,
         ),
         plan(
             plans.streams,
             "batches of 100 with sorted classes, with classes in bursts, and shuffled",
-            strategies=("train", "batch", AUTO, SKEWED, "prior(N=16)", "ema"),
+            strategies=("train", "batch", ONE_PASS, SKEWED, "prior(N=16)", "ema", AUTO),
             severities=(1, 3, 5),
             batch_sizes=(STREAM_BATCH,),
             orders=("shuffled", *ORDERS),
@@ -137,49 +142,57 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             plans.mixtures,
             "batches of 100 that mix 19 corruptions, drawn five times",
             {"batch_sizes": (100,), "severities": (1, 5), "seeds": (0, 1, 2)},
-            strategies=("train", "batch", AUTO, SKEWED),
+            strategies=("train", "batch", ONE_PASS, SKEWED),
             shifts=("mixed-19",),
             batch_sizes=(STREAM_BATCH,),
             seeds=tuple(range(5)),
-        ),
-        plan(
-            PAST,
-            "single images and batches of five, with and without the earlier batches of their stream (three networks, "
-            "severity 3)",
-            {"batch_sizes": (5,), "severities": (1, 5)},
-            strategies=PAST_STRATEGIES,
-            severities=(3,),
-            batch_sizes=PAST_SIZES,
-            images=500,
         ),
     )
 
 
 def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
-    def plan(name: str, what: str, strategies: tuple[str, ...] = (), **changes: Any) -> PaperPlan:
-        """A plan with train and prediction-time BN, auto and further strategies, on 2,000 images by default."""
+    baselines = ("train", "batch", ONE_PASS)
+
+    def plan(name: str, what: str, *strategies: str, **changes: Any) -> PaperPlan:
+        """A plan on 2,000 images by default."""
         options: dict[str, Any] = {"methods": ("vanilla",), "images": 2000, "diagram_bins": None, **changes}
-        options |= {"models": (Model(f"{plans.network}/0"),), "strategies": ("train", "batch", AUTO, *strategies)}
+        options |= {"models": (Model(f"{plans.network}/0"),), "strategies": strategies}
         return imagenet_plan(name, what.format(plans.label), replace(METHODS_PLAN, **options))
 
     return (
         plan(
             plans.methods,
             "vanilla and temperature-scaled {} with auto on every split",
+            *baselines,
             methods=("vanilla", "temperature"),
             batch_sizes=(LARGEST,),
         ),
         plan(
             plans.sizes,
             "{} with auto and the strategies it is compared with, in batches from one image to 100",
-            (UNCALIBRATED, *IMAGENET_PRIORS),
+            *baselines,
+            UNCALIBRATED,
+            *IMAGENET_PRIORS,
             batch_sizes=SMALLER,
             images=500,
         ),
         plan(
+            plans.default,
+            "{} with auto in four passes, in batches of 5, 20 and 100 under the standard corruptions at severity 3",
+            AUTO,
+            shifts=("standard",),
+            severities=(3,),
+            batch_sizes=(5, 20, 100),
+            images=500,
+            hits=False,
+        ),
+        plan(
             plans.streams,
             "{} in batches of 100 with sorted classes and with classes in bursts",
-            (SKEWED, "ema"),
+            *baselines,
+            SKEWED,
+            "ema",
+            AUTO,
             shifts=_IMAGENET_STREAM_SHIFTS,
             severities=(3,),
             batch_sizes=(STREAM_BATCH,),
@@ -190,7 +203,8 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
         plan(
             plans.mixtures,
             "{} in batches of 100 that mix 19 corruptions, drawn three times",
-            (SKEWED,),
+            *baselines,
+            SKEWED,
             shifts=("mixed-19",),
             batch_sizes=(STREAM_BATCH,),
             seeds=(0, 1, 2),
