@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import auto_passes
+import auto_ablation
+import auto_sizes
+import auto_stream
 import corruptions
 import criteo
 import evaluation
@@ -116,7 +118,17 @@ def test_the_training_page_shows_the_zoo():
 
 def test_the_page_on_auto_shows_what_several_passes_bring():
     shown = between((ROOT / "docs" / "auto.md").read_text(), "passes")
-    assert shown == auto_passes.markdown(), "run: python benchmarks/auto_passes.py"
+    assert shown == auto_sizes.markdown(), "run: python benchmarks/auto_sizes.py"
+
+
+def test_the_page_on_auto_shows_what_its_terms_are_worth():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "ablation")
+    assert shown == auto_ablation.markdown(), "run: python benchmarks/auto_ablation.py --markdown"
+
+
+def test_the_page_on_auto_shows_streams():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "stream")
+    assert shown == auto_stream.markdown(), "run: python benchmarks/auto_stream.py --markdown"
 
 
 def test_the_page_on_auto_shows_what_outliers_cost():
