@@ -16,15 +16,16 @@ For one channel of a layer, let
    of the examples, with the mean confidence 1 − u. Clean data with these classes has the statistics μ_π, σ_π² instead
    of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and chance explains
 
-       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·u    in place of    1/n + 1/M
+       (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·u·Σ π_k²    in place of    1/n + 1/M
 
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
-   predictions are in doubt, the classes may be others. The first pass knows nothing: π is that of the source, u = 1.
+   predictions are in doubt, the classes may be others, as unevenly spread as those that were predicted. The first pass
+   knows nothing: π is that of the source, and the last term is 2·b.
 
    More than 128 classes are in groups of similar ones (`class_groups.py`), and π_g, M_g, μ_π and σ_π² are those of the
    groups. Between groups lies the share b_g of t, and chance explains
 
-       (1 − b)/n + (1 − b_g)·Σ π_g²/M_g + 2·(b − b_g)·Σ π_k² + 2·b_g·u,
+       (1 − b)/n + (1 − b_g)·Σ π_g²/M_g + 2·b_g·u·Σ π_g² + 2·(b − b_g)·Σ π_k²,
 
    since few classes of a group may differ from the whole group.
 
@@ -36,7 +37,7 @@ For one channel of a layer, let
 
        s = (1/n + 1/M)/d
 
-   of the difference: about 1 if nothing has shifted, and the less the more has shifted.
+   of the difference. If nothing has shifted, 1/s is 1 on average; the more has shifted, the smaller is s.
 
 2. How much of the source is mixed in? The batch's n examples are mixed with N of the source:
 
