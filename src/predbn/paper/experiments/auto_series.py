@@ -14,7 +14,7 @@ from ..series import EVERY, STRATEGY_LABELS, Series
 _LABELS = {
     **dict(STRATEGY_LABELS),
     ONE_PASS: "auto, one pass",
-    SKEWED: "auto, one pass, skewed",
+    SKEWED: "auto, skewed",
     UNCALIBRATED: "auto, not calibrated",
 }
 
