@@ -247,7 +247,7 @@ def test_every_predictor_gives_logits_and_forgets_on_reset():
     network, x = predbn.calibrate(tiny_network(), [images(30, seed=9)]), images(12)
     unadapted = network(x)
     predictors = make_predictors(network, seed=0)
-    assert len(predictors) == 14
+    assert len(predictors) == 15
     for name, predictor in predictors.items():
         first = predictor(x)
         assert first.shape == (12, CLASSES), name
