@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 import predbn
-from predbn.data import sample
 from predbn.models import load
 from predbn.norm import Observation, Statistics
 from predbn.norm.strategies.auto import Auto, mixture
 from predbn.norm.stream_classes import StreamClasses, gives_classes
 
 from .models import randomise
+from .sorted_images import accuracy_if_sorted, calibrate_on_clean_images
 from .test_composition import calibrated, classifier, images
 
 MOMENTUM = 0.1
@@ -384,14 +384,6 @@ def test_gradients_flow_through_a_stream():
 
 @torch.no_grad()
 def test_single_images_sorted_by_class_keep_their_accuracy():
-    validation, test = sample("validation"), sample("test")
-    model = load("zoo:resnet20-cifar10/batch/0").eval()
-    predbn.calibrate(model, list(validation.images[:500].split(250)))
-    order = test.labels.argsort(stable=True)[::20]
-    x, y = test.images[order], test.labels[order]
-
-    def accuracy(strategy: str, batch: int) -> float:
-        predbn.adapt(model, strategy)
-        return float((torch.cat([model(part) for part in x.split(batch)]).argmax(1) == y).float().mean())
-
-    assert accuracy("auto_stream", 1) >= accuracy("train", 100) - 0.02
+    model = calibrate_on_clean_images(load("zoo:resnet20-cifar10/batch/0").eval())
+    train = accuracy_if_sorted(model, "train", batch=100, every=20)
+    assert accuracy_if_sorted(model, "auto_stream", batch=1, every=20) >= train - 0.02

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import predbn
 from predbn.common import AdaptationError
-from predbn.data import sample
 from predbn.models import load
 from predbn.models.architectures import find_architecture
 from predbn.norm import Statistics
@@ -23,6 +22,7 @@ from predbn.norm.layers import named_layers
 from predbn.norm.strategies.auto import _with_source_classes
 
 from .models import Net, randomise
+from .sorted_images import accuracy_if_sorted, calibrate_on_clean_images
 
 CLASSES = 150
 
@@ -191,17 +191,11 @@ class Subclasses(nn.Module):
 @torch.no_grad()
 def test_a_sorted_stream_of_many_classes_keeps_its_accuracy():
     """200 classes and 500 examples: hardly any class has an example in every batch, but groups do."""
-    validation, test = sample("validation"), sample("test")
-    model = Subclasses(load("zoo:resnet20-cifar10/batch/0")).eval()
-    predbn.calibrate(model, list(validation.images[:500].split(250)))
-    order = test.labels.argsort(stable=True)[::5]
-    x, y = test.images[order], test.labels[order]
-
-    def accuracy(strategy: str) -> float:
-        predbn.adapt(model, strategy)
-        return float((torch.cat([model(part) for part in x.split(40)]).argmax(1) // 20 == y).float().mean())
-
-    train, once, several = accuracy("train"), accuracy("auto(passes=1)"), accuracy("auto(passes=3)")
+    model = calibrate_on_clean_images(Subclasses(load("zoo:resnet20-cifar10/batch/0")).eval())
+    train, once, several = (
+        accuracy_if_sorted(model, strategy, batch=40, outputs=20)
+        for strategy in ("train", "auto(passes=1)", "auto(passes=3)")
+    )
     assert once < train - 0.3
     assert several > train - 0.03
 

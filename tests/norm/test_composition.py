@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import predbn
 from predbn.common import AdaptationError
-from predbn.data import sample
 from predbn.models import load
 from predbn.norm import Observation, Statistics
 from predbn.norm.calibration import MOST_CLASSES, CalibrationAccumulator
@@ -20,6 +19,7 @@ from predbn.norm.composition import Composition, composition_of
 from predbn.norm.strategies.auto import Auto, mixture
 
 from .models import net
+from .sorted_images import accuracy_if_sorted, calibrate_on_clean_images
 
 
 def images(n: int, seed: int = 0, shift: float = 0.0) -> Tensor:
@@ -250,16 +250,9 @@ def test_graphs_contain_all_passes(kind):
 @torch.no_grad()
 def test_a_stream_sorted_by_class_keeps_its_accuracy():
     """Clean images of one class at a time: `auto` takes the class for a shift in one pass, but not in several."""
-    validation, test = sample("validation"), sample("test")
-    model = load("zoo:resnet20-cifar10/batch/0").eval()
-    predbn.calibrate(model, list(validation.images[:500].split(250)))
-    order = test.labels.argsort(stable=True)[::5]
-    x, y = test.images[order], test.labels[order]
-
-    def accuracy(strategy: str) -> float:
-        predbn.adapt(model, strategy)
-        return float((torch.cat([model(part) for part in x.split(40)]).argmax(1) == y).float().mean())
-
-    train, once, several = accuracy("train"), accuracy("auto(passes=1)"), accuracy("auto")
+    model = calibrate_on_clean_images(load("zoo:resnet20-cifar10/batch/0").eval())
+    train, once, several = (
+        accuracy_if_sorted(model, strategy, batch=40) for strategy in ("train", "auto(passes=1)", "auto")
+    )
     assert once < train - 0.3
     assert several > train - 0.02

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from predbn.common import AdaptationError
 
+from .composition import shares_of_groups
 from .kernels import readable_without_sync
 from .robust import clipping_of, least_scatter, robust_moments
 from .statistics import Statistics, pool_central_moments
@@ -128,7 +129,7 @@ class Calibration(NamedTuple):
             )
         if self.class_groups is None:
             return shares
-        return shares.new_zeros(*shares.shape[:-1], len(self.class_sizes)).index_add(-1, self.class_groups, shares)
+        return shares_of_groups(shares, self.class_groups, len(self.class_sizes))
 
     def with_source_classes(self, batch: Statistics, shares: Tensor, eps: float) -> Statistics:
         """What the statistics of a batch would be if it had its classes in the proportions of the source.
@@ -256,7 +257,9 @@ class CalibrationAccumulator:
         """The scatter of the first examples, and what clipping does to them."""
         means, variances = torch.cat(self._first, 1).double()
         scatter = least_scatter(means, var + eps)
-        return scatter, clipping_of(means, variances, robust_moments(means, variances, eps, var, scatter))
+        is_finite = torch.ones(len(means), dtype=torch.bool, device=means.device)  # others were left out before
+        clipped = robust_moments(means, variances, is_finite, eps, var, scatter)
+        return scatter, clipping_of(means, variances, clipped)
 
     def _with_class_moments(self, calibration: Calibration, eps: float) -> Calibration:
         if self._class_sizes.dim() == 0:

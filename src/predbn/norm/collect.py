@@ -22,6 +22,7 @@ from predbn.common import AdaptationError, Progress
 from .adapted_layer import Adaptation
 from .calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS, CalibrationAccumulator
 from .class_groups import ScoreCorrelation
+from .composition import is_class_scores
 from .layers import device_of
 from .observation import Observation
 from .statistics import Moments, Statistics, pool
@@ -100,8 +101,8 @@ class _CollectCalibration(Strategy):
         return observation.source or observation.moments(allow_single_value=True, may_wait=True).statistics
 
     def end_pass(self, output: Any) -> None:
-        """Use the classes that the model predicted, if its output is logits."""
-        if isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1 and output.is_floating_point():
+        """Use the classes that the model predicted, if its output are the scores of classes."""
+        if is_class_scores(output):
             classes = output.argmax(1)
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):

@@ -23,22 +23,37 @@ class Composition(NamedTuple):
     doubt: Tensor | float = 1.0
 
 
-def composition_of(output: Any, group: int | None) -> Composition | None:
-    """The classes that a model has predicted; None if its output is not [examples, classes].
+def is_class_scores(output: Any) -> bool:
+    """Whether a model's output are the scores of classes, [examples, classes]."""
+    is_scores = isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1
+    return is_scores and output.is_floating_point()
 
-    Predicted classes are counted, and not their probabilities added up, because calibration counts them too.
-    """
-    is_logits = isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] > 1 and output.shape[0] > 0
-    if not is_logits or not output.is_floating_point():
+
+def composition_of(output: Any, group: int | None) -> Composition | None:
+    """The classes that a model has predicted; None if its output is not [examples, classes]."""
+    if not is_class_scores(output) or output.shape[0] == 0:
         return None
-    probabilities = output.detach().float().softmax(1)
-    confidence, classes = probabilities.max(1)
-    is_class = (classes[:, None] == torch.arange(output.shape[1], device=output.device)).float()
+    means, _ = mean_predictions(output, group)
+    return Composition(means[..., :-1], 1 - means[..., -1:])
+
+
+def mean_predictions(scores: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
+    """The share of each class and the mean confidence of the predictions, […, K + 1], and of how many examples, […, 1].
+
+    Predicted classes are counted, and not their probabilities added up, because calibration counts them too. An example
+    that is not finite has no class, and the others must not notice it.
+    """
+    confidence, classes = scores.detach().float().softmax(1).max(1)
+    is_class = (classes[:, None] == torch.arange(scores.shape[1], device=scores.device)).float()
     rows = torch.cat([is_class, confidence[:, None]], 1)
-    # An example that is not finite has no class; the others must not notice it.
     is_good = confidence.isfinite()[:, None]
     rows, weight = torch.where(is_good, rows, 0.0), is_good.float()
     if group is not None:
         rows, weight = rows.unflatten(0, (-1, group)), weight.unflatten(0, (-1, group))
-    means = rows.sum(-2) / weight.sum(-2).clamp(min=1)
-    return Composition(means[..., :-1], 1 - means[..., -1:])
+    count = weight.sum(-2)
+    return rows.sum(-2) / count.clamp(min=1), count
+
+
+def shares_of_groups(shares: Tensor, groups: Tensor, count: int) -> Tensor:
+    """The shares of `count` groups of classes, […, G], from those of the classes, […, K]. `groups` is each one's."""
+    return shares.new_zeros(*shares.shape[:-1], count).index_add(-1, groups.to(shares.device), shares)

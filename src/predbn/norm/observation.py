@@ -113,8 +113,9 @@ class Observation:
 
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
-        if self._robust and (x.shape[0] > 0 or self._sync) and self._clean is not None:
-            return self._robust_moments(self._clean)
+        clean = self._clean if self._robust and (x.shape[0] > 0 or self._sync) else None
+        if clean is not None:
+            return self._robust_moments(clean)
         if self._group is not None:
             rows = self._group * self._rows_per_example
             mean, var = kernels.group_moments(x, rows)
@@ -143,17 +144,17 @@ class Observation:
             means = mean.unflatten(0, (-1, self._rows_per_example))
             mean = means.mean(1)
             var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
-        if kernels.readable_without_sync(mean):
-            is_good = is_finite_example(mean, var)
-            if not self._leave_out(is_good) and self.bad_rows:
-                self._reject_pass()
+        is_finite = is_finite_example(mean, var)
+        if kernels.readable_without_sync(mean) and not self._leave_out(is_finite) and self.bad_rows:
+            self._reject_pass()
         size: int | Tensor = self.size
         if self._sync:
             mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
-            size = is_finite_example(mean, var).sum().double()
+            is_finite = is_finite_example(mean, var)
+            size = is_finite.sum().double()
         calibration = None if self.calibration is None else self.calibration.to(mean)
         scatter = 1.0 if calibration is None else calibration.scatter
-        found = robust_moments(mean, var, self.eps, clean.var, scatter, self._group, self._bounds)
+        found = robust_moments(mean, var, is_finite, self.eps, clean.var, scatter, self._group, self._bounds)
         self._between = found.between
         statistics = Statistics(found.mean, found.var)
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:

@@ -49,10 +49,10 @@ _TINY = 1e-30
 """Added to variances that may be zero without eps, because their logarithm is taken."""
 NARROW, WIDE = 0.5, 1.5
 """c for many examples."""
-_MORE_FOR_FEW = 20.0
-
-
-_USUAL_SHARE, _HEAVY_TAIL = 1 / 4, 1 / 3
+_WIDER_FOR_FEW = 20.0
+"""c is multiplied by 1 + 20/n."""
+_LEAST_SPREAD, _HEAVY_TAIL = 1 / 4, 1 / 3
+"""S is at least a quarter of the standard deviation of clean examples, or all of it if theirs is less than a third."""
 _MOST_CORRECTED = 16.0
 """Variances are corrected by at most this factor."""
 
@@ -75,18 +75,18 @@ def is_finite_example(mean: Tensor, var: Tensor) -> Tensor:
 def robust_moments(
     mean: Tensor,
     var: Tensor,
+    is_finite: Tensor,
     eps: float,
     clean_var: Tensor,
     scatter: Tensor | float,
     group: int | None = None,
     bounds: float = NARROW,
 ) -> RobustMoments:
-    """The moments of a batch from those of its examples, [N, C] each.
+    """The moments of a batch from those of its examples, [N, C] each; examples that are not finite, [N], are left out.
 
     `clean_var` is the variance of all clean values, and `scatter` that of the means of clean examples relative to it,
     [C]. With a `group` there is one row for every so many examples.
     """
-    is_finite = is_finite_example(mean, var)
     # Infinite values come last when sorted, and after clipping they are numbers whose weight can be zero.
     examples = torch.where(is_finite[:, None], torch.cat([mean, var + (eps + _TINY)], 1), torch.inf)
     examples, is_used = _in_groups(examples, group), _in_groups(is_finite[:, None], group)
@@ -95,7 +95,7 @@ def robust_moments(
     (low, centre, high), (low_var, centre_var, high_var) = (q.unbind(1) for q in quantiles.chunk(2, 2))
     if not isinstance(scatter, Tensor):
         scatter = torch.full_like(clean_var, scatter)
-    limit = bounds * (1 + _MORE_FOR_FEW / count)
+    limit = bounds * (1 + _WIDER_FOR_FEW / count)
     spread = torch.maximum((high - low) / _GAUSSIAN, (scatter * (clean_var + eps)).sqrt())
     log_spread = torch.maximum((high_var / low_var).log() / _GAUSSIAN, (2 * scatter).sqrt())
     step, factor = limit * spread, (limit * log_spread).exp()
@@ -119,7 +119,7 @@ def least_scatter(mean: Tensor, var: Tensor) -> Tensor:
     low, _, high = _quantiles(mean[None], count)[0]
     own = mean.var(0, correction=0)
     has_heavy_tails = ((high - low) / _GAUSSIAN).square() < _HEAVY_TAIL**2 * own
-    return torch.where(has_heavy_tails, own, _USUAL_SHARE**2 * own) / var
+    return torch.where(has_heavy_tails, own, _LEAST_SPREAD**2 * own) / var
 
 
 def clipping_of(mean: Tensor, var: Tensor, clipped: RobustMoments) -> Tensor:

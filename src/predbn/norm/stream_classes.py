@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .composition import is_class_scores, mean_predictions, shares_of_groups
 from .statistics import Moments, pool_over_processes
 
 _PRIOR_PERSISTENCE = 0.1
@@ -71,7 +72,7 @@ class StreamClasses(NamedTuple):
         are put into groups, which then take the place of classes."""
         shares, doubt = _predicted(output, sync, process_group)
         if groups is not None:
-            shares = shares.new_zeros(len(sizes)).index_add(0, groups.to(shares.device), shares)
+            shares = shares_of_groups(shares, groups, len(sizes))
         source = (sizes / sizes.sum().clamp(min=1)).to(shares)
         before, expected, sums = (t.to(shares) for t in (self.shares, self.expected, self.sums))
         step, step_before, miss = shares - source, before - source, shares - expected
@@ -89,18 +90,13 @@ class StreamClasses(NamedTuple):
 
 def gives_classes(output: Any, count: int) -> bool:
     """Whether a model's output are the scores of so many classes, [N, K]."""
-    is_scores = isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] == count
-    return is_scores and output.is_floating_point()
+    return is_class_scores(output) and output.shape[1] == count
 
 
 def _predicted(output: Tensor, sync: bool, process_group: Any) -> tuple[Tensor, Tensor]:
-    """π and u, of all processes if they share a batch. Rows that are not finite are left out."""
-    confidence, classes = output.detach().float().softmax(1).max(1)
-    is_good = confidence.isfinite()
-    is_class = (classes[:, None] == torch.arange(output.shape[1], device=output.device)) & is_good[:, None]
-    count = is_good.sum()
-    sums = torch.cat([is_class.sum(0).float(), confidence.nan_to_num(0.0).sum(0, keepdim=True)])
-    means = sums / count.clamp(min=1)
+    """π and u, of all processes if they share a batch."""
+    means, count = mean_predictions(output)
     if sync:
-        means = pool_over_processes(Moments(means, torch.zeros_like(means), int(count), int(count)), process_group).mean
+        size = int(count)
+        means = pool_over_processes(Moments(means, torch.zeros_like(means), size, size), process_group).mean
     return means[:-1], 1 - means[-1]
