@@ -18,11 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+Predict: TypeAlias = Callable[[Tensor], Tensor]
+"""The logits of all rows of one batch, or of several batches one after the other."""
 
 PIXELS = 255.0
 _LOSS_LIMIT = 5.0
@@ -42,34 +45,43 @@ class Attack:
     reach: float
     """How far all steps together can move a pixel, as a share of the range of pixels."""
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What the attacker lowers."""
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What the attacker lowers in each of G batches, [G], from logits [G, rows, classes] and labels [G, rows]."""
         if self.kind == "targeted":
-            return F.cross_entropy(logits[:1], target_class(logits, labels))
+            return F.cross_entropy(logits[:, 0], target_class(logits, labels), reduction="none")
         others = slice(None, -self.malicious)
-        return -F.cross_entropy(logits[others], labels[others], reduction="none").clamp(max=_LOSS_LIMIT).mean()
+        loss = F.cross_entropy(logits[:, others].transpose(1, 2), labels[:, others], reduction="none")
+        return -loss.clamp(max=_LOSS_LIMIT).mean(1)
 
-    def run(self, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> Tensor:
-        """The batch as floats, its malicious rows replaced. `predict` must not remember what it is shown."""
-        benign = images[: -self.malicious].float()
-        rows = torch.full_like(images[-self.malicious :], PIXELS / 2, dtype=torch.float32)
-        best_rows, best_loss = rows, torch.inf
+    def run(self, predict: Predict, images: Tensor, labels: Tensor) -> Tensor:
+        """The images as floats, the malicious rows of each batch replaced. `predict` must not remember what it sees.
+
+        `images` are one batch or several, one after the other; each is attacked for itself, but all in one pass.
+        """
+        labels = labels.unflatten(0, (-1, self.rows))
+        batches = images.float().unflatten(0, (-1, self.rows))
+        benign = batches[:, : -self.malicious]
+        rows = torch.full_like(batches[:, -self.malicious :], PIXELS / 2)
+        best_rows, best_losses = rows, torch.full([len(rows)], torch.inf, device=rows.device)
         step = PIXELS * self.reach / self.steps
         for number in range(self.steps + 1):
             rows = rows.detach().requires_grad_(True)
             with torch.enable_grad():
-                loss = self.loss(predict(torch.cat([benign, rows])), labels)
-            if loss.item() < best_loss:
-                best_rows, best_loss = rows.detach(), loss.item()
+                logits = predict(torch.cat([benign, rows], 1).flatten(0, 1))
+                losses = self.losses(logits.unflatten(0, (-1, self.rows)), labels)
+                total = losses.sum()
+            is_better = losses.detach() < best_losses
+            best_losses = torch.where(is_better, losses.detach(), best_losses)
+            best_rows = torch.where(is_better.view(-1, *[1] * (rows.dim() - 1)), rows.detach(), best_rows)
             if number < self.steps:
-                (gradient,) = torch.autograd.grad(loss, rows)
+                (gradient,) = torch.autograd.grad(total, rows)
                 rows = (rows.detach() - step * gradient.sign()).clamp(0, PIXELS)
-        return torch.cat([benign, best_rows])
+        return torch.cat([benign, best_rows], 1).flatten(0, 1)
 
 
 def target_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """The class that the first row shall be predicted as, [1]."""
-    return (labels[:1] + 1) % logits.shape[1]
+    """The class that the first row of each batch shall be predicted as, [G]."""
+    return (labels[:, 0] + 1) % logits.shape[2]
 
 
 PUBLISHED = {
@@ -79,21 +91,20 @@ PUBLISHED = {
 
 
 @torch.no_grad()
-def outcome(attack: Attack, predict: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor) -> dict[str, float]:
-    """What the attack achieves on one batch, and what the same batch would be predicted as without it.
+def outcomes(attack: Attack, predict: Predict, images: Tensor, labels: Tensor) -> list[dict[str, float]]:
+    """What the attack achieves on each batch, and what the same batch would be predicted as without it.
 
     success     1 if the chosen row is predicted as the class that the attacker wants (targeted only)
     error       of the benign rows under attack
     unattacked  their error if the other rows are the batch's own
     """
-    benign = slice(None, -attack.malicious)
-    before = predict(images).argmax(1)
-    logits = predict(attack.run(predict, images, labels))
-    after = logits.argmax(1)
-    result = {
-        "error": float((after != labels)[benign].float().mean()),
-        "unattacked": float((before != labels)[benign].float().mean()),
+    in_batches = labels.unflatten(0, (-1, attack.rows))
+    before, after = (predict(x).unflatten(0, (-1, attack.rows)) for x in (images, attack.run(predict, images, labels)))
+    columns = {
+        name: (logits.argmax(2) != in_batches)[:, : -attack.malicious].float().mean(1)
+        for name, logits in (("error", after), ("unattacked", before))
     }
     if attack.kind == "targeted":
-        result["success"] = float(after[0] == target_class(logits, labels))
-    return result
+        columns["success"] = (after[:, 0].argmax(1) == target_class(after, in_batches)).float()
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]

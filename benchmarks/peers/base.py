@@ -32,6 +32,14 @@ def inputs_of(observation: Observation) -> Tensor:
     return observation._x
 
 
+def values_of(observation: Observation) -> Tensor:
+    """All values of each channel, [C, values], or [G, C, values] for a batch of G groups."""
+    x, group = inputs_of(observation), observation._group
+    if group is None:
+        return x.transpose(0, 1).flatten(1)
+    return x.unflatten(0, (-1, group)).transpose(1, 2).flatten(2)
+
+
 class AdaptedNetwork:
     """A copy of a network that is adapted with a strategy, and other options of `predbn.adapt`."""
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from predbn.norm import Observation, Statistics
 
-from .base import PeerStrategy, inputs_of
+from .base import PeerStrategy, values_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class MedBN(PeerStrategy):
 
     name: ClassVar[str] = "medbn"
 
+    works_in_groups: ClassVar[bool] = True
+
     def statistics(self, observation: Observation) -> Statistics:
-        x = inputs_of(observation).transpose(0, 1).flatten(1)
-        median = x.median(1).values
-        return Statistics(median, (x - median[:, None]).square().mean(1))
+        x = values_of(observation)
+        median = x.median(-1).values
+        return Statistics(median, (x - median[..., None]).square().mean(-1))

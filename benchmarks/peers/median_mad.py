@@ -17,7 +17,7 @@ import torch
 
 from predbn.norm import Observation, Statistics
 
-from .base import PeerStrategy, inputs_of
+from .base import PeerStrategy, values_of
 
 NORMAL_MAD = 1.4826
 """The standard deviation of a normal distribution over its MAD."""
@@ -30,10 +30,12 @@ class MedianMAD(PeerStrategy):
     name: ClassVar[str] = "median_mad"
     N: float = 16
 
+    works_in_groups: ClassVar[bool] = True
+
     def statistics(self, observation: Observation) -> Statistics:
-        x, source = inputs_of(observation).transpose(0, 1).flatten(1), observation.source
-        median = x.median(1).values
-        mad = (x - median[:, None]).abs().median(1).values
+        x, source = values_of(observation), observation.source
+        median = x.median(-1).values
+        mad = (x - median[..., None]).abs().median(-1).values
         weight = observation.size / (observation.size + self.N)
         var = (NORMAL_MAD * mad).square()
         return Statistics(torch.lerp(source.mean, median, weight), torch.lerp(source.var, var, weight))
