@@ -6,8 +6,8 @@
     python benchmarks/auto_ablation.py --markdown  # measures nothing: the table of docs/auto.md from results/
 
 All forms use one pass and no bounded influence. The images are under corruptions at severity 3 that were not used to
-develop `auto`: 300 images of the sample that comes with the package and all 15 of them for ResNet-20, 100 images and
-five of them for the networks on ImageNet. `auto` is calibrated on other images, on ImageNet on 500. A run that was
+develop `auto`: 300 images of the sample that comes with the package and all 15 of them for ResNet-20, 500 images and
+five of them for the networks on ImageNet. `auto` is calibrated on other images, on ImageNet on 2,000. A run that was
 interrupted continues where it stopped; results are in results/auto-ablation.json.
 """
 
@@ -112,7 +112,7 @@ def networks_and_images(options: argparse.Namespace) -> Iterator[tuple[str, Clas
     model = load(reference)
     images = imagenet(options.root, **framing_of(model.info.preprocessing))
     order = orders.shuffled(len(images), seed=0)
-    yield NETWORKS[options.network], model, images.take(order[100:600]), images.take(order[:100])
+    yield NETWORKS[options.network], model, images.take(order[500:2500]), images.take(order[:500])
 
 
 @torch.inference_mode()

@@ -116,7 +116,8 @@ def test_a_row_that_is_not_finite_changes_no_other_where_influence_is_bounded(st
     x[4, 0, 2, 2] = torch.nan
     others = torch.arange(9) != 4
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
-    torch.testing.assert_close(model(x)[others], model(x[others]), atol=tolerance, rtol=tolerance)
+    with torch.backends.cudnn.flags(allow_tf32=False):  # convolutions of other batch sizes are rounded differently
+        torch.testing.assert_close(model(x)[others], model(x[others]), atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("shape", [(6, 5, 7, 4), (100, 64, 14, 14)])

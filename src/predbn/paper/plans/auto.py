@@ -1,7 +1,7 @@
 """The plans for `auto`, on CIFAR-10 with ten ResNet-20 and on ImageNet with two networks.
 
 Most plans have `auto` in one pass (`ONE_PASS`): four passes would take four times as long. `auto` by default (`AUTO`)
-is in the streams, and on ImageNet in batches of several sizes.
+is in the streams and mixtures, and on ImageNet in batches of several sizes.
 
 The full grid, every network × split × batch size × strategy on all images, would cost many times as much and tell no
 more. So there are several plans: many images where a loss of half a point has to be seen, fewer where means over 95
@@ -16,6 +16,7 @@ splits are compared.
 | `auto-mixtures` | three | all | 19 corruptions in one batch |
 
 On ImageNet each network has five such plans, and `auto` is calibrated on the images that a plan does not evaluate.
+EfficientNet-Lite1 and Lite2 were held out: their plans were run once, when everything else was done.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from predbn.evaluation import Model, Plan
 
 from ..networks import WITH_BATCH_NORM, seeds_of
 from .base import PaperPlan, cifar10_plan
-from .imagenet import LITE0, METHODS_PLAN, RESNET50, imagenet_plan
+from .imagenet import LITE0, LITE1, LITE2, METHODS_PLAN, RESNET50, imagenet_plan
 
 AUTO = "auto"
 ONE_PASS, SKEWED, UNCALIBRATED = "auto(skewed=False)", "auto(skewed=True)", "auto(skewed=False, calibrated=False)"
@@ -142,7 +143,7 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             plans.mixtures,
             "batches of 100 that mix 19 corruptions, drawn five times",
             {"batch_sizes": (100,), "severities": (1, 5), "seeds": (0, 1, 2)},
-            strategies=("train", "batch", ONE_PASS, SKEWED),
+            strategies=("train", "batch", ONE_PASS, SKEWED, AUTO),
             shifts=("mixed-19",),
             batch_sizes=(STREAM_BATCH,),
             seeds=tuple(range(5)),
@@ -205,6 +206,7 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             "{} in batches of 100 that mix 19 corruptions, drawn three times",
             *baselines,
             SKEWED,
+            AUTO,
             shifts=("mixed-19",),
             batch_sizes=(STREAM_BATCH,),
             seeds=(0, 1, 2),
@@ -213,7 +215,43 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
     )
 
 
+def _held_out_plans(label: str, network: str, mixed: str, in_order: str) -> tuple[PaperPlan, ...]:
+    """A network on which nothing was chosen, in batches of 100 that hold all classes, and sorted by class."""
+    options = replace(
+        METHODS_PLAN,
+        models=(Model(f"{network}/0"),),
+        methods=("vanilla",),
+        strategies=("train", "batch", *IMAGENET_PRIORS, ONE_PASS, AUTO),
+        severities=(3, 5),
+        batch_sizes=(STREAM_BATCH,),
+        images=500,
+        diagram_bins=None,
+        hits=False,
+    )
+    streams = replace(
+        options,
+        strategies=("train", "batch", ONE_PASS, SKEWED, AUTO),
+        shifts=_IMAGENET_STREAM_SHIFTS,
+        severities=(3,),
+        orders=("by_class",),
+        images=2000,
+    )
+    return (
+        imagenet_plan(mixed, f"{label}, held out until the end, in batches of 100 that hold all classes", options),
+        imagenet_plan(in_order, f"{label}, held out until the end, in batches of 100 with sorted classes", streams),
+    )
+
+
+HELD_OUT = {
+    "EfficientNet-Lite1": (LITE1, "auto-lite1-held-out", "auto-lite1-streams"),
+    "EfficientNet-Lite2": (LITE2, "auto-lite2-held-out", "auto-lite2-streams"),
+}
+"""By label: the network, the plan with batches that hold all classes, and the one with sorted classes."""
+
 CIFAR10_AUTO_PLANS = _cifar10_plans(RESNET20_PLANS)
-IMAGENET_AUTO_PLANS = tuple(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network))
+IMAGENET_AUTO_PLANS = (
+    *(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network)),
+    *(plan for label, names in HELD_OUT.items() for plan in _held_out_plans(label, *names)),
+)
 AUTO_PLANS = ("methods", *(plan.name for plan in (*CIFAR10_AUTO_PLANS, *IMAGENET_AUTO_PLANS)))
 """The names of all plans that `auto` needs; `methods` has `train` and `batch` for ResNet-20."""

@@ -15,7 +15,7 @@ METHODS, BATCH_SIZE, STATISTICS, MIXTURES, LITE0_METHODS = (
     "resnet50-mixtures",
     "lite0-methods",
 )
-RESNET50, LITE0 = "resnet50-v1", "efficientnet-lite0"
+RESNET50, LITE0, LITE1, LITE2 = "resnet50-v1", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 250, 500)
 
 METHODS_PLAN = Plan(
