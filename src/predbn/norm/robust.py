@@ -42,14 +42,14 @@ from torch import Tensor
 from .kernels import is_tracing, readable_without_sync
 from .statistics import Statistics
 
-_QUANTILES = 0.35, 0.5, 0.65
-_GAUSSIAN = 0.7706
+QUANTILES = 0.35, 0.5, 0.65
+GAUSSIAN = 0.7706
 """The distance between the 35 % and the 65 % quantile of a Gaussian with standard deviation 1."""
-_TINY = 1e-30
+TINY = 1e-30
 """Added to variances that may be zero without eps, because their logarithm is taken."""
 NARROW, WIDE = 0.5, 1.5
 """c for many examples."""
-_WIDER_FOR_FEW = 20.0
+WIDER_FOR_FEW = 20.0
 """c is multiplied by 1 + 20/n."""
 _LEAST_SPREAD, _HEAVY_TAIL = 1 / 4, 1 / 3
 """S is at least a quarter of the standard deviation of clean examples, or all of it if theirs is less than a third."""
@@ -88,16 +88,16 @@ def robust_moments(
     [C]. With a `group` there is one row for every so many examples.
     """
     # Infinite values come last when sorted, and after clipping they are numbers whose weight can be zero.
-    examples = torch.where(is_finite[:, None], torch.cat([mean, var + (eps + _TINY)], 1), torch.inf)
+    examples = torch.where(is_finite[:, None], torch.cat([mean, var + (eps + TINY)], 1), torch.inf)
     examples, is_used = _in_groups(examples, group), _in_groups(is_finite[:, None], group)
     count = is_used.sum(1)
     quantiles = _quantiles(examples, count)
     (low, centre, high), (low_var, centre_var, high_var) = (q.unbind(1) for q in quantiles.chunk(2, 2))
     if not isinstance(scatter, Tensor):
         scatter = torch.full_like(clean_var, scatter)
-    limit = bounds * (1 + _WIDER_FOR_FEW / count)
-    spread = torch.maximum((high - low) / _GAUSSIAN, (scatter * (clean_var + eps)).sqrt())
-    log_spread = torch.maximum((high_var / low_var).log() / _GAUSSIAN, (2 * scatter).sqrt())
+    limit = bounds * (1 + WIDER_FOR_FEW / count)
+    spread = torch.maximum((high - low) / GAUSSIAN, (scatter * (clean_var + eps)).sqrt())
+    log_spread = torch.maximum((high_var / low_var).log() / GAUSSIAN, (2 * scatter).sqrt())
     step, factor = limit * spread, (limit * log_spread).exp()
     means, variances = examples.chunk(2, 2)
     means = means.clamp((centre - step)[:, None], (centre + step)[:, None])
@@ -105,7 +105,7 @@ def robust_moments(
     weight = is_used.to(mean.dtype) / count[:, None]
     pooled_mean = (weight * means).sum(1)
     between = (weight * (means - pooled_mean[:, None]).square()).sum(1)
-    pooled_var = ((weight * variances).sum(1) - (eps + _TINY)).clamp(min=0) + between
+    pooled_var = ((weight * variances).sum(1) - (eps + TINY)).clamp(min=0) + between
     result = pooled_mean, pooled_var, between, spread
     return RobustMoments(*(result if group is not None else (t[0] for t in result)))
 
@@ -118,15 +118,15 @@ def least_scatter(mean: Tensor, var: Tensor) -> Tensor:
     count = torch.full((1, 1), len(mean), device=mean.device)
     low, _, high = _quantiles(mean[None], count)[0]
     own = mean.var(0, correction=0)
-    has_heavy_tails = ((high - low) / _GAUSSIAN).square() < _HEAVY_TAIL**2 * own
+    has_heavy_tails = ((high - low) / GAUSSIAN).square() < _HEAVY_TAIL**2 * own
     return torch.where(has_heavy_tails, own, _LEAST_SPREAD**2 * own) / var
 
 
 def clipping_of(mean: Tensor, var: Tensor, clipped: RobustMoments) -> Tensor:
     """What clipping does to clean examples with these moments, [N, C] each: b, 1/w and 1/u, [3, C]."""
-    offset = (mean.mean(0) - clipped.mean) / clipped.spread.clamp(min=_TINY)
+    offset = (mean.mean(0) - clipped.mean) / clipped.spread.clamp(min=TINY)
     pairs = (var.mean(0), clipped.var - clipped.between), (mean.var(0, correction=0), clipped.between)
-    least = 1e-6 * (clipped.var + _TINY)
+    least = 1e-6 * (clipped.var + TINY)
     return torch.stack([offset, *(((own + least) / (now + least)).clamp(max=_MOST_CORRECTED) for own, now in pairs)])
 
 
@@ -140,14 +140,14 @@ def correct_clipping(found: RobustMoments, clipping: Tensor, n: Tensor | float) 
 
 
 def _quantiles(examples: Tensor, count: Tensor) -> Tensor:
-    """`_QUANTILES` of the first `count` [G, 1] of the sorted values of each column of [G, n, C], as [G, 3, C]."""
+    """`QUANTILES` of the first `count` [G, 1] of the sorted values of each column of [G, n, C], as [G, 3, C]."""
     # Sorting along contiguous memory takes a fifth of the time.
     values = _sorted(examples.transpose(1, 2).contiguous())
     last = (count - 1).clamp(min=0)
-    position = torch.cat([last.to(values.dtype) * quantile for quantile in _QUANTILES], 1)
+    position = torch.cat([last.to(values.dtype) * quantile for quantile in QUANTILES], 1)
     lower = position.floor().long()
     upper = torch.minimum(lower + 1, last)
-    shape = len(values), values.shape[1], len(_QUANTILES)
+    shape = len(values), values.shape[1], len(QUANTILES)
     below, above = (values.gather(2, index[:, None].expand(shape)) for index in (lower, upper))
     return torch.lerp(below, above, (position - lower)[:, None].expand(shape)).transpose(1, 2)
 

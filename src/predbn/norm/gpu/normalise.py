@@ -1,0 +1,140 @@
+"""Normalise the values of a layer, with given statistics or with those that `auto` derives from sums over the channels.
+
+The programs are those of `sums.py`: one for each piece of a group and block of channels. With `Mixture` each one first
+computes the few numbers of the layer (a², k, f of `auto.py`) from the sums of `statistics.py`, and from them the
+statistics of its own channels. d, which depends on a², is
+
+    Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..strategies.auto import LIMITS
+from .rules import Mixture
+from .sums import COLUMNS, ROWS, cut, load_tile
+
+
+@triton.jit
+def _clamp(value, least, most):
+    return tl.minimum(tl.maximum(value, least), most)
+
+
+@triton.jit
+def _source_ratio(s):
+    return s * (1 + s) * (1 + s)
+
+
+@triton.jit
+def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
+    block = tl.arange(0, BLOCKS)
+    return tl.sum(tl.load(block_sums + (group * blocks + block) * 8 + which, mask=block < blocks, other=0.0), 0)
+
+
+@triton.jit
+def _normalise(
+    x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
+    squares, doubt, rows, tiles, channels, blocks, classes, eps, o, per_example, constant, own, uneven, few, network,
+    skew, least, most, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, RELU: tl.constexpr,
+):  # fmt: skip
+    group, piece = tl.program_id(0), tl.program_id(1)
+    channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    valid = channel < channels
+    m_b = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
+    v_b = tl.load(var + group * channels + channel, mask=valid, other=1.0)
+    if MIXTURE:
+        n = tl.load(block_sums + group * blocks * 8 + 6)
+        chance = per_example / n + constant
+        if CLASSES:
+            k = tl.arange(0, GROUPS_OF_CLASSES)
+            share = tl.load(shares + group * classes + k, mask=k < classes, other=0.0)
+            examples = tl.maximum(tl.load(class_sizes + k, mask=k < classes, other=1.0), 1.0)
+            chance += own * tl.sum(share * share / examples, 0)
+            chance += uneven * tl.sum(share * share, 0) * tl.load(doubt + group)
+            chance += few * tl.load(squares + group)
+        skewed = skew * (1 - 1 / n)
+        depth = network / (n + 1)
+        total = _sum_over_blocks(block_sums, group, blocks, 0, BLOCKS)
+        ell = _sum_over_blocks(block_sums, group, blocks, 1, BLOCKS) / total
+        ell2 = _clamp(ell * ell, least, most)
+        omega = _clamp(_sum_over_blocks(block_sums, group, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
+        ratio = _source_ratio(chance / _clamp(total * ell2 / 2 - skewed, least, most))
+        a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+        r2 = _sum_over_blocks(block_sums, group, blocks, 5, BLOCKS) / (a2 * a2)
+        growth = r2 - 2 * _sum_over_blocks(block_sums, group, blocks, 4, BLOCKS) / a2 + total
+        d = _clamp(_sum_over_blocks(block_sums, group, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
+        kept = 1 / (1 + _source_ratio(chance / d) + depth)
+        e = _clamp(d - chance, least, most)
+        f = 1 - kept * e / (e + o)
+        m = tl.load(clean_mean + channel, mask=valid, other=0.0)
+        v = tl.load(clean_var + channel, mask=valid, other=1.0)
+        delta = m_b - m
+        z2 = delta * delta / (v + eps)
+        r = z2 + (v_b + eps) / (v + eps)
+        g = a2 * (1 - kept) + kept * (r - kept * z2)
+        m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
+        v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
+        m_b = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
+        v_b = tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
+    scale = 1 / tl.sqrt(v_b + eps)
+    shift = tl.zeros([COLUMNS], tl.float32)
+    if WEIGHT:
+        scale *= tl.load(weight + channel, mask=valid, other=1.0).to(tl.float32)
+    if BIAS:
+        shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
+    for tile in range(tiles):
+        row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
+        value, inside, offset = load_tile(x, group, rows, row, channel, channels)
+        result = (value - m_b[None, :]) * scale[None, :] + shift[None, :]
+        if RELU:
+            result = tl.where(result < 0, 0.0, result)
+        tl.store(y + offset, result.to(y.dtype.element_ty), mask=inside)
+
+
+def normalise(
+    x: Tensor,
+    statistics: tuple[Tensor, Tensor],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    mixture: Mixture | None = None,
+    block_sums: Tensor | None = None,
+    *,
+    relu: bool = False,
+) -> Tensor:
+    """weight · (x − mean) / √(var + eps) + bias, for x [N, C, …] in channels_last and statistics [groups, C].
+
+    With `mixture` the statistics are those of the batch, and `auto` follows from them.
+    """
+    channels, groups = x.shape[1], statistics[0].shape[0]
+    rows, blocks = x.numel() // channels // groups, triton.cdiv(channels, COLUMNS)
+    tiles, pieces = cut(rows, groups, blocks)
+    y = torch.empty_like(x)
+    none = y
+    clean = source = none, none
+    shares = class_sizes = squares = doubt = numbers = None
+    if mixture is not None:
+        clean, source = (mixture.clean.mean, mixture.clean.var), mixture.source
+        shares, class_sizes, squares, doubt = mixture.shares, mixture.clean.class_sizes, mixture.squares, mixture.doubt
+        numbers = (
+            mixture.clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
+            mixture.network, mixture.skew,
+        )  # fmt: skip
+    others = (none if t is None else t for t in (shares, class_sizes, squares, doubt))
+    classes = 1 if shares is None else shares.shape[-1]
+    blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
+    _normalise[groups, pieces, blocks](
+        x, y, none if weight is None else weight, none if bias is None else bias, *statistics,
+        none if block_sums is None else block_sums, *clean, *source, *others, rows, tiles, channels, blocks_of_sums,
+        classes, eps, *(numbers or [0.0] * 8), *LIMITS, ROWS=ROWS, COLUMNS=COLUMNS,
+        BLOCKS=triton.next_power_of_2(blocks_of_sums), GROUPS_OF_CLASSES=triton.next_power_of_2(classes),
+        WEIGHT=weight is not None, BIAS=bias is not None, MIXTURE=mixture is not None, CLASSES=shares is not None,
+        RELU=relu, num_warps=4,
+    )  # fmt: skip
+    return y

@@ -1,0 +1,74 @@
+"""What the kernels have to know about a strategy.
+
+A strategy that can be computed by the kernels describes itself for one call of one layer by one of these
+(`Strategy.rule`); the equations are those of its own file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..calibration import Calibration
+from ..statistics import Statistics
+
+
+@dataclass(frozen=True)
+class Mix:
+    """reference + w·(batch − reference), for mean and variance alike.
+
+    reference    None if the statistics are those of the batch
+    weight       w; None if it is n/(n + N) with n examples in the batch
+    source_size  N
+    """
+
+    reference: Statistics | None = None
+    weight: float | None = 1.0
+    source_size: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Steps 1 to 5 of `auto`, with the numbers of its equations that depend on n:
+
+        1/n + 1/M, or what takes its place     per_example/n + constant + own·Σ π_g²/M_g + uneven·u·Σ π_g² + few·Σ π_k²
+        V²/(5·(n + 1))                         network/(n + 1)
+        what may be a matter of classes        skew·(1 − 1/n)
+
+    shares   π_g, [groups, G]; None without classes
+    squares  Σ π_k², [groups, 1]
+    doubt    u, [groups, 1]
+    """
+
+    clean: Calibration
+    source: Statistics
+    per_example: float
+    constant: float
+    network: float
+    skew: float = 0.0
+    own: float = 0.0
+    uneven: float = 0.0
+    few: float = 0.0
+    shares: Tensor | None = None
+    squares: Tensor | None = None
+    doubt: Tensor | None = None
+
+
+Rule = Mix | Mixture
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounded influence, as in `robust.py`.
+
+    limit      c for many examples
+    clean_var  the variance of clean values, [C]
+    scatter    that of the means of clean examples relative to it, [C] or one number
+    clipping   what clipping does to clean examples, [3, C]; None if it is not corrected
+    """
+
+    limit: float
+    clean_var: Tensor
+    scatter: Tensor | float
+    clipping: Tensor | None

@@ -1,0 +1,205 @@
+"""From the sums of a batch to its statistics: bounded influence, and what its classes explain.
+
+The equations are those of `robust.py`, of step 0 of `auto`, and of its steps 1 and 4. One program has a few channels of
+one group; what a later step needs of all channels is added up over the channels of each program and stored, six sums
+for each. With h, z² and r of `auto.py` they are
+
+    Σ h,  Σ h·log r,  Σ h·(log r)²,  Σ h·z²,  Σ h·r,  Σ h·r².
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
+from .rules import Bounds, Mix, Mixture, Rule
+from .sums import COLUMNS, moments_of_sums
+
+BLOCK_SUMS = 8
+"""The six sums, the number of examples that were used, and one that is not used."""
+MOST_EXAMPLES = 1024
+"""The moments of all examples of a group are sorted by one program."""
+_TILE = 4096
+_PIECES = 16
+
+
+@triton.jit
+def _at(values, position, index):
+    """The value at a position of each sorted row."""
+    return tl.sum(tl.where(index[None, :] == position, values, 0.0), 1)
+
+
+@triton.jit
+def _quantile(values, quantile, last, index):
+    position = last * quantile
+    lower = tl.floor(position)
+    below = _at(values, lower.to(tl.int32), index)
+    above = _at(values, tl.minimum(lower + 1, last).to(tl.int32), index)
+    return below + (position - lower) * (above - below)
+
+
+@triton.jit
+def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr):
+    """Mean and variance of each example of a group, [columns, examples]; `examples` are their numbers in the batch."""
+    total = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
+    squares = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
+    inside = (examples >= 0)[None, :] & (channel < channels)[:, None]
+    place = sums + (tl.maximum(examples, 0) * pieces * 3).to(tl.int64)[None, :] * channels + channel[:, None]
+    for piece in range(pieces):
+        total += tl.load(place + piece * 3 * channels, mask=inside, other=0.0)
+        squares += tl.load(place + (piece * 3 + 1) * channels, mask=inside, other=0.0)
+    pilot = tl.load(place + 2 * channels, mask=inside, other=0.0)
+    offset = total / rows
+    return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
+
+
+@triton.jit
+def _statistics(
+    sums, is_bad, clean_mean, clean_var, scatter, clipping, class_means, class_squares, shares, h, reference_mean,
+    reference_var, bound_var, out, block_sums, n, rows, pieces, channels, classes, eps, limit, fixed_weight,
+    source_size, scatter_number, wider, tiny, gaussian, low_quantile, centre_quantile, high_quantile,
+    COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
+    SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr, MIXTURE: tl.constexpr,
+):  # fmt: skip
+    group = tl.program_id(0)
+    groups = tl.num_programs(0)
+    channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    valid = channel < channels
+    size = groups * channels
+    place = out + group * channels + channel
+    if ROBUST:
+        index = tl.arange(0, EXAMPLES)
+        example = tl.where(index < n, group * n + index, -1)
+        is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
+        count = tl.sum(is_used.to(tl.float32), 0)
+        means, variances = _example_moments(sums, example, pieces, rows, channel, channels, COLUMNS, EXAMPLES)
+        means = tl.where(is_used[None, :], means, float("inf"))
+        variances = tl.where(is_used[None, :], variances + (eps + tiny), float("inf"))
+        last = tl.maximum(count - 1, 0.0)
+        ordered = tl.sort(means, 1)
+        low = _quantile(ordered, low_quantile, last, index)
+        centre = _quantile(ordered, centre_quantile, last, index)
+        high = _quantile(ordered, high_quantile, last, index)
+        ordered = tl.sort(variances, 1)
+        low_var = _quantile(ordered, low_quantile, last, index)
+        centre_var = _quantile(ordered, centre_quantile, last, index)
+        high_var = _quantile(ordered, high_quantile, last, index)
+        least = scatter_number
+        if SCATTER:
+            least = tl.load(scatter + channel, mask=valid, other=1.0)
+        usual = tl.load(bound_var + channel, mask=valid, other=1.0)
+        spread = tl.maximum((high - low) / gaussian, tl.sqrt(least * (usual + eps)))
+        log_spread = tl.maximum(tl.log(high_var / low_var) / gaussian, tl.sqrt(2 * least))
+        bound = limit * (1 + wider / count)
+        step = bound * spread
+        factor = tl.exp(bound * log_spread)
+        means = tl.minimum(tl.maximum(means, (centre - step)[:, None]), (centre + step)[:, None])
+        variances = tl.minimum(tl.maximum(variances, (centre_var / factor)[:, None]), (centre_var * factor)[:, None])
+        weight = is_used.to(tl.float32) / count
+        mean = tl.sum(weight[None, :] * means, 1)
+        away = means - mean[:, None]
+        between = tl.sum(weight[None, :] * away * away, 1)
+        within = tl.maximum(tl.sum(weight[None, :] * variances, 1) - (eps + tiny), 0.0)
+        if CORRECTED:
+            share = tl.exp(-6.0 / tl.maximum(count, 1.0))
+            mean += share * tl.load(clipping + channel, mask=valid, other=0.0) * spread
+            within *= tl.exp(share * tl.log(tl.load(clipping + channels + channel, mask=valid, other=1.0)))
+            own = tl.exp(share * tl.log(tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)))
+            var = within + between * own
+        else:
+            var = within + between
+        if not MIX and not MIXTURE:
+            tl.store(place + 4 * size, between, mask=valid)
+            tl.store(place + 5 * size, spread, mask=valid)
+    else:
+        mean, var = moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES, COLUMNS)
+        count = n * 1.0
+    tl.store(place, mean, mask=valid)
+    tl.store(place + size, var, mask=valid)
+    if MIX:
+        share = fixed_weight
+        if WEIGHT:
+            share = count / (count + source_size)
+        start_mean = tl.load(reference_mean + channel, mask=valid, other=0.0).to(tl.float32)
+        start_var = tl.load(reference_var + channel, mask=valid, other=1.0).to(tl.float32)
+        tl.store(place + 2 * size, start_mean + share * (mean - start_mean), mask=valid)
+        tl.store(place + 3 * size, start_var + share * (var - start_var), mask=valid)
+    if MIXTURE:
+        m = tl.load(clean_mean + channel, mask=valid, other=0.0)
+        v = tl.load(clean_var + channel, mask=valid, other=1.0)
+        if CLASSES:
+            expected_mean = tl.zeros([COLUMNS], tl.float32)
+            expected_square = tl.zeros([COLUMNS], tl.float32)
+            for k in range(classes):
+                part = tl.load(shares + group * classes + k)
+                expected_mean += part * tl.load(class_means + k * channels + channel, mask=valid, other=0.0)
+                expected_square += part * tl.load(class_squares + k * channels + channel, mask=valid, other=0.0)
+            expected_var = tl.maximum(expected_square - expected_mean * expected_mean, 0.0)
+            mean = mean - (expected_mean - m)
+            var = tl.maximum((var + eps) * ((v + eps) / (expected_var + eps)) - eps, 0.0)
+        tl.store(place + 2 * size, mean, mask=valid)
+        tl.store(place + 3 * size, var, mask=valid)
+        weight = tl.load(h + channel, mask=valid, other=0.0)
+        delta = tl.where(valid, mean - m, 0.0)
+        z2 = delta * delta / (v + eps)
+        r = tl.where(valid, z2 + (var + eps) / (v + eps), 1.0)
+        log_r = tl.log(r)
+        block = block_sums + (group * tl.num_programs(1) + tl.program_id(1)) * 8
+        tl.store(block, tl.sum(weight, 0))
+        tl.store(block + 1, tl.sum(weight * log_r, 0))
+        tl.store(block + 2, tl.sum(weight * log_r * log_r, 0))
+        tl.store(block + 3, tl.sum(weight * z2, 0))
+        tl.store(block + 4, tl.sum(weight * r, 0))
+        tl.store(block + 5, tl.sum(weight * r * r, 0))
+        tl.store(block + 6, count)
+
+
+def statistics(
+    found: Tensor, n: int, rows: int, eps: float, rule: Rule | None, bounds: Bounds | None, is_bad: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The statistics of every group, [6, groups, C], and the sums of its channels, [groups, blocks, 8], for `Mixture`.
+
+    The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
+    without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
+
+    found   the sums of the groups; with `bounds` those of each example, of which a group has n
+    rows    how many values each of these sums has
+    is_bad  which examples are not finite, [N]; only with `bounds`
+    """
+    channels = found.shape[3]
+    groups = found.shape[0] if bounds is None else found.shape[0] // n
+    mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
+    examples = 1 if bounds is None else triton.next_power_of_2(n)
+    columns = COLUMNS if bounds is None else min(16, max(1, _TILE // examples), triton.next_power_of_2(channels))
+    blocks = triton.cdiv(channels, columns)
+    out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
+    block_sums = None
+    none = out  # for pointers that are not read
+    clean = reference = none, none
+    h = class_means = class_squares = shares = none
+    if mixture is not None:
+        block_sums = torch.empty((groups, blocks, BLOCK_SUMS), dtype=torch.float32, device=found.device)
+        clean, h, shares = (mixture.clean.mean, mixture.clean.var), mixture.clean.weight, mixture.shares
+        class_means, class_squares = mixture.clean.class_means, mixture.clean.class_squares
+    has_reference = mix is not None and mix.reference is not None
+    if has_reference:
+        reference = mix.reference
+    scatter = 1.0 if bounds is None else bounds.scatter
+    clipping = None if bounds is None else bounds.clipping
+    _statistics[groups, blocks](
+        found, none if is_bad is None else is_bad, *clean, scatter if isinstance(scatter, Tensor) else none,
+        none if clipping is None else clipping, class_means, class_squares, shares, h, *reference,
+        none if bounds is None else bounds.clean_var, out, none if block_sums is None else block_sums,
+        n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1], eps,
+        0.0 if bounds is None else bounds.limit, 1.0 if mix is None or mix.weight is None else float(mix.weight),
+        0.0 if mix is None else float(mix.source_size), 1.0 if isinstance(scatter, Tensor) else float(scatter),
+        WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
+        COLUMNS=columns, EXAMPLES=examples, PIECES=_PIECES, ROBUST=bounds is not None, CORRECTED=clipping is not None,
+        SCATTER=isinstance(scatter, Tensor), CLASSES=mixture is not None and shares is not None, MIX=has_reference,
+        WEIGHT=mix is not None and mix.weight is None, MIXTURE=mixture is not None, num_warps=4,
+    )  # fmt: skip
+    return out, block_sums
