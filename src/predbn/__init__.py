@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         state_dict,
         strategies,
         stream,
+        streams,
     )
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "state_dict",
     "strategies",
     "stream",
+    "streams",
 ]
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from .strategies import (
     find_strategy,
     strategies,
 )
-from .streams import load_state_dict, remove_stream, reset, state_dict, stream
+from .streams import load_state_dict, remove_stream, reset, state_dict, stream, streams
 
 __all__ = [
     "AdaptationError",
@@ -65,5 +65,6 @@ __all__ = [
     "state_dict",
     "strategies",
     "stream",
+    "streams",
     "unwrapped",
 ]
