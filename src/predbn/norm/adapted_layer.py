@@ -148,7 +148,6 @@ class LayerAdaptation:
                 return y
         if running[0] is None or running[1] is None:
             running = layer.running_mean, layer.running_var
-        weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
         own_pass = new_pass(shared, selection) if own_call is None else None
         running_pass = own_pass if own_call is None else own_call.states
         observation = new_observation(
@@ -157,7 +156,7 @@ class LayerAdaptation:
             layer=self.name,
             shared=shared,
             eps=eps,
-            source=None if mean is None or var is None else Statistics(mean, var),
+            source=None if running[0] is None or running[1] is None else Statistics(running[0], running[1]),
             calibration=None if strategy.ignores_calibration else self.calibration,
             memory=running_pass or shared.default_stream,
             examples=x.shape[0] if call is None else call.count_examples(x),
@@ -165,16 +164,22 @@ class LayerAdaptation:
         )
         is_kept = False
         try:
-            statistics = observation.choose(strategy)
+            y = observation.normalise_with_kernels(strategy, weight, bias)
+            if y is None:
+                weight, bias, *running = self._convert(dtype, weight, bias, *running)
+                observation.source = None if running[0] is None or running[1] is None else Statistics(*running)
+                statistics = observation.choose(strategy)
             is_kept = True
         finally:
             if own_pass is not None:
                 own_pass.end(keep=is_kept)
         if observation.bad_rows:
             self._report_bad_rows(observation.bad_rows)
-        mean, var = (t.to(x.device, dtype) for t in statistics)
         if observation.batch_statistics is not None:
             self._record(x, LazyStatistics(*observation.batch_statistics))
+        if y is not None:
+            return y
+        mean, var = (t.to(x.device, dtype) for t in statistics)
         return kernels.normalise(x, mean, var, weight, bias, eps)
 
     def _convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:

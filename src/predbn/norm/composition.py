@@ -6,23 +6,35 @@ for a shift. The classes are those that the model predicts; labels are not neede
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .stream_rows import StreamRows
 
+if TYPE_CHECKING:
+    from .calibration import Calibration
+
 
 class Composition(NamedTuple):
     """The classes of a batch, or of each of G groups or streams.
 
     `shares` are the shares π of the predicted classes, [K] or [G, K]; None if nothing is known about them. `doubt` is
-    u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known.
+    u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known. The other two are for the
+    kernels of a GPU: the shares of the groups of classes that a calibration has, and Σ π_k² over the classes.
     """
 
     shares: Tensor | None = None
     doubt: Tensor | float = 1.0
+    group_shares: Tensor | None = None
+    squares: Tensor | None = None
+
+    def for_kernels(self, clean: Calibration) -> Composition:
+        """With what the kernels of all layers need, which is computed once."""
+        assert self.shares is not None
+        squares = (self.shares * self.shares).sum(-1, keepdim=True)
+        return self._replace(group_shares=clean.group_shares(self.shares).contiguous(), squares=squares)
 
 
 def is_class_scores(output: Any) -> bool:
@@ -36,7 +48,7 @@ def composition_of(output: Any, group: int | None, rows: StreamRows | None = Non
     if not is_class_scores(output) or output.shape[0] == 0 or (rows is not None and len(rows) != len(output)):
         return None
     means, _ = mean_predictions(output, group, rows)
-    return Composition(means[..., :-1], 1 - means[..., -1:])
+    return Composition(means[..., :-1], (1 - means[..., -1:]).contiguous())
 
 
 def mean_predictions(

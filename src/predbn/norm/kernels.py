@@ -8,20 +8,25 @@ single precision and makes no full-size temporary.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from .gpu import operators
 from .statistics import LazyStatistics
 
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _MAX_PART_SIZE = 2**18
+_KERNEL_DTYPES = torch.float16, torch.bfloat16, torch.float32
 _LEAST_NATIVE_MAP = 16
 """For maps with fewer values, addcmul is faster."""
-_HAS_TRITON = find_spec("triton") is not None
+_HAS_TRITON = find_spec("triton") is not None and os.environ.get("PREDBN_KERNELS") != "0"
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether Triton runs kernels on the CPU, for tests."""
 
 
 def dims_without_channels(x: Tensor) -> list[int]:
@@ -61,7 +66,14 @@ def _is_native(x: Tensor) -> bool:
 
 def can_use_triton(x: Tensor) -> bool:
     """Whether our own GPU kernels may be launched on a tensor."""
-    return x.is_cuda and _HAS_TRITON and _is_native(x)
+    return (x.is_cuda or _IS_INTERPRETED) and _HAS_TRITON and _is_native(x)
+
+
+def can_use_layer_kernels(x: Tensor) -> bool:
+    """Whether the kernels of a whole layer may be: they take dense tensors in channels_last or not."""
+    if not can_use_triton(x) or x.dtype not in _KERNEL_DTYPES:
+        return False
+    return x.is_contiguous() or (x.dim() > 2 and x.movedim(1, -1).is_contiguous())
 
 
 def readable_without_sync(x: Tensor) -> bool:
@@ -69,18 +81,32 @@ def readable_without_sync(x: Tensor) -> bool:
     return x.is_cpu and _is_native(x)
 
 
+def can_use_operators(x: Tensor) -> bool:
+    """Whether the operators of `gpu/operators.py` may be called: in eager mode and in compiled graphs."""
+    if not (x.is_cuda or _IS_INTERPRETED) or not _HAS_TRITON or x.dtype not in _KERNEL_DTYPES:
+        return False
+    is_compiled = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
+    return _is_native(x) or (is_compiled and not (x.requires_grad and torch.is_grad_enabled()))
+
+
 def _is_half_precision_map(x: Tensor) -> bool:
     return x.dim() > 2 and x.dtype in (torch.float16, torch.bfloat16)
 
 
 def _can_use_gpu_moments(x: Tensor) -> bool:
-    """Whether the kernel of `gpu_moments` takes it."""
-    return (
-        x.dim() == 4
-        and _is_half_precision_map(x)
-        and can_use_triton(x)
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
+    """Whether our kernel is faster than PyTorch's, or than what torch.compile makes."""
+    if x.dim() < 3 or not can_use_operators(x):
+        return False
+    is_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return is_transformed(x) or (_is_half_precision_map(x) and is_last)
+
+
+def _moments_by_kernel(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    if is_transformed(x):
+        return operators.moments(x, groups)
+    from .gpu.sums import moments as run  # an operator takes longer to call
+
+    return run(x, groups)
 
 
 def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -89,13 +115,12 @@ def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     `eps` is what will be added to the variance: it tells how precisely the variance of an almost constant channel has
     to be known.
     """
+    if _can_use_gpu_moments(x):
+        mean, var = _moments_by_kernel(x, 1)
+        return mean[0], var[0]
     if not _is_native(x):
         var, mean = torch.var_mean(x.to(stats_dtype(x)), dims_without_channels(x), correction=0)
         return mean, var
-    if _can_use_gpu_moments(x):
-        from .gpu_moments import single_pass_moments
-
-        return single_pass_moments(x)
     return _moments_channels_first(x, eps) if _is_channels_first(x) else _native_moments(x)
 
 
@@ -171,9 +196,7 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
         var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)
         return mean, var
     if _can_use_gpu_moments(x):
-        from .gpu_moments import single_pass_moments
-
-        return single_pass_moments(x, group)
+        return _moments_by_kernel(x, x.shape[0] // group)
     var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
     between, group_mean = torch.var_mean(mean.unflatten(0, (-1, group)), 1, correction=0)
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
@@ -188,9 +211,7 @@ def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Te
         x = x.to(stats_dtype(x))
         return x, torch.zeros_like(x)
     if _can_use_gpu_moments(x):
-        from .gpu_moments import single_pass_moments
-
-        return single_pass_moments(x, 1)
+        return _moments_by_kernel(x, x.shape[0])
     if not x.is_cpu or is_transformed(x):
         var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
         return mean, var

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 from predbn.common import AdaptationError
 
 from .composition import Composition, composition_of
-from .kernels import is_tracing
+from .kernels import can_use_triton, is_tracing
 from .mixed_pass import MixedPass
 from .passes import Pass
 from .stream_blocks import Selection, current_selection
@@ -86,13 +86,13 @@ class ModelCalls:
 class Call:
     """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
-    `examples` is how many examples it has; None if unknown. `composition` is which classes they are; None if the
+    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes they are; None if the
     strategy does not ask for it, or if it cannot be known.
     """
 
-    def __init__(self, model: nn.Module, examples: int | None, outer: Call | None) -> None:
+    def __init__(self, model: nn.Module, first: Tensor | None, outer: Call | None) -> None:
         self.model = model
-        self.examples = examples
+        self.first = first
         self.outer = outer
         self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
         self.composition: Composition | None = None
@@ -111,6 +111,12 @@ class Call:
             self.states.end(keep=False)
         self.layer_calls = 0
         self.states = new_pass(self.adaptation, self.selection)
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples the call has; None if unknown. In a compiled graph it is a symbol, as a number would not
+        be, so that other batch sizes need no other graph."""
+        return None if self.first is None else self.first.shape[0]
 
     def count_examples(self, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
@@ -162,9 +168,9 @@ def running_call() -> Call | None:
 
 
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    examples = _count_examples(*args, *kwargs.values())
+    first = _first_tensor(*args, *kwargs.values())
     if torch.compiler.is_compiling():
-        call = _traced.current = Call(model, examples, _calls_around(_traced.current, model))
+        call = _traced.current = Call(model, first, _calls_around(_traced.current, model))
         _find_composition(call, args, kwargs)
         return
     frame, outer = sys._getframe(1), _eager.current
@@ -174,7 +180,7 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     if outer is not None and outer.model is model:  # the model calls itself
         outer.depth += 1
         return
-    call = _eager.current = Call(model, examples, outer)
+    call = _eager.current = Call(model, first, outer)
     call.frame, call.exception = frame, sys.exc_info()[1]
     call.check_examples()
     calls = model.__dict__[_ATTRIBUTE]
@@ -203,6 +209,8 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
         call.composition = composition_of(output, adaptation.group, call.selection.rows)
         if call.composition is None:
             return
+        if can_use_triton(output):
+            call.composition = call.composition.for_kernels(adaptation.classes)
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
@@ -259,12 +267,12 @@ def _end(call: Call, *, keep: bool, output: Any = None) -> None:
             call.states.end(keep=keep)
 
 
-def _count_examples(*inputs: Any) -> int | None:
-    """The first dimension of the first tensor, which may be in a dictionary."""
+def _first_tensor(*inputs: Any) -> Tensor | None:
+    """The first input that is a tensor of examples; it may be in a dictionary."""
     for value in inputs:
         for tensor in value.values() if isinstance(value, dict) else (value,):
             if isinstance(tensor, Tensor) and tensor.dim() > 0:
-                return tensor.shape[0]
+                return tensor
     return None
 
 

@@ -14,9 +14,11 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .composition import Composition
+from .gpu.operators import bounded_moments
+from .gpu.rules import MOST_EXAMPLES, Bounds
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
-from .robust import NARROW, WIDE, correct_clipping, is_finite_example, robust_moments
+from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
 from .stream_table import LayerState
 
@@ -142,11 +144,14 @@ class Observation:
                 f"layer '{self.layer}' bounds the influence of the examples of each group, which an exported graph "
                 "cannot; adapt with robust=False, or without a group"
             )
+        size: int | Tensor = self.size
+        is_one_row = self._x.dim() > 2 and self._rows_per_example == 1 and not self._sync
+        if is_one_row and kernels.can_use_operators(self._x) and size <= MOST_EXAMPLES:
+            return self._moments_by_operator(clean)
         mean, var = self._example_statistics()
         is_finite = is_finite_example(mean, var)
         if kernels.readable_without_sync(mean) and not self._leave_out(is_finite) and self.bad_rows:
             self._reject_pass()
-        size: int | Tensor = self.size
         if self._sync:
             mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
             is_finite = is_finite_example(mean, var)
@@ -154,10 +159,26 @@ class Observation:
         calibration = None if self.calibration is None else self.calibration.to(mean)
         scatter = 1.0 if calibration is None else calibration.scatter
         found = robust_moments(mean, var, is_finite, self.eps, clean.var, scatter, self._group, self._bounds)
+        return self._corrected(found, size, size)
+
+    def _moments_by_operator(self, clean: Statistics) -> Moments:
+        """The same, computed by a kernel."""
+        x, calibration = self._x, self.calibration
+        groups = 1 if self._group is None else x.shape[0] // self._group
+        scatter = 1.0 if calibration is None else calibration.scatter
+        if not isinstance(scatter, Tensor):
+            scatter = torch.full_like(clean.var, scatter)
+        *found, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter.to(x.device))
+        if self._group is None:
+            found, count = [t[0] for t in found], count[0]
+        return self._corrected(RobustMoments(*found), count, self.size)
+
+    def _corrected(self, found: RobustMoments, count: Tensor | int, size: Tensor | int) -> Moments:
+        """Without what clipping does to clean examples, of which `count` are finite."""
         self._between = found.between
-        statistics = Statistics(found.mean, found.var)
+        statistics, calibration = Statistics(found.mean, found.var), self.calibration
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
-            statistics = correct_clipping(found, calibration.clipping, size)
+            statistics = correct_clipping(found, calibration.clipping.to(found.mean), count)
         values = size * (self._rows_per_example * math.prod(self._x.shape[2:]))
         return Moments(*statistics, values, size)
 
@@ -259,6 +280,39 @@ class Observation:
         var, mean = torch.var_mean(means, 0, correction=0) if self.size else (zeros, zeros)
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
+
+    def normalise_with_kernels(self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
+        """The normalised input if the kernels of a GPU can compute it, in three launches; None otherwise."""
+        x = self._x
+        if self._sync or self.eps <= 0 or self._rows_per_example > 1 or not kernels.can_use_layer_kernels(x):
+            return None
+        groups = 1 if self._group is None else len(x) // self._group
+        values = x.numel() // (x.shape[1] * groups) if groups else 0
+        bounds = self._bounds_for_kernels()
+        if values <= 1 or (bounds is not None and self.size > MOST_EXAMPLES):
+            return None
+        rule = strategy.rule(self)
+        if rule is None:
+            return None
+        from .gpu.layer import normalise_by_rule
+
+        y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds)
+        if self._group is None:
+            self._moments = Moments(batch.mean[0], batch.var[0], values, self.size)
+        if used is not None:
+            strategy.save(self, Statistics(used.mean[0], used.var[0]))
+        return y
+
+    def _bounds_for_kernels(self) -> Bounds | None:
+        clean = self._clean if self._robust else None
+        if clean is None:
+            return None
+        calibration = self.calibration
+        if calibration is None:
+            return Bounds(self._bounds, clean.var, 1.0, None)
+        return Bounds(
+            self._bounds, clean.var, calibration.scatter, calibration.clipping if self._bounds == NARROW else None
+        )
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics that a strategy chooses, for each row if they differ."""

@@ -50,6 +50,9 @@ class StreamObservation(Observation):
         self._means: Tensor | None = None
         self.size = self._sizes = rows.size_tensor(x)
 
+    def normalise_with_kernels(self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
+        return None
+
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics of each row that a strategy chooses; it is asked once for the streams of each stage."""
         parts = [] if self._pass is None else self._pass.parts()

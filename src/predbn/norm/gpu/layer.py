@@ -11,7 +11,7 @@ from ..statistics import Statistics
 from .normalise import normalise
 from .rules import Bounds, Mix, Mixture, Rule
 from .statistics import statistics
-from .sums import sums
+from .sums import sums, tiling_of
 
 
 class Normalised(NamedTuple):
@@ -35,20 +35,18 @@ def normalise_by_rule(
     rule: Rule,
     groups: int = 1,
     bounds: Bounds | None = None,
-    *,
-    relu: bool = False,
 ) -> Normalised:
-    """Normalise x, [N, C, …] in channels_last, whose examples are `groups` batches of the same size."""
-    examples, channels = x.shape[:2]
+    """Normalise x, [N, C, …] and dense, whose examples are `groups` batches of the same size."""
+    examples = len(x)
     is_bad, parts = None, groups
     if bounds is not None:
         is_bad, parts = torch.zeros(examples, dtype=torch.int32, device=x.device), examples
-    found = sums(x, parts, is_bad)
-    rows = x.numel() // channels // parts
-    tables, block_sums = statistics(found, examples // groups, rows, eps, rule, bounds, is_bad)
+    tiling = tiling_of(x, parts)
+    found = sums(x, tiling, is_bad)
+    tables, block_sums = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
     batch, used = Statistics(tables[0], tables[1]), Statistics(tables[2], tables[3])
     mixture = rule if isinstance(rule, Mixture) else None
     is_mixed = isinstance(rule, Mix) and rule.reference is not None
     chosen = used if is_mixed or mixture is not None else batch
-    y = normalise(x, chosen, weight, bias, eps, mixture, block_sums, relu=relu)
+    y = normalise(x, chosen, weight, bias, eps, mixture, block_sums)
     return Normalised(y, batch, used if is_mixed else None)

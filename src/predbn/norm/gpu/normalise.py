@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from .rules import Mixture
-from .sums import COLUMNS, ROWS, cut, load_tile
+from .sums import load_tile, per_channel, tiling_of
 
 
 @triton.jit
@@ -39,9 +39,9 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
 @triton.jit
 def _normalise(
     x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
-    squares, doubt, rows, tiles, channels, blocks, classes, eps, o, per_example, constant, own, uneven, few, network,
+    squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few, network,
     skew, least, most, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, RELU: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     group, piece = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -88,13 +88,11 @@ def _normalise(
         scale *= tl.load(weight + channel, mask=valid, other=1.0).to(tl.float32)
     if BIAS:
         shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
+    middle, scale, shift = per_channel(m_b, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
         row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-        value, inside, offset = load_tile(x, group, rows, row, channel, channels)
-        result = (value - m_b[None, :]) * scale[None, :] + shift[None, :]
-        if RELU:
-            result = tl.where(result < 0, 0.0, result)
-        tl.store(y + offset, result.to(y.dtype.element_ty), mask=inside)
+        value, inside, offset = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+        tl.store(y + offset, ((value - middle) * scale + shift).to(y.dtype.element_ty), mask=inside)
 
 
 def normalise(
@@ -105,16 +103,12 @@ def normalise(
     eps: float,
     mixture: Mixture | None = None,
     block_sums: Tensor | None = None,
-    *,
-    relu: bool = False,
 ) -> Tensor:
-    """weight · (x − mean) / √(var + eps) + bias, for x [N, C, …] in channels_last and statistics [groups, C].
+    """weight · (x − mean) / √(var + eps) + bias, for dense x [N, C, …] and statistics [groups, C].
 
     With `mixture` the statistics are those of the batch, and `auto` follows from them.
     """
-    channels, groups = x.shape[1], statistics[0].shape[0]
-    rows, blocks = x.numel() // channels // groups, triton.cdiv(channels, COLUMNS)
-    tiles, pieces = cut(rows, groups, blocks)
+    tiling = tiling_of(x, len(statistics[0]))
     y = torch.empty_like(x)
     none = y
     clean = source = none, none
@@ -129,12 +123,12 @@ def normalise(
     others = (none if t is None else t for t in (shares, class_sizes, squares, doubt))
     classes = 1 if shares is None else shares.shape[-1]
     blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
-    _normalise[groups, pieces, blocks](
+    _normalise[tiling.grid](
         x, y, none if weight is None else weight, none if bias is None else bias, *statistics,
-        none if block_sums is None else block_sums, *clean, *source, *others, rows, tiles, channels, blocks_of_sums,
-        classes, eps, *(numbers or [0.0] * 8), *LIMITS, ROWS=ROWS, COLUMNS=COLUMNS,
-        BLOCKS=triton.next_power_of_2(blocks_of_sums), GROUPS_OF_CLASSES=triton.next_power_of_2(classes),
-        WEIGHT=weight is not None, BIAS=bias is not None, MIXTURE=mixture is not None, CLASSES=shares is not None,
-        RELU=relu, num_warps=4,
+        none if block_sums is None else block_sums, *clean, *source, *others, tiling.rows, tiling.tiles,
+        tiling.channels, tiling.positions, blocks_of_sums, classes, eps, *(numbers or [0.0] * 8), *LIMITS,
+        ROWS=tiling.tile_rows, COLUMNS=tiling.tile_columns, BLOCKS=triton.next_power_of_2(blocks_of_sums),
+        GROUPS_OF_CLASSES=triton.next_power_of_2(classes), WEIGHT=weight is not None, BIAS=bias is not None,
+        MIXTURE=mixture is not None, CLASSES=shares is not None, LAST=tiling.is_last, num_warps=4,
     )  # fmt: skip
     return y

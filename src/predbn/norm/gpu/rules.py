@@ -58,6 +58,10 @@ class Mixture:
 Rule = Mix | Mixture
 
 
+MOST_EXAMPLES = 1024
+"""How many examples the kernels can bound: those of a group are sorted by one program."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Bounded influence, as in `robust.py`.

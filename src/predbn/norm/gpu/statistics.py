@@ -21,8 +21,6 @@ from .sums import COLUMNS, moments_of_sums
 
 BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
-MOST_EXAMPLES = 1024
-"""The moments of all examples of a group are sorted by one program."""
 _TILE = 4096
 _PIECES = 16
 
@@ -173,7 +171,7 @@ def statistics(
     channels = found.shape[3]
     groups = found.shape[0] if bounds is None else found.shape[0] // n
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
-    examples = 1 if bounds is None else triton.next_power_of_2(n)
+    examples = 1 if bounds is None else max(2, triton.next_power_of_2(n))
     columns = COLUMNS if bounds is None else min(16, max(1, _TILE // examples), triton.next_power_of_2(channels))
     blocks = triton.cdiv(channels, columns)
     out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)

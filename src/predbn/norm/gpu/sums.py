@@ -1,56 +1,79 @@
 """Σ and Σ² of every channel in one pass over the values.
 
-The values of a layer in channels_last are rows, one for each example and position, of C channels. They are cut into
-groups (all rows, those of a few examples, or those of one), and each group into pieces. One program adds up one piece
-in single precision:
+The values of a layer are rows, one for each example and position, of C channels. They are cut into groups (all rows,
+those of a few examples, or those of one), and each group into pieces. One program adds up one piece of a few channels in
+single precision:
 
     Σd and Σd²,    d = x − p.
 
 The pilot p of a channel is the mean of the group's first rows: without it, digits would be lost if the mean is large
 compared to the spread. With the sums over all pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
+
+Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
+[channels, rows]: neighbouring threads then read neighbouring values.
 """
 
 # mypy: ignore-errors
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS = 32, 64
+COLUMNS = 64
+"""Channels of a tile in channels_last, and of a program that reads sums only."""
+_ROWS = 32
+_TILE = 2048
 _PROGRAMS = 2048
 _PIECES = 16
 
 
 @triton.jit
-def load_tile(x, group, rows, row, channel, channels):
-    """The values of rows of a group, 0 outside, and which of them are inside."""
-    offset = (group * rows + row).to(tl.int64)[:, None] * channels + channel[None, :]
-    inside = (row < rows)[:, None] & (channel < channels)[None, :]
+def load_tile(x, group, rows, row, channel, channels, positions, LAST: tl.constexpr):
+    """The values of rows of a group, 0 outside; which of them are inside; and their offsets."""
+    row_inside, channel_inside = row < rows, channel < channels
+    number = (group * rows + row).to(tl.int64)
+    if LAST:
+        inside = row_inside[:, None] & channel_inside[None, :]
+        offset = number[:, None] * channels + channel[None, :]
+    else:
+        inside = channel_inside[:, None] & row_inside[None, :]
+        example = number // positions
+        offset = (example * channels * positions + number - example * positions)[None, :] + channel[:, None] * positions
     return tl.load(x + offset, mask=inside, other=0.0).to(tl.float32), inside, offset
 
 
 @triton.jit
+def per_channel(values, LAST: tl.constexpr):
+    """One value for each channel, to be combined with a tile."""
+    return values[None, :] if LAST else values[:, None]
+
+
+@triton.jit
 def _sums(
-    x, sums, is_bad, rows, tiles, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FIND_BAD: tl.constexpr
-):
+    x, sums, is_bad, rows, tiles, channels, positions,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, FIND_BAD: tl.constexpr,
+):  # fmt: skip
+    ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    first, _, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels)
-    pilot = tl.sum(first, 0) / tl.minimum(rows, ROWS)
-    total = tl.zeros([ROWS, COLUMNS], tl.float32)
-    squares = tl.zeros([ROWS, COLUMNS], tl.float32)
+    first, _, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels, positions, LAST)
+    pilot = tl.sum(first, ROW_AXIS) / tl.minimum(rows, ROWS)
+    total = tl.zeros_like(first)
+    squares = tl.zeros_like(first)
     for tile in range(tiles):
         row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-        value, inside, _ = load_tile(x, group, rows, row, channel, channels)
-        difference = tl.where(inside, value - pilot[None, :], 0.0)
+        value, inside, _ = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+        difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
         total += difference
         squares += difference * difference
     place = sums + (group * tl.num_programs(1) + piece) * 3 * channels + channel
-    square = tl.sum(squares, 0)
-    tl.store(place, tl.sum(total, 0), mask=valid)
+    square = tl.sum(squares, ROW_AXIS)
+    tl.store(place, tl.sum(total, ROW_AXIS), mask=valid)
     tl.store(place + channels, square, mask=valid)
     tl.store(place + 2 * channels, pilot, mask=valid)
     if FIND_BAD:
@@ -86,35 +109,62 @@ def _moments(sums, mean, var, rows, pieces, channels, PIECES: tl.constexpr, COLU
     tl.store(var + group * channels + channel, v, mask=channel < channels)
 
 
-def cut(rows: int, groups: int, blocks: int) -> tuple[int, int]:
-    """How many tiles of rows a piece has, and how many pieces a group, so that there are programs enough for a GPU."""
-    tiles = triton.cdiv(triton.cdiv(rows, ROWS), max(1, _PROGRAMS // (groups * blocks)))
-    return tiles, triton.cdiv(rows, tiles * ROWS)
+class Tiling(NamedTuple):
+    """How the values of a layer are distributed over programs."""
+
+    is_last: bool
+    groups: int
+    rows: int
+    channels: int
+    positions: int
+    tile_rows: int
+    tile_columns: int
+    tiles: int
+    pieces: int
+    blocks: int
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.groups, self.pieces, self.blocks
 
 
-def sums(x: Tensor, groups: int, is_bad: Tensor | None = None) -> Tensor:
-    """Σd, Σd² and p of every piece of `groups` groups of equally many examples, [groups, pieces, 3, C].
+def tiling_of(x: Tensor, groups: int) -> Tiling:
+    """Programs enough to fill a GPU, for x [N, C, …] in `groups` groups of equally many examples."""
+    examples, channels = x.shape[:2]
+    positions = x.numel() // (examples * channels)
+    rows = examples // groups * positions
+    is_last = x.stride(1) == 1 or positions == 1
+    tile_rows, tile_columns = _ROWS, COLUMNS
+    if not is_last:
+        tile_rows = min(512, triton.next_power_of_2(rows))
+        tile_columns = min(_TILE // tile_rows, triton.next_power_of_2(channels))
+    blocks = triton.cdiv(channels, tile_columns)
+    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), max(1, _PROGRAMS // (groups * blocks)))
+    pieces = triton.cdiv(rows, tiles * tile_rows)
+    return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 
-    x is [N, C, …] in channels_last. In `is_bad`, zeros [groups] of type int32, groups that are not finite become 1.
+
+def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
+    """Σd, Σd² and p of every piece of every group, [groups, pieces, 3, C].
+
+    In `is_bad`, zeros [groups] of type int32, groups that are not finite become 1.
     """
-    channels = x.shape[1]
-    rows, blocks = x.numel() // channels // groups, triton.cdiv(channels, COLUMNS)
-    tiles, pieces = cut(rows, groups, blocks)
-    found = torch.empty((groups, pieces, 3, channels), dtype=torch.float32, device=x.device)
-    _sums[groups, pieces, blocks](
-        x, found, found if is_bad is None else is_bad, rows, tiles, channels,
-        ROWS=ROWS, COLUMNS=COLUMNS, FIND_BAD=is_bad is not None, num_warps=4,
+    found = torch.empty((tiling.groups, tiling.pieces, 3, tiling.channels), dtype=torch.float32, device=x.device)
+    _sums[tiling.grid](
+        x, found, found if is_bad is None else is_bad, tiling.rows, tiling.tiles, tiling.channels, tiling.positions,
+        ROWS=tiling.tile_rows, COLUMNS=tiling.tile_columns, LAST=tiling.is_last, FIND_BAD=is_bad is not None,
+        num_warps=4,
     )  # fmt: skip
     return found
 
 
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel, [groups, C] each."""
-    channels = x.shape[1]
-    found = sums(x, groups)
-    mean, var = torch.empty((2, groups, channels), dtype=torch.float32, device=x.device)
-    rows, pieces = x.numel() // channels // groups, found.shape[1]
-    _moments[groups, triton.cdiv(channels, COLUMNS)](
-        found, mean, var, rows, pieces, channels, PIECES=_PIECES, COLUMNS=COLUMNS, num_warps=4
+    """Mean and biased variance of each channel, [groups, C] each. x is dense, [N, C, …]."""
+    tiling = tiling_of(x, groups)
+    found = sums(x, tiling)
+    mean = torch.empty((groups, tiling.channels), dtype=torch.float32, device=x.device)
+    var = torch.empty_like(mean)
+    _moments[groups, triton.cdiv(tiling.channels, COLUMNS)](
+        found, mean, var, tiling.rows, tiling.pieces, tiling.channels, PIECES=_PIECES, COLUMNS=COLUMNS, num_warps=4
     )
     return mean, var

@@ -82,7 +82,8 @@ from predbn.common import AdaptationError
 
 from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
 from ..composition import Composition
-from ..kernels import can_use_triton, readable_without_sync
+from ..gpu.rules import Mixture, Rule
+from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -173,6 +174,28 @@ class Auto(Strategy):
         clean = self.clean_data(observation, observation.source)
         return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
 
+    def rule(self, observation: Observation) -> Rule | None:
+        clean, source, composition = observation.calibration, observation.source, observation.composition
+        if clean is None or source is None:
+            return None
+        if clean.mean.device != source.mean.device:
+            clean = clean.to(source.mean.device)
+        skew = _CLASS_FACTOR * clean.between if self.skewed else 0.0
+        network = _NETWORK_FACTOR * clean.network**2
+        if composition is None or clean.class_sizes is None:
+            return Mixture(clean, source, 1.0, 1 / clean.size, network, skew)
+        within, between = 1 - clean.between, clean.between
+        if composition.shares is None:
+            return Mixture(clean, source, within, within / clean.size + _CLASS_FACTOR * between, network)
+        few = 0.0
+        if clean.between_groups is not None:
+            few, between = _CLASS_FACTOR * (between - clean.between_groups), clean.between_groups
+        shares, squares, doubt = composition.group_shares, composition.squares, composition.doubt
+        if shares is None or shares.shape[-1] != len(clean.class_sizes):
+            return None
+        factors = 1 - between, _CLASS_FACTOR * between, few
+        return Mixture(clean, source, within, 0.0, network, 0.0, *factors, shares, squares, doubt)  # type: ignore[arg-type]
+
     def clean_data(self, observation: Observation, source: Statistics) -> tuple[Calibration, Tensor | float]:
         """The calibration, or what replaces it, and the chance of each channel relative to the layer's."""
         calibration = observation.calibration
@@ -194,21 +217,13 @@ class Auto(Strategy):
         `doubt` is u, if the statistics were corrected for classes that are in doubt.
         """
         clean, relative_chance = clean_data
-        calibration = observation.calibration
         sampling = 1 / n + 1 / clean.size + _CLASS_FACTOR * clean.between * doubt
         network = _NETWORK_FACTOR * clean.network**2 / (n + 1)
         between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
         composition = observation.composition
         if composition is not None and clean.class_sizes is not None:
             batch, sampling = _with_source_classes(batch, clean, composition, n, observation.eps)
-        arguments = batch, clean, source, observation.eps
-        is_number = not isinstance(n, Tensor) and not isinstance(sampling, Tensor)
-        is_single = source.mean.dtype == torch.float32
-        if calibration is not None and is_number and is_single and can_use_triton(batch.mean):
-            from .auto_gpu import mixture_on_gpu
-
-            return mixture_on_gpu(*arguments, float(sampling), float(between_class), float(network))
-        return mixture(*arguments, sampling, between_class, network, relative_chance)
+        return mixture(batch, clean, source, observation.eps, sampling, between_class, network, relative_chance)
 
 
 def _with_source_classes(

@@ -37,6 +37,7 @@ from torch import Tensor
 from predbn.common import AdaptationError
 
 from ..calibration import Calibration
+from ..gpu.rules import Rule
 from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
@@ -112,6 +113,9 @@ class AutoStream(Auto):
         doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
         mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
         return save_statistics(state, mixed)
+
+    def rule(self, observation: Observation) -> Rule | None:
+        return None
 
     def after_pass(
         self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None

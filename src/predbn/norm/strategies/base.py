@@ -11,6 +11,7 @@ from torch import Tensor
 
 from predbn.common import AdaptationError, find_by_name, format_spec
 
+from ..gpu.rules import Rule
 from ..kernels import is_tracing
 from ..observation import Observation
 from ..statistics import Statistics
@@ -52,6 +53,13 @@ class Strategy(ABC):
     @abstractmethod
     def statistics(self, observation: Observation) -> Statistics:
         """The statistics to normalise this batch with."""
+
+    def rule(self, observation: Observation) -> Rule | None:
+        """The same for the kernels of a GPU; None if they cannot compute it. `save` is called afterwards."""
+        return None
+
+    def save(self, observation: Observation, statistics: Statistics) -> None:  # noqa: B027
+        """Remember the statistics that the kernels have computed by a rule that mixes."""
 
     @property
     def uses_batch_alone(self) -> bool:

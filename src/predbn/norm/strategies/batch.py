@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..gpu.rules import Mix, Rule
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -27,3 +28,6 @@ class Batch(Strategy):
 
     def statistics(self, observation: Observation) -> Statistics:
         return observation.moments().statistics
+
+    def rule(self, observation: Observation) -> Rule:
+        return Mix()

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from predbn.common import AdaptationError
 
+from ..gpu.rules import Mix, Rule
 from ..observation import Observation
 from ..statistics import Statistics, mix
 from .base import Strategy, check_momentum, load_statistics, save_statistics
@@ -40,3 +41,10 @@ class Ema(Strategy):
         batch = observation.moments(allow_single_value=self.momentum != 1).statistics
         average = Statistics(average.mean.to(batch.mean), average.var.to(batch.var))
         return save_statistics(state, mix(average, batch, self.momentum))
+
+    def rule(self, observation: Observation) -> Rule | None:
+        average = load_statistics(observation.state) or (observation.source if self.start == "source" else None)
+        return None if average is None else Mix(average, self.momentum)
+
+    def save(self, observation: Observation, statistics: Statistics) -> None:
+        save_statistics(observation.state, statistics)

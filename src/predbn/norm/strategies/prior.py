@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from predbn.common import AdaptationError
 
+from ..gpu.rules import Mix, Rule
 from ..observation import Observation
 from ..statistics import Statistics, mix
 from .base import Strategy
@@ -44,3 +45,8 @@ class Prior(Strategy):
             return source
         batch = observation.moments(allow_single_value=True)
         return mix(source, batch.statistics, batch.n / (batch.n + self.N))
+
+    def rule(self, observation: Observation) -> Rule | None:
+        if math.isinf(self.N):
+            return None
+        return Mix(observation.source, weight=None, source_size=self.N)

@@ -1,0 +1,59 @@
+"""Moments as operators, which torch.compile keeps whole.
+
+Inductor's own reductions over a batch are slow on a GPU. A compiled graph calls these in their place, and makes one
+kernel of what follows: the strategy, the normalisation, the activation and the residual. Batch sizes may be symbols, so
+that a graph need not be compiled again for another one. Gradients and exported graphs use plain operations.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def _is_dense(x: Tensor) -> bool:
+    return x.is_contiguous() or x.movedim(1, -1).is_contiguous()
+
+
+@torch.library.custom_op("predbn::moments", mutates_args=())
+def moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel of x, [N, C, …], in each of `groups` groups, [groups, C] each."""
+    from .sums import moments as run
+
+    return run(x if _is_dense(x) else x.contiguous(), groups)
+
+
+@moments.register_fake
+def _(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    shape = groups, x.shape[1]
+    return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
+
+
+@torch.library.custom_op("predbn::bounded_moments", mutates_args=())
+def bounded_moments(
+    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Mean, variance, variance between examples and their spread, [groups, C], and the numbers of examples, [groups, 1].
+
+    The influence of each example is bounded, as in `robust_moments`.
+    """
+    from .rules import Bounds
+    from .statistics import statistics
+    from .sums import sums, tiling_of
+
+    x = x if _is_dense(x) else x.contiguous()
+    is_bad = torch.zeros(len(x), dtype=torch.int32, device=x.device)
+    tiling = tiling_of(x, len(x))
+    found = sums(x, tiling, is_bad)
+    bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
+    tables, _ = statistics(found, len(x) // groups, tiling.rows, eps, None, bounds, is_bad)
+    count = (is_bad == 0).unflatten(0, (groups, -1)).sum(1, keepdim=True)
+    return tables[0].clone(), tables[1].clone(), tables[4].clone(), tables[5].clone(), count.float()
+
+
+@bounded_moments.register_fake
+def _(
+    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    mean, var, between, spread = (x.new_empty((groups, x.shape[1]), dtype=torch.float32) for _ in range(4))
+    return mean, var, between, spread, x.new_empty((groups, 1), dtype=torch.float32)
