@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..strategies.auto import LIMITS
+from .launch import kernel
 from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
@@ -36,11 +37,11 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
     return tl.sum(tl.load(block_sums + (group * blocks + block) * 8 + which, mask=block < blocks, other=0.0), 0)
 
 
-@triton.jit
+@kernel(aligned=("x", "y"))
 def _normalise(
     x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
-    squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few, network,
-    skew, least, most, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
+    squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few,
+    network, skew, least, most, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     group, piece = tl.program_id(0), tl.program_id(1)
@@ -123,12 +124,18 @@ def normalise(
     others = (none if t is None else t for t in (shares, class_sizes, squares, doubt))
     classes = 1 if shares is None else shares.shape[-1]
     blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
-    _normalise[tiling.grid](
-        x, y, none if weight is None else weight, none if bias is None else bias, *statistics,
-        none if block_sums is None else block_sums, *clean, *source, *others, tiling.rows, tiling.tiles,
-        tiling.channels, tiling.positions, blocks_of_sums, classes, eps, *(numbers or [0.0] * 8), *LIMITS,
-        ROWS=tiling.tile_rows, COLUMNS=tiling.tile_columns, BLOCKS=triton.next_power_of_2(blocks_of_sums),
-        GROUPS_OF_CLASSES=triton.next_power_of_2(classes), WEIGHT=weight is not None, BIAS=bias is not None,
-        MIXTURE=mixture is not None, CLASSES=shares is not None, LAST=tiling.is_last, num_warps=4,
+    _normalise(
+        tiling.grid,
+        (
+            x, y, none if weight is None else weight, none if bias is None else bias, *statistics,
+            none if block_sums is None else block_sums, *clean, *source, *others,
+        ),
+        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
+        (eps, *(numbers or [0.0] * 8), *LIMITS),
+        (
+            tiling.tile_rows, tiling.tile_columns, triton.next_power_of_2(blocks_of_sums),
+            triton.next_power_of_2(classes), weight is not None, bias is not None, mixture is not None,
+            shares is not None, tiling.is_last,
+        ),
     )  # fmt: skip
     return y

@@ -33,7 +33,7 @@ def _(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 def bounded_moments(
     x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Mean, variance, variance between examples and their spread, [groups, C], and the numbers of examples, [groups, 1].
+    """Mean, variance, variance between examples and their spread, [groups, C], and how many examples, [groups, 1].
 
     The influence of each example is bounded, as in `robust_moments`.
     """

@@ -16,13 +16,14 @@ import triton.language as tl
 from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
+from .launch import kernel
 from .rules import Bounds, Mix, Mixture, Rule
-from .sums import COLUMNS, moments_of_sums
+from .sums import BLOCK, PIECES, moments_of_sums
 
 BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
-_TILE = 4096
-_PIECES = 16
+_TILE, _COLUMNS = 4096, 4
+"""Values of examples that a program sorts at most, and channels if these are few."""
 
 
 @triton.jit
@@ -55,7 +56,7 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
     return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
 
 
-@triton.jit
+@kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, class_means, class_squares, shares, h, reference_mean,
     reference_var, bound_var, out, block_sums, n, rows, pieces, channels, classes, eps, limit, fixed_weight,
@@ -172,13 +173,13 @@ def statistics(
     groups = found.shape[0] if bounds is None else found.shape[0] // n
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
     examples = 1 if bounds is None else max(2, triton.next_power_of_2(n))
-    columns = COLUMNS if bounds is None else min(16, max(1, _TILE // examples), triton.next_power_of_2(channels))
+    columns = BLOCK if bounds is None else min(_COLUMNS, max(1, _TILE // examples))
     blocks = triton.cdiv(channels, columns)
     out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
     block_sums = None
     none = out  # for pointers that are not read
     clean = reference = none, none
-    h = class_means = class_squares = shares = none
+    h, class_means, class_squares, shares = none, None, None, None
     if mixture is not None:
         block_sums = torch.empty((groups, blocks, BLOCK_SUMS), dtype=torch.float32, device=found.device)
         clean, h, shares = (mixture.clean.mean, mixture.clean.var), mixture.clean.weight, mixture.shares
@@ -188,16 +189,24 @@ def statistics(
         reference = mix.reference
     scatter = 1.0 if bounds is None else bounds.scatter
     clipping = None if bounds is None else bounds.clipping
-    _statistics[groups, blocks](
-        found, none if is_bad is None else is_bad, *clean, scatter if isinstance(scatter, Tensor) else none,
-        none if clipping is None else clipping, class_means, class_squares, shares, h, *reference,
-        none if bounds is None else bounds.clean_var, out, none if block_sums is None else block_sums,
-        n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1], eps,
-        0.0 if bounds is None else bounds.limit, 1.0 if mix is None or mix.weight is None else float(mix.weight),
-        0.0 if mix is None else float(mix.source_size), 1.0 if isinstance(scatter, Tensor) else float(scatter),
-        WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
-        COLUMNS=columns, EXAMPLES=examples, PIECES=_PIECES, ROBUST=bounds is not None, CORRECTED=clipping is not None,
-        SCATTER=isinstance(scatter, Tensor), CLASSES=mixture is not None and shares is not None, MIX=has_reference,
-        WEIGHT=mix is not None and mix.weight is None, MIXTURE=mixture is not None, num_warps=4,
+    _statistics(
+        (groups, blocks, 1),
+        (
+            found, none if is_bad is None else is_bad, *clean, scatter if isinstance(scatter, Tensor) else none,
+            none if clipping is None else clipping, none if class_means is None else class_means,
+            none if class_squares is None else class_squares, none if shares is None else shares, h, *reference,
+            none if bounds is None else bounds.clean_var, out, none if block_sums is None else block_sums,
+        ),
+        (n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1]),
+        (
+            eps, 0.0 if bounds is None else bounds.limit, 1.0 if mix is None or mix.weight is None else float(mix.weight),
+            0.0 if mix is None else float(mix.source_size), 1.0 if isinstance(scatter, Tensor) else float(scatter),
+            WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
+        ),
+        (
+            columns, examples, PIECES, bounds is not None, clipping is not None, isinstance(scatter, Tensor),
+            mixture is not None and shares is not None, has_reference, mix is not None and mix.weight is None,
+            mixture is not None,
+        ),
     )  # fmt: skip
     return out, block_sums

@@ -1,13 +1,13 @@
 """Σ and Σ² of every channel in one pass over the values.
 
 The values of a layer are rows, one for each example and position, of C channels. They are cut into groups (all rows,
-those of a few examples, or those of one), and each group into pieces. One program adds up one piece of a few channels in
-single precision:
+those of a few examples, or those of one), and each group into pieces. One program adds up one piece of a few channels
+in single precision:
 
     Σd and Σd²,    d = x − p.
 
 The pilot p of a channel is the mean of the group's first rows: without it, digits would be lost if the mean is large
-compared to the spread. With the sums over all pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
+compared to the spread. A piece that fits into one tile is read once, and p is its own mean. With the sums over all pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
 
 Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
 [channels, rows]: neighbouring threads then read neighbouring values.
@@ -16,6 +16,8 @@ Tiles of values are [rows, channels] if the channels lie next to each other in m
 # mypy: ignore-errors
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -23,12 +25,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS = 64
-"""Channels of a tile in channels_last, and of a program that reads sums only."""
-_ROWS = 32
+from .launch import kernel
+
+_COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
+"""Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
 _TILE = 2048
-_PROGRAMS = 2048
-_PIECES = 16
+"""Values of a tile if it is not in channels_last."""
+_PROGRAMS, _MOST_PIECES = 1024, 128
+"""Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
+PIECES, BLOCK = 64, 16
+"""Pieces that are added up at a time, and channels of a program that does so."""
 
 
 @triton.jit
@@ -52,25 +58,30 @@ def per_channel(values, LAST: tl.constexpr):
     return values[None, :] if LAST else values[:, None]
 
 
-@triton.jit
+@kernel(aligned=("x",))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, FIND_BAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, FIND_BAD: tl.constexpr,
 ):  # fmt: skip
     ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    first, _, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels, positions, LAST)
-    pilot = tl.sum(first, ROW_AXIS) / tl.minimum(rows, ROWS)
-    total = tl.zeros_like(first)
-    squares = tl.zeros_like(first)
-    for tile in range(tiles):
-        row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-        value, inside, _ = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+    value, inside, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels, positions, LAST)
+    pilot = tl.sum(value, ROW_AXIS) / tl.minimum(rows, ROWS)
+    total = tl.zeros_like(value)
+    squares = tl.zeros_like(value)
+    if ONE_TILE:
         difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
         total += difference
         squares += difference * difference
+    else:
+        for tile in range(tiles):
+            row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
+            value, inside, _ = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+            difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
+            total += difference
+            squares += difference * difference
     place = sums + (group * tl.num_programs(1) + piece) * 3 * channels + channel
     square = tl.sum(squares, ROW_AXIS)
     tl.store(place, tl.sum(total, ROW_AXIS), mask=valid)
@@ -100,7 +111,7 @@ def moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES: tl.con
     return pilot + offset, tl.where(var < 0, 0.0, var)
 
 
-@triton.jit
+@kernel()
 def _moments(sums, mean, var, rows, pieces, channels, PIECES: tl.constexpr, COLUMNS: tl.constexpr):
     group = tl.program_id(0)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -129,17 +140,24 @@ class Tiling(NamedTuple):
 
 
 def tiling_of(x: Tensor, groups: int) -> Tiling:
-    """Programs enough to fill a GPU, for x [N, C, …] in `groups` groups of equally many examples."""
-    examples, channels = x.shape[:2]
-    positions = x.numel() // (examples * channels)
+    """Programs enough to fill a GPU, for dense x [N, C, …] in `groups` groups of equally many examples."""
+    return _tiling(x.shape, x.stride(1) == 1, groups)
+
+
+@lru_cache(maxsize=4096)
+def _tiling(shape: tuple[int, ...], is_last: bool, groups: int) -> Tiling:
+    examples, channels = shape[:2]
+    positions = math.prod(shape[2:])
     rows = examples // groups * positions
-    is_last = x.stride(1) == 1 or positions == 1
-    tile_rows, tile_columns = _ROWS, COLUMNS
-    if not is_last:
+    is_last = is_last or positions == 1
+    if is_last:
+        tile_rows, tile_columns = triton.next_power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
+    else:
         tile_rows = min(512, triton.next_power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, triton.next_power_of_2(channels))
     blocks = triton.cdiv(channels, tile_columns)
-    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), max(1, _PROGRAMS // (groups * blocks)))
+    most = min(_MOST_PIECES, max(1, _PROGRAMS // (groups * blocks)))
+    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), most)
     pieces = triton.cdiv(rows, tiles * tile_rows)
     return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 
@@ -150,11 +168,13 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
     In `is_bad`, zeros [groups] of type int32, groups that are not finite become 1.
     """
     found = torch.empty((tiling.groups, tiling.pieces, 3, tiling.channels), dtype=torch.float32, device=x.device)
-    _sums[tiling.grid](
-        x, found, found if is_bad is None else is_bad, tiling.rows, tiling.tiles, tiling.channels, tiling.positions,
-        ROWS=tiling.tile_rows, COLUMNS=tiling.tile_columns, LAST=tiling.is_last, FIND_BAD=is_bad is not None,
-        num_warps=4,
-    )  # fmt: skip
+    is_one_tile = tiling.tiles == 1 and tiling.pieces == 1
+    _sums(
+        tiling.grid,
+        (x, found, found if is_bad is None else is_bad),
+        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
+        constants=(tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, is_bad is not None),
+    )
     return found
 
 
@@ -164,7 +184,10 @@ def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
     found = sums(x, tiling)
     mean = torch.empty((groups, tiling.channels), dtype=torch.float32, device=x.device)
     var = torch.empty_like(mean)
-    _moments[groups, triton.cdiv(tiling.channels, COLUMNS)](
-        found, mean, var, tiling.rows, tiling.pieces, tiling.channels, PIECES=_PIECES, COLUMNS=COLUMNS, num_warps=4
+    _moments(
+        (groups, triton.cdiv(tiling.channels, BLOCK), 1),
+        (found, mean, var),
+        (tiling.rows, tiling.pieces, tiling.channels),
+        constants=(PIECES, BLOCK),
     )
     return mean, var

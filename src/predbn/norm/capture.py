@@ -1,0 +1,183 @@
+"""Predictions as CUDA graphs, for a GPU that waits for the host.
+
+A small batch, or a strategy of many small steps, takes less time on a GPU than launching its kernels takes on the host.
+A graph launches all kernels of a pass at once. It is recorded when a shape of input comes for the third time, and reads
+from and writes to memory of its own, into which inputs are copied.
+
+What a strategy remembers is part of the graph. The states of the stream live in the graph's memory as long as this
+stream is predicted; if another one comes, they are copied out, and those of the other one in. A pass that changes what
+a stream remembers in kind (its first ones do) is not recorded, nor are several streams in one batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from .kernels import is_tracing
+from .passes import Stream
+from .stream_blocks import current_selection
+from .stream_table import States
+from .streams import adaptations
+
+_EAGER_CALLS = 2
+_WARM_UP = 2
+
+
+class CapturedModel(nn.Module):
+    """A model whose predictions are recorded as CUDA graphs, one for each shape of its inputs.
+
+    On a CPU, with gradients, in training, with arguments that are not tensors, and in a graph of torch.compile, the
+    model is called as it is.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._graphs: dict[Any, _Graph | None] = {}
+        self._calls: dict[Any, int] = {}
+
+    def forward(self, *inputs: Any, **others: Any) -> Any:
+        streams = None if others else self._streams(inputs)
+        if streams is None:
+            return self.model(*inputs, **others)
+        before = [_kinds(stream.states) for stream in streams]
+        key = _key(inputs, before)
+        if key not in self._graphs:
+            output = self.model(*inputs)
+            is_steady = before == [_kinds(stream.states) for stream in streams]
+            self._calls[key] = self._calls.get(key, 0) + 1 if is_steady else 0
+            if self._calls[key] >= _EAGER_CALLS:
+                self._graphs[key] = _record(self.model, inputs, streams)
+            return output
+        graph = self._graphs[key]
+        return self.model(*inputs) if graph is None else graph.replay(inputs, streams)
+
+    def _streams(self, inputs: tuple[Any, ...]) -> list[Stream] | None:
+        """The streams that these inputs belong to; None if there must be no graph."""
+        are_tensors = bool(inputs) and all(type(value) is Tensor and value.is_cuda for value in inputs)
+        if not are_tensors or self.model.training or torch.is_grad_enabled() or is_tracing():
+            return None
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        selections = [
+            current_selection(adaptation) for adaptation in adaptations(self.model) if adaptation.strategy.keeps_state
+        ]
+        if any(selection.rows is not None for selection in selections):
+            return None
+        streams = [selection.streams[0] for selection in selections]
+        for stream in streams:
+            stream.leave_table()
+        return streams
+
+
+class _Graph:
+    """A recorded pass, its inputs and output, and the states that it changes, for each stream."""
+
+    def __init__(self, graph: Any, inputs: list[Tensor], output: Any, states: list[States], owners: list[Stream]):
+        self.graph, self.inputs, self.output, self.states, self.owners = graph, inputs, output, states, owners
+
+    def replay(self, inputs: tuple[Tensor, ...], streams: list[Stream]) -> Any:
+        for stream in streams:
+            stream.lock.acquire()
+        try:
+            for number, stream in enumerate(streams):
+                self._bring_in(number, stream)
+            for static, value in zip(self.inputs, inputs, strict=True):
+                static.copy_(value)
+            self.graph.replay()
+            return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, self.output)
+        finally:
+            for stream in streams:
+                stream.lock.release()
+
+    def _bring_in(self, number: int, stream: Stream) -> None:
+        """Copy the states of a stream into the memory of the graph, unless they are there already."""
+        own, owner = self.states[number], self.owners[number]
+        if stream.states is own:
+            return
+        if owner.states is own:
+            owner.states = _copied(own)
+        new, here = _tensors(stream.states), _tensors(own)
+        if here:
+            torch._foreach_copy_(here, new)
+        stream.states, self.owners[number] = own, stream
+
+
+def capture(model: nn.Module) -> CapturedModel:
+    """Record the predictions of a model as CUDA graphs, one for each shape of its inputs.
+
+        fast = predbn.capture(predbn.adapt(model, "auto"))
+        with torch.inference_mode():
+            fast(images)
+
+    The third call with the same shape records; later ones take as long as the GPU takes. The model itself is not
+    changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved.
+    """
+    return CapturedModel(model)
+
+
+def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream]) -> _Graph | None:
+    """Record a pass of a model; None, with a warning, if that is not possible. No stream notices it."""
+    before = [stream.states for stream in streams]
+    static = [torch.empty_like(value) for value in inputs]
+    for own, value in zip(static, inputs, strict=True):
+        own.copy_(value)
+    states = [_copied(of_stream) for of_stream in before]
+    graph = torch.cuda.CUDAGraph()
+    try:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # CUDA wants a few plain calls on another stream before a capture
+            for _ in range(_WARM_UP):
+                for stream, own in zip(streams, states, strict=True):
+                    stream.states = own
+                model(*static)
+        torch.cuda.current_stream().wait_stream(side)
+        for stream, own in zip(streams, states, strict=True):
+            stream.states = own
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            output = model(*static)
+            for stream, own in zip(streams, states, strict=True):
+                here, new = _tensors(own), _tensors(stream.states)
+                if here:
+                    torch._foreach_copy_(here, new)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        warnings.warn(f"this model cannot be recorded as a CUDA graph and is called as it is: {reason}", stacklevel=3)
+        return None
+    finally:
+        for stream, of_stream in zip(streams, before, strict=True):
+            stream.states = of_stream
+    return _Graph(graph, static, output, states, list(streams))
+
+
+def _key(inputs: tuple[Tensor, ...], kinds: list[Any]) -> Any:
+    described = tuple((value.shape, value.stride(), value.dtype, value.device) for value in inputs)
+    cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return described, cast, torch.is_inference_mode_enabled(), tuple(kinds)
+
+
+def _kinds(states: States) -> tuple[Any, ...]:
+    """What a stream remembers: the kinds of tensors, and the values of everything else."""
+    return tuple(
+        (layer, key, (value.shape, value.dtype) if isinstance(value, Tensor) else value)
+        for layer, state in states.items()
+        for key, value in state.items()
+    )
+
+
+def _tensors(states: States) -> list[Tensor]:
+    values, _ = tree_flatten([list(state.values()) for state in states.values()])
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def _copied(states: States) -> States:
+    return {
+        layer: {key: value.clone() if isinstance(value, Tensor) else value for key, value in state.items()}
+        for layer, state in states.items()
+    }

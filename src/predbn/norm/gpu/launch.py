@@ -1,0 +1,61 @@
+"""Launch Triton kernels quickly.
+
+Triton looks at every argument of every launch to find out which version of the kernel it needs: 30 µs and more for
+twenty arguments, which is longer than most of these kernels run. The version depends on the types of the tensors, on
+whole numbers and on whether tensors begin at a multiple of 16 bytes. Here the last is considered for few of them, and
+the version that Triton has found is kept under these things.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class Kernel:
+    """A Triton kernel whose parameters are tensors, whole numbers, floats and constants, in this order.
+
+    `aligned` names those tensors that are faster to read if they begin at a multiple of 16 bytes.
+    """
+
+    def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        others = [name for name in names if name not in aligned]
+        self._aligned = [names.index(name) for name in aligned]
+        self._function = triton.jit(function, do_not_specialize_on_alignment=others)
+        self._compiled: dict[Any, Any] = {}
+
+    def __call__(
+        self,
+        grid: tuple[int, int, int],
+        tensors: Sequence[Tensor],
+        numbers: Sequence[int],
+        floats: Sequence[float] = (),
+        constants: Sequence[Any] = (),
+    ) -> None:
+        first = tensors[0]
+        is_aligned = [tensors[i].data_ptr() % 16 == 0 for i in self._aligned]
+        key = (first.device, *is_aligned, *(t.dtype for t in tensors), *numbers, *constants)
+        compiled = self._compiled.get(key)
+        if first.is_cuda and first.device.index != torch.cuda.current_device():
+            with torch.cuda.device(first.device):
+                self(grid, tensors, numbers, floats, constants)
+        elif compiled is None:
+            compiled = self._function[grid](*tensors, *numbers, *floats, *constants, num_warps=4)
+            if not _IS_INTERPRETED:
+                self._compiled[key] = compiled
+        else:
+            compiled[grid](*tensors, *numbers, *floats, *constants)
+
+
+def kernel(aligned: Sequence[str] = ()) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a kernel of a function."""
+    return lambda function: Kernel(function, aligned)
