@@ -36,9 +36,11 @@ if TYPE_CHECKING:
         remove_stream,
         reset,
         restore,
+        save_streams,
         state_dict,
         strategies,
         stream,
+        stream_bytes,
         streams,
     )
 
@@ -69,9 +71,11 @@ __all__ = [
     "remove_stream",
     "reset",
     "restore",
+    "save_streams",
     "state_dict",
     "strategies",
     "stream",
+    "stream_bytes",
     "streams",
 ]
 

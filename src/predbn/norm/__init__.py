@@ -7,11 +7,13 @@ from predbn.common import AdaptationError
 
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration
+from .capture import CapturedModel, capture
 from .collect import evaluating, input_of
 from .describe import Description, LayerDescription, describe
 from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
+from .saved_state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, pool_central_moments
 from .strategies import (
     Auto,
@@ -26,7 +28,8 @@ from .strategies import (
     find_strategy,
     strategies,
 )
-from .streams import load_state_dict, remove_stream, reset, state_dict, stream, streams
+from .stream_store import DirectoryStore, SavedStream, StreamStore
+from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
 
 __all__ = [
     "AdaptationError",
@@ -34,7 +37,9 @@ __all__ = [
     "AutoStream",
     "Batch",
     "Calibration",
+    "CapturedModel",
     "Description",
+    "DirectoryStore",
     "Ema",
     "Frozen",
     "LayerDescription",
@@ -44,12 +49,15 @@ __all__ = [
     "Population",
     "PreparedAdaptation",
     "Prior",
+    "SavedStream",
     "Statistics",
     "Strategy",
+    "StreamStore",
     "Train",
     "adapt",
     "adapted",
     "calibrate",
+    "capture",
     "describe",
     "device_of",
     "evaluating",
@@ -62,9 +70,11 @@ __all__ = [
     "remove_stream",
     "reset",
     "restore",
+    "save_streams",
     "state_dict",
     "strategies",
     "stream",
+    "stream_bytes",
     "streams",
     "unwrapped",
 ]

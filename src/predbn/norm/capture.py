@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
+from .adapted_layer import adapted_layers
 from .kernels import is_tracing
-from .passes import Stream
+from .passes import Stream, copy_states
 from .stream_blocks import current_selection
 from .stream_table import States
-from .streams import adaptations
 
 _EAGER_CALLS = 2
 _WARM_UP = 2
@@ -64,9 +64,8 @@ class CapturedModel(nn.Module):
             return None
         if torch.cuda.is_current_stream_capturing():
             return None
-        selections = [
-            current_selection(adaptation) for adaptation in adaptations(self.model) if adaptation.strategy.keeps_state
-        ]
+        shared = {id(layer.shared): layer.shared for _, _, layer in adapted_layers(self.model)}.values()
+        selections = [current_selection(adaptation) for adaptation in shared if adaptation.strategy.keeps_state]
         if any(selection.rows is not None for selection in selections):
             return None
         streams = [selection.streams[0] for selection in selections]
@@ -101,11 +100,11 @@ class _Graph:
         if stream.states is own:
             return
         if owner.states is own:
-            owner.states = _copied(own)
+            owner.states = copy_states(own)
         new, here = _tensors(stream.states), _tensors(own)
         if here:
             torch._foreach_copy_(here, new)
-        stream.states, self.owners[number] = own, stream
+        stream.states, stream.is_captured, self.owners[number] = own, True, stream
 
 
 def capture(model: nn.Module) -> CapturedModel:
@@ -127,7 +126,7 @@ def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream])
     static = [torch.empty_like(value) for value in inputs]
     for own, value in zip(static, inputs, strict=True):
         own.copy_(value)
-    states = [_copied(of_stream) for of_stream in before]
+    states = [copy_states(of_stream) for of_stream in before]
     graph = torch.cuda.CUDAGraph()
     try:
         side = torch.cuda.Stream()
@@ -175,9 +174,3 @@ def _tensors(states: States) -> list[Tensor]:
     values, _ = tree_flatten([list(state.values()) for state in states.values()])
     return [value for value in values if isinstance(value, Tensor)]
 
-
-def _copied(states: States) -> States:
-    return {
-        layer: {key: value.clone() if isinstance(value, Tensor) else value for key, value in state.items()}
-        for layer, state in states.items()
-    }

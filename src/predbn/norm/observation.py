@@ -159,7 +159,7 @@ class Observation:
         calibration = None if self.calibration is None else self.calibration.to(mean)
         scatter = 1.0 if calibration is None else calibration.scatter
         found = robust_moments(mean, var, is_finite, self.eps, clean.var, scatter, self._group, self._bounds)
-        return self._corrected(found, size, size)
+        return self._corrected(found, size)
 
     def _moments_by_operator(self, clean: Statistics) -> Moments:
         """The same, computed by a kernel."""
@@ -171,15 +171,15 @@ class Observation:
         *found, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter.to(x.device))
         if self._group is None:
             found, count = [t[0] for t in found], count[0]
-        return self._corrected(RobustMoments(*found), count, self.size)
+        return self._corrected(RobustMoments(*found), count)
 
-    def _corrected(self, found: RobustMoments, count: Tensor | int, size: Tensor | int) -> Moments:
-        """Without what clipping does to clean examples, of which `count` are finite."""
+    def _corrected(self, found: RobustMoments, size: Tensor | int) -> Moments:
+        """Without what clipping does to `size` clean examples."""
         self._between = found.between
         statistics, calibration = Statistics(found.mean, found.var), self.calibration
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
-            statistics = correct_clipping(found, calibration.clipping.to(found.mean), count)
-        values = size * (self._rows_per_example * math.prod(self._x.shape[2:]))
+            statistics = correct_clipping(found, calibration.clipping.to(found.mean), size)
+        values = (size if self._sync else self.size) * (self._rows_per_example * math.prod(self._x.shape[2:]))
         return Moments(*statistics, values, size)
 
     def _example_statistics(self) -> tuple[Tensor, Tensor]:
