@@ -228,12 +228,12 @@ def test_the_report_shows_the_attack(run, tmp_path):
     [
         ({"orders": "attacked:all"}, "names no attack that is known: use attacked:targeted or attacked:everyone"),
         ({"orders": "attacked"}, "names no attack that is known"),
-        ({"precision": "fp16"}, "needs gradients in precision fp32, but it is fp16"),
-        ({"precision": "bf16"}, "needs gradients in precision fp32, but it is bf16"),
+        ({"precision": "fp16"}, "precision fp16 has none: use fp32"),
+        ({"precision": "bf16"}, "precision bf16 has none: use fp32"),
         ({"methods": "ensemble"}, "leave out the method ensemble"),
-        ({"batch_sizes": (100, 1)}, "needs batches of two images or more"),
-        ({"images": 1}, "needs batches of two images or more"),
-        ({"hits": True}, "there are no hits"),
+        ({"batch_sizes": (100, 1)}, "needs two images in a batch, one the attacker's: use 2 or more"),
+        ({"images": 1}, "needs two images in a batch"),
+        ({"hits": True}, "leave out hits"),
         ({"data": "criteo", "severities": 5}, "rows have no order 'attacked:everyone'"),
     ],
 )

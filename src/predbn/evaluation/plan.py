@@ -232,14 +232,15 @@ class Plan:
             self._check_attacked(order)
 
     def _check_attacked(self, order: str) -> None:
-        if self.precision != "fp32":
-            raise EvaluationError(f"order {order!r} needs gradients in precision fp32, but it is {self.precision}.")
-        if any(map(is_ensemble, self.methods)):
-            raise EvaluationError(f"order {order!r} attacks one model at a time: leave out the method ensemble.")
-        if self.hits:
-            raise EvaluationError(f"order {order!r} replaces some of the images, so that there are no hits of them.")
-        if 1 in (*self.batch_sizes, self.images):
-            raise EvaluationError(f"order {order!r} needs batches of two images or more: one is the attacker's.")
+        problems = (
+            (self.precision != "fp32", f"needs exact gradients, and precision {self.precision} has none: use fp32"),
+            (any(map(is_ensemble, self.methods)), "attacks one model at a time: leave out the method ensemble"),
+            (self.hits, "replaces some of the images, which then have no hits: leave out hits"),
+            (1 in (*self.batch_sizes, self.images), "needs two images in a batch, one the attacker's: use 2 or more"),
+        )
+        for is_wrong, why in problems:
+            if is_wrong:
+                raise EvaluationError(f"order {order!r} {why}.")
 
     @property
     def _dataset(self) -> str:

@@ -128,13 +128,18 @@ class Worker:
         }
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
         setting = self._setting(cell.strategy)
-        # Without adaptation the batch size changes nothing, unless some of its images are an attacker's: predict once
-        # for all sizes.
+        # Without adaptation the batch size changes nothing: predict once for all sizes. In attacked batches it decides
+        # which images are scored.
         size = self.plan.largest_batch if setting.is_identity and attack is None else cell.batch_size
-        epses = [fitted[member, "eps"] if setting.eps == "tuned" else setting.eps for member in members]
         predictors = [
-            PredictorKey(member, setting, size, eps, attack is not None)
-            for member, eps in zip(members, epses, strict=True)
+            PredictorKey(
+                member,
+                setting,
+                size,
+                fitted[member, "eps"] if setting.eps == "tuned" else setting.eps,
+                attack is not None,
+            )
+            for member in members
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
         make_scores = CellScores if attack is None else partial(AttackedScores, attack, size)

@@ -1,5 +1,4 @@
-"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, attacks on batches, and shifts for
-tables.
+"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, attacks, and shifts for tables.
 
 OpenCV does what it does exactly like the reference implementations and fast (short filters, Canny, JPEG); everything
 else is batched in torch and runs on a CPU or a GPU.

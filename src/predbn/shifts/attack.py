@@ -48,7 +48,7 @@ class Attack:
     def on_batches_of(self, rows: int) -> Attack:
         """The attack on batches of another size, with the same share of malicious rows.
 
-        There is at least one, and one row at least is not; a single row is not attacked.
+        At least one row is malicious and at least one is not, so that a single row is not attacked.
         """
         malicious = min(max(1, round(rows * self.malicious / self.rows)), rows - 1)
         return replace(self, rows=rows, malicious=malicious)
@@ -88,7 +88,7 @@ class Attack:
             best_rows = torch.where(is_better.view(-1, *[1] * (rows.dim() - 1)), rows.detach(), best_rows)
             if number < self.steps:
                 (gradient,) = torch.autograd.grad(total, rows)
-                if not gradient.any():  # no row depends on another one, or the attacker has all that he wants
+                if not gradient.any():  # no step would change a pixel, for example because rows do not meet
                     break
                 rows = (rows.detach() - step * gradient.sign()).clamp(0, PIXELS)
         return torch.cat([benign, best_rows], 1).flatten(0, 1)
@@ -103,4 +103,4 @@ ATTACKS = {
     "targeted": Attack("targeted", rows=200, malicious=40, steps=100, reach=100 / 255),
     "everyone": Attack("everyone", rows=100, malicious=10, steps=40, reach=4.0),
 }
-"""The two attacks as they are published, by name."""
+"""The two attacks by name."""
