@@ -5,7 +5,7 @@
         --out /tmp/attacks.json                          # CPU, ten minutes: a trial, see below
     python benchmarks/peer_attacks.py --markdown     # measures nothing: the table from results/peer-attacks.json
 
-benchmarks/peers/attack.py says what the two attacks do. The targeted attack is run on corrupted images at severity 5,
+src/predbn/shifts/attack.py says what the two attacks do. The targeted attack is run on corrupted images at severity 5,
 the attack on everyone on clean images. A rule that remembers a stream is attacked after `--past` batches of it.
 Left out are rules that are as hard to attack as `train` because the rows of a batch do not meet: IABN, and UnMix-TNS
 and balanced BN within one batch; and rules that change more than statistics. A run that was interrupted continues
@@ -28,12 +28,12 @@ from typing import Any
 import torch
 
 from peers import STRATEGIES, AdaptedNetwork, PixelNetwork, calibrated_network
-from peers.attack import PUBLISHED, Attack, outcomes
+from peers.attack import outcomes
 from peers.results_file import RESULTS, ResultsFile
 from predbn.common import parse_device
 from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.norm import find_strategy
-from predbn.shifts import orders
+from predbn.shifts import ATTACKS, Attack, orders
 
 RESULT = RESULTS / "peer-attacks.json"
 NOT_ROBUST = "auto(passes=1), not robust"
@@ -79,7 +79,7 @@ def measure(
 def markdown(path: Path = RESULT) -> str:
     """The outcome of both attacks, in percent."""
     units = json.loads(path.read_text(encoding="utf-8"))["units"].values()
-    columns = [("targeted", "success"), *((kind, m) for kind in PUBLISHED for m in ("error", "unattacked"))]
+    columns = [("targeted", "success"), *((kind, m) for kind in ATTACKS for m in ("error", "unattacked"))]
     heads = {
         "success": "targeted success",
         "error": "benign error under attack",
@@ -101,18 +101,16 @@ def chosen_attacks(options: argparse.Namespace) -> dict[str, Attack]:
     """The published attacks, with fewer rows or steps if that is asked for; the share of malicious rows stays."""
     changed: dict[str, Attack] = {}
     for kind in options.attacks:
-        attack = PUBLISHED[kind]
-        rows = options.rows or attack.rows
-        steps = options.steps or attack.steps
-        malicious = round(rows * attack.malicious / attack.rows)
-        changed[kind] = replace(attack, rows=rows, malicious=malicious, steps=steps)
+        attack = ATTACKS[kind]
+        attack = attack.on_batches_of(options.rows or attack.rows)
+        changed[kind] = replace(attack, steps=options.steps or attack.steps)
     return changed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or auto")
-    parser.add_argument("--attacks", nargs="+", choices=list(PUBLISHED), default=list(PUBLISHED))
+    parser.add_argument("--attacks", nargs="+", choices=list(ATTACKS), default=list(ATTACKS))
     parser.add_argument("--rules", nargs="+", choices=RULES, default=RULES)
     parser.add_argument("--networks", type=int, nargs="+", default=[0], help="seeds of the zoo's ResNet-20")
     parser.add_argument("--shifts", nargs="+", default=SHIFTS, help="for the targeted attack")

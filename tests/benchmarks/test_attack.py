@@ -8,9 +8,10 @@ import torch.nn.functional as F
 
 from peers import AdaptedNetwork
 from peers.alpha_bn import AlphaBN
-from peers.attack import PUBLISHED, Attack, outcomes, target_class
+from peers.attack import outcomes
 from peers.medbn import MedBN
 from peers.median_mad import MedianMAD
+from predbn.shifts import ATTACKS, Attack, target_class
 
 from .tiny import CLASSES, images, tiny_network
 
@@ -31,7 +32,7 @@ def test_the_targeted_attack_lowers_the_loss_of_the_wanted_class(strategy):
     predict = AdaptedNetwork(tiny_network(), strategy, robust=False)
     attacked = TARGETED.run(predict, images(20), LABELS)
     before, after = predict(grey_rows(TARGETED)), predict(attacked)
-    wanted = target_class(before[None], LABELS[None])
+    wanted = target_class(LABELS[:1], CLASSES)
     assert wanted.item() == (LABELS[0].item() + 1) % CLASSES
     assert F.cross_entropy(after[:1], wanted) < F.cross_entropy(before[:1], wanted) - 0.5
 
@@ -81,7 +82,7 @@ def test_a_row_that_is_already_predicted_as_wanted_counts_as_success():
 
 
 def test_the_attacks_are_the_published_ones():
-    targeted, everyone = PUBLISHED["targeted"], PUBLISHED["everyone"]
+    targeted, everyone = ATTACKS["targeted"], ATTACKS["everyone"]
     assert (targeted.rows, targeted.malicious, targeted.steps) == (200, 40, 100)
     assert targeted.reach / targeted.steps == pytest.approx(1 / 255)
     assert (everyone.rows, everyone.malicious, everyone.steps) == (100, 10, 40)

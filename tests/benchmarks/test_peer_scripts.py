@@ -117,7 +117,7 @@ def test_the_table_of_attacks_shows_means_over_attacked_batches(tmp_path):
 
 
 def test_the_attacked_batch_is_the_last_of_its_stream():
-    attack = peer_attacks.PUBLISHED["everyone"]
+    attack = peer_attacks.ATTACKS["everyone"]
     attack = peer_attacks.replace(attack, rows=10, malicious=1)
     found = dict(peer_attacks.attacked_batches(data(), attack, [], 2, 1, CPU))
     assert list(found) == ["clean, batch 0", "clean, batch 1"]

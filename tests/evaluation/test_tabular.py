@@ -184,6 +184,11 @@ def test_pictures_and_rows_have_one_interface():
     assert (source_class("sample"), source_class("criteo:folder")) == (PictureSource, RowSource)
 
 
+def test_rows_are_not_attacked():
+    with pytest.raises(EvaluationError, match="rows have no order 'attacked:everyone': only pictures can be attacked"):
+        RowSource(DATA).stream(Split("clean", 0), "attacked:everyone", 0, 10)
+
+
 def test_a_plan_of_rows_has_its_own_splits(tmp_path):
     plan = Plan(models=["m"], data="criteo:folder")
     assert plan.severities == PERCENTAGES

@@ -64,6 +64,19 @@ def test_wrong_images(images, what):
         Normalise(SIGNED)(images)
 
 
+def test_floats_are_taken_on_request_so_that_gradients_reach_the_pixels():
+    normalise, images = Normalise(SIGNED), pictures()
+    expected = normalise(images)
+    normalise.takes_floats = True
+    pixels = images.float().requires_grad_(True)
+    assert torch.equal(normalise(pixels), expected)
+    assert torch.equal(normalise(images), expected)
+    (gradient,) = torch.autograd.grad(normalise(pixels).sum(), pixels)
+    assert torch.allclose(gradient, torch.full_like(gradient, 1 / 127.5))
+    with pytest.raises(ModelError, match="int64"):
+        normalise(images.long())
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"std": (1.0, 0.0, 1.0)}, {"std": (1.0, 1.0, float("inf"))}, {"mean": (float("nan"), 0, 0)}, {"size": (0, 32)}],

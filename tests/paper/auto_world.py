@@ -62,6 +62,8 @@ class AutoWorld:
             share = 0.5 - 0.1 * adapted - 0.1 * self.effect * key["strategy"].startswith("auto")
             ece = (share - (0.05 if key["method"] == "temperature" else 0)) * (1 - accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.3 * (1 - accuracy) + ece**2}
+            if key["order"] == "attacked:targeted":
+                metrics["success"] = 1 - accuracy
             rows += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
             if PLANS[name].full.hits:
                 right = np.zeros(IMAGES, bool)

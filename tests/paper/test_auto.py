@@ -32,8 +32,10 @@ from predbn.paper.experiments.auto_figures import FIGURE_NAMES
 from predbn.paper.experiments.auto_series import gains_in_standard_errors, gains_over_better
 from predbn.paper.plans import IMAGENET
 from predbn.paper.plans.auto import (
+    ATTACKED,
     AUTO,
     CIFAR10_AUTO_PLANS,
+    EVERYONE,
     IMAGENET_AUTO_PLANS,
     IMAGENET_NETWORKS,
     LARGEST,
@@ -42,7 +44,9 @@ from predbn.paper.plans.auto import (
     RESNET20_PLANS,
     SKEWED,
     SMALLER,
+    TARGETED,
 )
+from predbn.shifts import ATTACKS
 
 from ..data.folders import make_folder
 from ..evaluation import tiny
@@ -157,6 +161,40 @@ def test_tables_agree_with_the_results(as_meant):
     assert "| `auto` |" in tables["streams EfficientNet-Lite0"]
     assert "| ensemble, auto, one pass |" in tables["methods ResNet-20"]
     assert "ensemble" not in tables["methods ResNet-50"]
+
+
+def test_the_table_of_attacks_has_success_and_accuracy_with_and_without(as_meant):
+    heads, _, *lines = (line.strip("| ").split(" | ") for line in auto_tables(as_meant)["attacks"].splitlines())
+    assert [line[0].strip("`") for line in lines] == list(ATTACKED)
+    for strategy, line in zip(ATTACKED, lines, strict=True):
+        name = str(Setting.parse(strategy))
+        expected = [
+            100 * as_meant[plan].filter(strategy=name, order=order, metric=metric).frame["value"].mean()
+            for plan, order, metric in (
+                (TARGETED, "attacked:targeted", "success"),
+                (TARGETED, "attacked:targeted", "accuracy"),
+                (TARGETED, "shuffled", "accuracy"),
+                (EVERYONE, "attacked:everyone", "accuracy"),
+                (EVERYONE, "shuffled", "accuracy"),
+            )
+        ]
+        assert line[1:] == [f"{value:.1f}" for value in expected]
+    assert len(heads) == 6
+
+
+@pytest.mark.skipif("resnet20-cifar10/batch/0" not in zoo.names(), reason="the zoo has no networks here")
+def test_attacks_run_in_single_precision_and_are_not_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(ATTACKS, "everyone", replace(ATTACKS["everyone"], steps=2))
+    calls = []
+    options = {"quick": True, "images": 10, "precision": "fp16", "progress": lambda *now: calls.append(now)}
+    assert run_plan(EVERYONE, tmp_path, **options) is None
+    assert calls[-1][:2] == (2, 2)
+    calls.clear()
+    assert run_plan(EVERYONE, tmp_path, **options) is None
+    assert calls == [(0, 0, "")]
+    results = Runs(tmp_path)[EVERYONE]
+    assert results.card["precision"] == "fp32"
+    assert len(results.filter(order="attacked:everyone", metric="accuracy").frame) == len(ATTACKED)
 
 
 def test_standard_errors_are_over_images(as_meant):

@@ -51,6 +51,14 @@ def test_what_differs_within_a_series_makes_settings_and_longer_names(frame):
     assert "vanilla · train · batch size 10, order sorted" in set(frames.add_series(both)["series"])
 
 
+def test_a_report_is_about_batches_that_are_not_attacked(frame):
+    attacked = frame.assign(batch_size=1000, order="attacked:targeted")
+    both = frames.check_results(pd.concat([frame, attacked]))
+    assert frames.main_setting(frames.split_by_setting(both)) == "batch size 500, order shuffled"
+    assert frames.attacks(both) == ["attacked:targeted"]
+    assert frames.attacks(frame) == []
+
+
 def test_if_a_method_has_its_own_model_that_is_not_a_setting(frame):
     frame.loc[frame["method"] == "ensemble", "model"] = "zoo:resnet20-cifar10/batch/*"
     assert list(frames.split_by_setting(frames.check_results(frame))) == [""]

@@ -112,8 +112,9 @@ def evaluate_command(
         list[str] | None,
         typer.Option(
             help="The order of the images: shuffled, official, by_class, dirichlet:0.1 (classes in bursts) or "
-            "markov:0.95 (the next image has the same class with probability 0.95). May be repeated; shuffled by "
-            "default."
+            "markov:0.95 (the next image has the same class with probability 0.95); attacked:targeted or "
+            "attacked:everyone, shuffled, with some images of each batch optimised to harm the others, which alone are "
+            "scored. May be repeated; shuffled by default."
         ),
     ] = None,
     seed: Annotated[

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from predbn.evaluation import Results
 
-METRICS = ("accuracy", "auc", "brier", "ece", "nll")
+METRICS = ("accuracy", "success", "auc", "brier", "ece", "nll")
 """The metrics that are shown by default, if they were measured."""
 
 

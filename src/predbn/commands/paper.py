@@ -98,7 +98,7 @@ def run_command(
     ] = None,
     device: Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics always use fp32.")
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics and attacks always use fp32.")
     ] = "fp32",
     quiet: Quiet = False,
 ) -> None:

@@ -10,10 +10,15 @@ from typing import Any
 from predbn.common import EvaluationError, git_commit, package_versions
 
 from .plan import Plan
+from .splits import attack_of
 from .units import Fit
 
 _CALIBRATION = (
     "auto has seen the clean validation data, 5,000 images or rows at most, drawn with seed 0, without labels"
+)
+_ATTACK = (
+    "the last images of each batch are the attacker's, at least one: they are optimised from grey with the labels and "
+    "the gradients through network and statistics, and not scored; population has collected its statistics before"
 )
 _PRECISIONS = {
     "fp32": "fp32, TF32 off",
@@ -32,6 +37,7 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
             "what": "consecutive images of the stream; a batch's statistics are those of its own images",
             "last": "kept, though it may be smaller",
             "order": list(plan.orders),
+            **({"attack": _ATTACK} if any(map(attack_of, plan.orders)) else {}),
             "reset": "what a strategy remembers is forgotten before every split, order and seed",
         },
         **({"calibration": _CALIBRATION} if plan.is_calibrated else {}),

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from predbn.norm import calibrate
 from .cuda_graphs import StaticInputs
 from .plan import Model, Setting
 from .precision import Precision, casting, prepare_model
-from .predictor import Predictor, copy_sharing_tensors, pass_size
+from .predictor import Predictor, copy_for_attack, copy_sharing_tensors, pass_size
 from .source import Inputs
 
 CalibrationData = Callable[[int], Iterable[Tensor]]
@@ -33,12 +33,16 @@ MEMORY_LIMIT = 4 << 30
 
 
 class PredictorKey(NamedTuple):
-    """A model under a setting at a batch size. If the eps of the setting is "tuned", `eps` is the tuned number."""
+    """A model under a setting at a batch size. If the eps of the setting is "tuned", `eps` is the tuned number.
+
+    `attacked` is whether it predicts attacked batches, which takes gradients.
+    """
 
     model: str
     setting: Setting
     batch_size: int
     eps: float | None
+    attacked: bool = False
 
 
 @dataclass
@@ -114,8 +118,11 @@ class ModelCache:
         if key not in predictors:
             if key.setting.strategy.uses_calibration:
                 model = self._calibrated(key.model)
+            static_inputs = self.static_inputs
+            if key.attacked:
+                model, static_inputs = copy_for_attack(cast(Classifier, model)), None
             predictors[key] = Predictor(
-                model, key.setting, key.eps, self._precision, self.static_inputs, key.batch_size, self.pass_size(key)
+                model, key.setting, key.eps, self._precision, static_inputs, key.batch_size, self.pass_size(key)
             )
             if key in self._states:
                 predictors[key].load_state(self._states.pop(key))
@@ -125,7 +132,8 @@ class ModelCache:
         """How many images the predictor takes at a time."""
         if key.model not in self._values:
             self._entry(key.model)
-        return pass_size(key.setting, key.batch_size, self._values[key.model], self._device)
+        values = self._values[key.model]
+        return pass_size(key.setting, key.batch_size, values, self._device, attacked=key.attacked)
 
     def groups_in_memory(self, names: Iterable[str]) -> Iterator[list[str]]:
         """The names without repetition, in groups that fit in memory together. The models of a group are loaded.

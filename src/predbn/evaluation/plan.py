@@ -17,7 +17,7 @@ from predbn.norm import Population, Strategy, find_strategy
 
 from .precision import PRECISIONS, Precision
 from .source import source_class
-from .splits import check_order
+from .splits import attack_of
 
 BatchSize = int | Literal["all"]
 MAX_BINS = 10_000
@@ -136,7 +136,8 @@ class Plan:
                  has the rules); for rows "all", "clean", "tokens", "columns", "marginals"
     batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
     orders       "shuffled", "official", "by_class", "dirichlet:0.1", "markov:0.95" (the next image has the same class
-                 with that probability)
+                 with that probability); "attacked:targeted" and "attacked:everyone" are shuffled, and some images of
+                 each batch are replaced by those of an attacker (`predbn.shifts.Attack`) and not scored
     severities   1 to 5, or percentages for rows; by default all that the data has
     seeds        for corruptions, mixtures and orders
     images       how many images of a split; by default all of them, and the same ones for all orders and seeds
@@ -208,7 +209,7 @@ class Plan:
         for severity in self.severities:
             data_class.check_severity(severity)
         for order in self.orders:
-            check_order(order)
+            data_class.check_order(order)
         for seed in self.seeds:
             if not _is_whole(seed):
                 raise EvaluationError(f"seed {seed!r} is not a whole number of 64 bits.")
@@ -227,6 +228,19 @@ class Plan:
                 raise EvaluationError(f"the plan's {name} is {value}, but it must be {MAX_BINS:,} at most.")
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
             raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
+        for order in filter(attack_of, self.orders):
+            self._check_attacked(order)
+
+    def _check_attacked(self, order: str) -> None:
+        problems = (
+            (self.precision != "fp32", f"needs exact gradients, and precision {self.precision} has none: use fp32"),
+            (any(map(is_ensemble, self.methods)), "attacks one model at a time: leave out the method ensemble"),
+            (self.hits, "replaces some of the images, which then have no hits: leave out hits"),
+            (1 in (*self.batch_sizes, self.images), "needs two images in a batch, one the attacker's: use 2 or more"),
+        )
+        for is_wrong, why in problems:
+            if is_wrong:
+                raise EvaluationError(f"order {order!r} {why}.")
 
     @property
     def _dataset(self) -> str:

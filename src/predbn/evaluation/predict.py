@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from predbn.common import each_on_one_core
+from predbn.shifts import Attack
 
 from .model_cache import ModelCache, PredictorKey
 from .predictor import Predictor
@@ -22,8 +23,8 @@ from .source import AnyBatch
 T = TypeVar("T")
 R = TypeVar("R")
 
-_Task = tuple[int, PredictorKey, list[Tensor]]
-"""The number of the (first) batch, who predicts it, and its inputs."""
+_Task = tuple[int, PredictorKey, list[AnyBatch]]
+"""The number of the (first) batch, who predicts it, and the batches."""
 
 
 def start_stream(cache: ModelCache, keys: Sequence[PredictorKey], stream: Callable[[], Iterator[Tensor]]) -> None:
@@ -34,32 +35,40 @@ def start_stream(cache: ModelCache, keys: Sequence[PredictorKey], stream: Callab
 
 
 def predict(
-    cache: ModelCache, keys: Sequence[PredictorKey], batches: Mapping[int, list[AnyBatch]]
+    cache: ModelCache,
+    keys: Sequence[PredictorKey],
+    batches: Mapping[int, list[AnyBatch]],
+    attack: Attack | None = None,
 ) -> dict[PredictorKey, Tensor]:
     """The logits of each predictor, [images, classes], on the batches of its pass size.
 
     Passes are ordered by batch, so that on a GPU a batch is copied to the static inputs once for all predictors. A
-    predictor with state gets its batches one after another, in one task.
+    predictor with state gets its batches one after another, in one task. With an `attack`, each predictor is attacked
+    for itself.
     """
     logits: dict[PredictorKey, list[Tensor]] = {key: [] for key in keys}
     for models in cache.groups_in_memory(key.model for key in keys):
         predictors = {key: cache.predictor(key) for key in keys if key.model in models}
         tasks: list[_Task] = []
         for key, predictor in predictors.items():
-            inputs = [batch.inputs for batch in batches[predictor.pass_size]]
-            pieces = [[piece] for piece in inputs] if predictor.is_stateless else [inputs]
+            own = batches[predictor.pass_size]
+            pieces = [[batch] for batch in own] if predictor.is_stateless else [own]
             tasks += [(number, key, piece) for number, piece in enumerate(pieces)]
         tasks.sort(key=lambda task: task[0])
-        for (_, key, _), part in zip(tasks, _map(cache, partial(_run, predictors), tasks), strict=True):
+        for (_, key, _), part in zip(tasks, _map(cache, partial(_run, predictors, attack), tasks), strict=True):
             logits[key].append(part)
         if cache.static_inputs is not None:
             cache.static_inputs.invalidate()
     return {key: torch.cat(parts) for key, parts in logits.items()}
 
 
-def _run(predictors: Mapping[PredictorKey, Predictor], task: _Task) -> Tensor:
-    _, key, inputs = task
-    logits = [predictors[key].logits(piece) for piece in inputs]
+def _run(predictors: Mapping[PredictorKey, Predictor], attack: Attack | None, task: _Task) -> Tensor:
+    _, key, batches = task
+    predictor = predictors[key]
+    if attack is None:
+        logits = [predictor.logits(batch.inputs) for batch in batches]
+    else:
+        logits = [predictor.attacked_logits(attack, batch.inputs, batch.labels) for batch in batches]
     return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 

@@ -6,18 +6,21 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from predbn.models import AnyModel
+from predbn.models import AnyModel, Classifier
 from predbn.norm import adapt, load_state_dict, reset, state_dict
+from predbn.shifts import Attack
 
 from .batches import Reiterable
 from .cuda_graphs import GraphedFunction, StaticInputs, layout_of
 from .plan import Setting
 from .precision import Precision, casting
+
+M = TypeVar("M", bound=nn.Module)
 
 _MAX_GROUPED_BATCH = {"cpu": 4, "cuda": 100}
 """Batches up to this size are predicted many at once. On a CPU, for larger ones grouping costs more than starting a
@@ -25,23 +28,36 @@ pass; on a GPU it was still faster at this size, and larger batches were not tri
 _VALUES_PER_PASS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Input values in such a pass: on a CPU, enough that the cost of starting it is negligible; on a GPU, enough to fill
 it."""
+_VALUES_PER_ATTACK = 1 << 22
+"""Input values in a pass of an attack on a GPU, where batches of any size are attacked together. For ResNet-20 under
+`auto`, the gradients keep 3 GB of such a pass."""
 
 
-def pass_size(setting: Setting, batch_size: int, values: int, device: torch.device) -> int:
+def pass_size(setting: Setting, batch_size: int, values: int, device: torch.device, *, attacked: bool = False) -> int:
     """How many images, of `values` values each, one forward pass takes.
 
     That is one batch, or several if batches are small and do not depend on each other; each has its own statistics.
     """
     kind = "cuda" if device.type == "cuda" else "cpu"
-    if batch_size > _MAX_GROUPED_BATCH[kind] or not setting.strategy.works_in_groups:
+    largest, values_per_pass = _MAX_GROUPED_BATCH[kind], _VALUES_PER_PASS[kind]
+    if attacked and kind == "cuda":
+        largest, values_per_pass = batch_size, _VALUES_PER_ATTACK
+    if batch_size > largest or not setting.strategy.works_in_groups:
         return batch_size
-    return batch_size * max(1, _VALUES_PER_PASS[kind] // (values * batch_size))
+    return batch_size * max(1, values_per_pass // (values * batch_size))
 
 
-def copy_sharing_tensors(model: AnyModel) -> AnyModel:
+def copy_sharing_tensors(model: M) -> M:
     """A copy that can be adapted independently and shares parameters and buffers with the original."""
     tensors: Iterable[Tensor] = chain(model.parameters(), model.buffers())
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+def copy_for_attack(model: Classifier) -> Classifier:
+    """Such a copy that takes pixels as floats, so that gradients reach them."""
+    copied = copy_sharing_tensors(model)
+    copied.normalise.takes_floats = True
+    return copied
 
 
 class Predictor:
@@ -91,13 +107,39 @@ class Predictor:
     def logits(self, images: Tensor) -> Tensor:
         """The logits of `pass_size` images; at the end of a stream of fewer, and the last batch may be smaller too."""
         with torch.inference_mode():
-            if self._forward_grouped is self._forward:
-                return self._forward(images)
-            whole = len(images) // self.batch_size * self.batch_size
-            if whole == len(images):
-                return self._forward_grouped(images)
-            rest = self._forward(images[whole:])
-            return rest if not whole else torch.cat((self._forward_grouped(images[:whole]), rest))
+            return self._logits(images)
+
+    def _logits(self, images: Tensor) -> Tensor:
+        if self._forward_grouped is self._forward:
+            return self._forward(images)
+        whole = len(images) // self.batch_size * self.batch_size
+        if whole == len(images):
+            return self._forward_grouped(images)
+        rest = self._forward(images[whole:])
+        return rest if not whole else torch.cat((self._forward_grouped(images[:whole]), rest))
+
+    def attacked_logits(self, attack: Attack, images: Tensor, labels: Tensor) -> Tensor:
+        """The same if an attacker replaces the last images of each batch, and knows the labels and everything else.
+
+        What the attacker tries out changes no state: a stream remembers the batch that is predicted in the end. The
+        model must be one of `copy_for_attack`.
+        """
+        state = self.state()
+
+        def try_out(pixels: Tensor) -> Tensor:
+            logits = self._logits(pixels)
+            if state is not None:
+                self.load_state(state)
+            return logits
+
+        whole = len(images) // self.batch_size * self.batch_size
+        logits = []
+        with torch.no_grad():
+            for part in (slice(whole), slice(whole, None)):
+                if rows := len(images[part]):
+                    its_attack = attack.on_batches_of(min(self.batch_size, rows))
+                    logits.append(self._logits(its_attack.run(try_out, images[part], labels[part])))
+        return torch.cat(logits)
 
     def state(self) -> dict[str, Any] | None:
         """The state of the strategy, so that the predictor can be made again without losing it; None without one."""

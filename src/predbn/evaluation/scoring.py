@@ -1,4 +1,7 @@
-"""What is measured while a split is predicted: metrics, which images were predicted correctly, finite logits."""
+"""What is measured while a split is predicted: metrics, which images were predicted correctly, finite logits.
+
+If batches are attacked, that is measured on the other rows, and whether the attack succeeds.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from predbn.common import EvaluationError
 from predbn.metrics import ScoreHistogram, Scores, ranks
+from predbn.shifts import Attack, target_class
 
 _LOGIT_SCALE = 8.0
 """Log odds are divided by this before they are ranked between 0 and 1. The order stays the same, and they do not crowd
@@ -78,6 +82,36 @@ class CellScores:
     def hits(self) -> bytes | None:
         """The packed hits, if they are kept."""
         return None if self._hits is None else self._hits.pack()
+
+
+class AttackedScores(CellScores):
+    """The scores of the rows that are not the attacker's, in batches of one size.
+
+    A targeted attack has one metric more: `success`, the share of the attacked batches in which the chosen row is
+    predicted as the attacker wants.
+    """
+
+    def __init__(self, attack: Attack, batch_size: int, classes: int, **options: Any) -> None:
+        super().__init__(classes, **options)
+        self._attack, self._batch_size, self._classes = attack, batch_size, classes
+        self._is_reached: list[Tensor] = []
+
+    def update(self, log_probabilities: Tensor, labels: Tensor, index: Tensor) -> None:
+        """Add the rows of several batches, one after the other. Only the last one may be smaller than the others."""
+        benign, chosen = [], []
+        for batch in torch.arange(len(labels)).split(self._batch_size):
+            attack = self._attack.on_batches_of(len(batch))
+            benign.append(batch[attack.benign])
+            chosen.append(batch[: min(1, attack.malicious)])  # a batch of a single row is not attacked
+        rows, first = torch.cat(benign).to(labels.device), torch.cat(chosen).to(labels.device)
+        super().update(log_probabilities[rows], labels[rows], index[rows])
+        self._is_reached.append(log_probabilities[first].argmax(1) == target_class(labels[first], self._classes))
+
+    def metrics(self) -> dict[str, float]:
+        """All metrics by name."""
+        is_reached = torch.cat(self._is_reached).double()
+        success = {"success": float(is_reached.mean())} if self._attack.kind == "targeted" else {}
+        return {**super().metrics(), **success}
 
 
 class FiniteCheck:

@@ -36,7 +36,7 @@ from predbn.data import (
 from predbn.shifts import find_corruption
 
 from .changing_shift import SETS, ChangingShift
-from .splits import Split, Stream, make_stream, positions, visits_per_image
+from .splits import Split, Stream, attack_of, check_order, make_stream, positions, visits_per_image
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
@@ -93,6 +93,11 @@ class Source(ABC):
         if isinstance(severity, bool) or severity not in cls.severities:
             raise EvaluationError(f"severity {severity!r} is not {cls.severities_in_words}.")
 
+    @staticmethod
+    def check_order(order: str) -> None:
+        """Raise an error if such data cannot be visited in that order."""
+        check_order(order)
+
     def describe(self) -> dict[str, Any]:
         """The data, for the run card: how many, the classes, and checksums to recognise it by."""
         known = {"name": self.name, self.counted: len(self), "of": len(self.labels), "classes": len(self.classes)}
@@ -112,6 +117,7 @@ class Source(ABC):
 
     def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
         """The images or rows of a split in an order, `size` of them at a time, on the device."""
+        self.check_order(order)
         return self._batches(split, seed, positions(order, self.labels, seed, self._count), size)
 
     @abstractmethod
@@ -202,6 +208,12 @@ class RowSource(Source):
     def check_shift(shift: str) -> None:
         if shift not in ("all", CLEAN, *RowSource.shifts):
             raise EvaluationError(f"rows have no shift {shift!r}: use all, {CLEAN}, {', '.join(RowSource.shifts)}.")
+
+    @staticmethod
+    def check_order(order: str) -> None:
+        if attack_of(order) is not None:
+            raise EvaluationError(f"rows have no order {order!r}: only pictures can be attacked.")
+        check_order(order)
 
     @cached_property
     def _randomised(self) -> Randomised:

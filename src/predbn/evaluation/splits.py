@@ -12,7 +12,7 @@ from torch import Tensor
 
 from predbn.common import EvaluationError
 from predbn.data import CLEAN
-from predbn.shifts import orders
+from predbn.shifts import ATTACKS, Attack, orders
 
 from .changing_shift import SETS, ChangingShift, corruptions_of
 
@@ -107,16 +107,27 @@ def check_order(order: str) -> None:
     _ordered(order, np.zeros(0, dtype=np.int64), 0)
 
 
+def attack_of(order: str) -> Attack | None:
+    """The attack that an order such as "attacked:everyone" names; None for other orders."""
+    kind, _, name = order.partition(":")
+    if kind != "attacked":
+        return None
+    if name not in ATTACKS:
+        known = " or ".join(f"attacked:{each}" for each in ATTACKS)
+        raise EvaluationError(f"order {order!r} names no attack that is known: use {known}.")
+    return ATTACKS[name]
+
+
 def _ordered(order: str, labels: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
     if order == "official":
         return np.arange(len(labels))
-    if order == "shuffled":
+    if order == "shuffled" or attack_of(order) is not None:
         return orders.shuffled(len(labels), seed=seed)
     if order == "by_class":
         return orders.by_class(labels, seed=seed)
     kind, _, number = order.partition(":")
     if kind not in _WITH_NUMBER:
-        known = "official, shuffled, by_class, dirichlet:0.1 or markov:0.95"
+        known = "official, shuffled, by_class, dirichlet:0.1, markov:0.95, attacked:targeted or attacked:everyone"
         raise EvaluationError(f"order {order!r} is not known: use {known}.")
     make, needed = _WITH_NUMBER[kind]
     try:

@@ -13,16 +13,16 @@ from torch import Tensor
 from predbn.common import EvaluationError
 from predbn.data import Images, Rows
 from predbn.methods import Method, Temperature, find_method, tune_eps
-from predbn.shifts import orders
+from predbn.shifts import Attack, orders
 
 from .batches import Prefetcher, Rebatcher, Reiterable, block_size
 from .model_cache import ModelCache, PredictorKey
 from .plan import Plan, Setting, is_ensemble, needs_fit
 from .precision import casting, numerics
 from .predict import on_one_core, predict, start_stream
-from .scoring import CellScores, FiniteCheck
+from .scoring import AttackedScores, CellScores, FiniteCheck
 from .source import AnyBatch, Source
-from .splits import Split
+from .splits import Split, attack_of
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 
 _CALIBRATION_IMAGES, _CALIBRATION_BATCH = 5000, 500
@@ -102,25 +102,25 @@ class Worker:
         largest_batch = max(key.batch_size for key in pass_sizes)
         start_stream(self.cache, list(pass_sizes), lambda: self._inputs(unit, largest_batch))
         rebatchers = {size: Rebatcher(size) for size in sorted(set(pass_sizes.values()))}
-        check = FiniteCheck(str(unit.split))
+        check, attack = FiniteCheck(str(unit.split)), attack_of(unit.order)
         for number, block in enumerate(blocks, start=1):
             if number == block_count and isinstance(next_unit, SplitUnit) and self._prefetcher is not None:
                 self._started = self._start(next_unit)
             batches = {size: rebatcher.push(block) for size, rebatcher in rebatchers.items()}
-            self._score(tasks, pass_sizes, batches, check)
+            self._score(tasks, pass_sizes, batches, check, attack)
         batches = {size: rebatcher.flush() for size, rebatcher in rebatchers.items()}
-        self._score(tasks, pass_sizes, batches, check)
+        self._score(tasks, pass_sizes, batches, check, attack)
         check.check()
         return [task.row(unit) for task in tasks]
 
     def _start(self, unit: SplitUnit) -> _StartedUnit:
-        tasks = [self._task(cell, unit.fits) for cell in unit.cells]
+        tasks = [self._task(cell, unit.fits, attack_of(unit.order)) for cell in unit.cells]
         pass_sizes = {key: self.cache.pass_size(key) for task in tasks for key in task.predictors}
         size = self._block_size([key.model for key in pass_sizes], list(pass_sizes.values()))
         blocks = self.stream(unit.split, unit.order, unit.seed, size)
         return _StartedUnit(unit, tasks, pass_sizes, blocks, -(-self.source.stream_length(unit.split) // size))
 
-    def _task(self, cell: Cell, fits: Sequence[Fit]) -> _CellTask:
+    def _task(self, cell: Cell, fits: Sequence[Fit], attack: Attack | None) -> _CellTask:
         fitted = {
             (fit.model, fit.what): fit.value
             for fit in fits
@@ -128,14 +128,22 @@ class Worker:
         }
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
         setting = self._setting(cell.strategy)
-        # Without adaptation the batch size changes nothing: predict once for all sizes.
-        size = self.plan.largest_batch if setting.is_identity else cell.batch_size
+        # Without adaptation the batch size changes nothing: predict once for all sizes. In attacked batches it decides
+        # which images are scored.
+        size = self.plan.largest_batch if setting.is_identity and attack is None else cell.batch_size
         predictors = [
-            PredictorKey(member, setting, size, fitted[member, "eps"] if setting.eps == "tuned" else setting.eps)
+            PredictorKey(
+                member,
+                setting,
+                size,
+                fitted[member, "eps"] if setting.eps == "tuned" else setting.eps,
+                attack is not None,
+            )
             for member in members
         ]
         arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
-        scores = CellScores(
+        make_scores = CellScores if attack is None else partial(AttackedScores, attack, size)
+        scores = make_scores(
             self.cache.model(members[0]).description.classes,
             bins=self.plan.ece_bins,
             diagram_bins=self.plan.diagram_bins,
@@ -164,10 +172,11 @@ class Worker:
         pass_sizes: Mapping[PredictorKey, int],
         batches: Mapping[int, list[AnyBatch]],
         check: FiniteCheck,
+        attack: Attack | None,
     ) -> None:
         """Predict the batches, which are given by pass size, with the predictors of that size, and score them."""
         batches = {size: several for size, several in batches.items() if several}
-        logits = predict(self.cache, [key for key, size in pass_sizes.items() if size in batches], batches)
+        logits = predict(self.cache, [key for key, size in pass_sizes.items() if size in batches], batches, attack)
         labels = {size: torch.cat([batch.labels for batch in several]) for size, several in batches.items()}
         index = {size: self._index(several) for size, several in batches.items()}
         for key, values in logits.items():

@@ -70,8 +70,13 @@ IMAGENET = Preprocessing((224, 224), (123.675, 116.28, 103.53), (58.395, 57.12, 
 
 
 class Normalise(nn.Module):
-    """The arithmetic of a Preprocessing on a uint8 batch [N, 3, H, W], in one multiplication and one addition."""
+    """The arithmetic of a Preprocessing on a uint8 batch [N, 3, H, W], in one multiplication and one addition.
 
+    takes_floats   whether pixels may be floats from 0 to 255 as well, so that gradients can reach them. By default
+                   floats are refused: most of them are scaled already.
+    """
+
+    takes_floats = False
     scale: Tensor
     shift: Tensor
 
@@ -84,7 +89,8 @@ class Normalise(nn.Module):
         self.register_buffer("shift", (-mean / std).float(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+        is_accepted = images.dtype == torch.uint8 or (self.takes_floats and images.is_floating_point())
+        if not is_accepted or images.ndim != 4 or images.shape[1] != 3:
             dtype = str(images.dtype).removeprefix("torch.")
             raise ModelError(
                 f"The images are {dtype} {list(images.shape)}, but the model takes uint8 [N, 3, height, width] "

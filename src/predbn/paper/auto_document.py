@@ -29,12 +29,15 @@ from .experiments.auto_series import (
     on_same_images,
     smallest_gain,
     with_all_classes,
+    with_attack,
     with_batch_size,
     with_method,
 )
 from .markdown import bold_best, markdown_table
 from .plans.auto import (
+    ATTACKED,
     AUTO,
+    EVERYONE,
     LARGEST,
     NETWORKS,
     ONE_PASS,
@@ -42,6 +45,7 @@ from .plans.auto import (
     PRIORS,
     RESNET20_PLANS,
     SKEWED,
+    TARGETED,
     UNCALIBRATED,
     NetworkPlans,
 )
@@ -65,6 +69,7 @@ def auto_tables(runs: Runs) -> dict[str, str]:
     return {
         "headline": _table_or_reason(_headline, runs),
         "verdicts": _table_or_reason(_verdicts, runs),
+        "attacks": _table_or_reason(_attacks, runs),
         **{
             f"{name} {plans.label}": _table_or_reason(make, runs, plans)
             for plans, (name, make) in product(NETWORKS, by_network.items())
@@ -224,6 +229,23 @@ def _streams(runs: Runs, plans: NetworkPlans) -> str:
                 ]
             )
     return markdown_table(heads, rows)
+
+
+def _attacks(runs: Runs) -> str:
+    """How often the targeted attack succeeds, and the accuracy of the other images in both attacks and without them."""
+    measured = (
+        ("targeted: success", TARGETED, "attacked:targeted", "success", SHIFTED),
+        ("accuracy of the others", TARGETED, "attacked:targeted", "accuracy", SHIFTED),
+        ("without attack", TARGETED, "shuffled", "accuracy", SHIFTED),
+        ("everyone: accuracy of the others", EVERYONE, "attacked:everyone", "accuracy", CLEAN),
+        ("without attack", EVERYONE, "shuffled", "accuracy", CLEAN),
+    )
+    columns = [
+        [_percent(with_attack(each, plan, order).mean(runs, metric, severities)) for each in ATTACKED]
+        for _, plan, order, metric, severities in measured
+    ]
+    heads = ["%", *(head for head, *_ in measured)]
+    return markdown_table(heads, zip(map(_as_code, ATTACKED), *columns, strict=True))
 
 
 def _clean_and_shifted(runs: Runs, series: Iterable[Series]) -> list[str]:

@@ -110,8 +110,18 @@ def split_by_setting(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def main_setting(by_setting: dict[str, pd.DataFrame]) -> str:
-    """The setting that the headline is about: the one with the largest batches, and among these with the most rows."""
-    return max(by_setting, key=lambda name: (int(by_setting[name]["batch_size"].max()), len(by_setting[name])))
+    """The setting that the headline is about: the largest batches without an attack, and of these the most rows."""
+
+    def rank(name: str) -> tuple[bool, int, int]:
+        rows = by_setting[name]
+        return not attacks(rows), int(rows["batch_size"].max()), len(rows)
+
+    return max(by_setting, key=rank)
+
+
+def attacks(frame: pd.DataFrame) -> list[str]:
+    """The orders in which some images of each batch are an attacker's: "attacked:everyone"."""
+    return sorted(order for order in frame["order"].unique() if order.startswith("attacked:"))
 
 
 def add_series(frame: pd.DataFrame) -> pd.DataFrame:

@@ -99,6 +99,14 @@ _METRICS = (
         "The probability that a positive example scores above a negative one; 0.5 is chance.",
     ),
     MetricInfo(
+        "success",
+        "success of the attack",
+        "lower",
+        True,
+        "The share of the attacked batches in which the chosen image is predicted as the class that the attacker "
+        "wants.",
+    ),
+    MetricInfo(
         "mce",
         "mCE",
         "lower",

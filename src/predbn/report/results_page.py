@@ -14,6 +14,7 @@ from .frames import (
     BASELINE,
     CLEAN,
     KEYS,
+    attacks,
     check_reliability,
     check_results,
     list_series,
@@ -92,6 +93,8 @@ def _facts(results: pd.DataFrame, card: Mapping[str, Any], reliability: pd.DataF
             f"{severities} {'severities' if severities > 1 else 'severity'}"
         )
     facts.append(f"batch size {', '.join(map(str, sorted(set(results['batch_size']))))}")
+    if attacked := attacks(results):
+        facts.append(f"{', '.join(attacked)}: only the images that are not the attacker's are scored")
     facts.append(models[0] if len(models) == 1 else f"{len(models)} models")
     return facts
 

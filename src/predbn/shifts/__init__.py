@@ -1,4 +1,4 @@
-"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, and shifts for tables.
+"""Shifts of data: the 19 corruptions, mixtures of them, stream orders, attacks, and shifts for tables.
 
 OpenCV does what it does exactly like the reference implementations and fast (short filters, Canny, JPEG); everything
 else is batched in torch and runs on a CPU or a GPU.
@@ -7,12 +7,15 @@ else is batched in torch and runs on a CPU or a GPU.
 from predbn.common import ShiftError
 
 from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weather  # noqa: F401
+from .attack import ATTACKS, Attack, target_class
 from .corrupt import corrupt
 from .mixture import draw_kinds, mix
 from .registry import find_corruption, get_corruption, names
 from .tabular import randomise_features, randomise_tokens
 
 __all__ = [
+    "ATTACKS",
+    "Attack",
     "ShiftError",
     "corrupt",
     "draw_kinds",
@@ -23,4 +26,5 @@ __all__ = [
     "orders",
     "randomise_features",
     "randomise_tokens",
+    "target_class",
 ]

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pandas as pd
 
 from ..measurements import correct_by_split
-from ..plans.auto import AUTO, LARGEST, ONE_PASS, SKEWED, STREAM_BATCH, UNCALIBRATED, NetworkPlans
+from ..plans.auto import AUTO, LARGEST, ONE_PASS, RESNET20_PLANS, SKEWED, STREAM_BATCH, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
 from ..series import EVERY, STRATEGY_LABELS, Series
 
@@ -48,6 +48,11 @@ def with_all_classes(plans: NetworkPlans, strategy: str) -> Series:
 def in_order(plans: NetworkPlans, strategy: str, order: str) -> Series:
     """A strategy on a stream with few classes at a time."""
     return Series(f"{label_of(strategy)}, {order}", plans.streams, strategy, network=plans.network, order=order)
+
+
+def with_attack(strategy: str, plan: str, order: str) -> Series:
+    """A strategy on ResNet-20 in batches of a plan with attacks: attacked, or for comparison shuffled."""
+    return Series(f"{label_of(strategy)}, {order}", plan, strategy, network=RESNET20_PLANS.network, order=order)
 
 
 def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:

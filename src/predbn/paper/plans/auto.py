@@ -14,6 +14,8 @@ splits are compared.
 | `auto-compared` | three | 1,000 | all variants of `auto`, and `prior` with several N, in batches of any size |
 | `auto-streams` | three | 2,000 | streams with few classes at a time; `ema` is one of the strategies |
 | `auto-mixtures` | three | all | 19 corruptions in one batch |
+| `auto-attacks-targeted` | two | 600 | a fifth of each batch attacks one image of it, as published; six corruptions |
+| `auto-attacks-everyone` | two | 1,000 | a tenth of each batch attacks all others; clean images |
 
 On ImageNet each network has five such plans, and `auto` is calibrated on the images that a plan does not evaluate.
 EfficientNet-Lite1 and Lite2 were held out: their plans were run once, when everything else was done.
@@ -45,6 +47,10 @@ STREAM_BATCH = 100
 """Images per batch of the streams and mixtures."""
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams with few classes at a time: one class after another, and classes in bursts."""
+TARGETED, EVERYONE = "auto-attacks-targeted", "auto-attacks-everyone"
+"""The names of the plans with attacks, which are always in single precision."""
+ATTACKED = ("train", "batch", "prior(N=16)", "auto(passes=1)", AUTO, "auto_stream")
+"""The strategies that are attacked; one pass here is that of today, with bounded influence."""
 _IMAGENET_STREAM_SHIFTS = ("clean", "gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")
 
 
@@ -147,6 +153,29 @@ def _cifar10_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             shifts=("mixed-19",),
             batch_sizes=(STREAM_BATCH,),
             seeds=tuple(range(5)),
+        ),
+        plan(
+            TARGETED,
+            "batches of 200 at severity 5, of which 40 images make one other be predicted as a wrong class",
+            {"shifts": ("fog",), "images": 20},
+            models=three_seeds[:2],
+            strategies=ATTACKED,
+            shifts=("gaussian_noise", "glass_blur", "fog", "contrast", "pixelate", "jpeg_compression"),
+            severities=(5,),
+            batch_sizes=(200,),
+            orders=("shuffled", "attacked:targeted"),
+            images=600,
+        ),
+        plan(
+            EVERYONE,
+            "clean batches of 100, of which 10 images raise the loss of all others",
+            {"images": 20},
+            models=three_seeds[:2],
+            strategies=ATTACKED,
+            shifts=("clean",),
+            batch_sizes=(100,),
+            orders=("shuffled", "attacked:everyone"),
+            images=1000,
         ),
     )
 
