@@ -129,3 +129,72 @@ def test_moments_of_single_examples(shape, dtype):
     wide = x.double()
     torch.testing.assert_close(mean.double(), wide.mean((2, 3)), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(var.double(), wide.var((2, 3), correction=0), atol=1e-4, rtol=1e-4)
+
+
+LAYER_RULES = [
+    ("prior(N=4)", {}),
+    ("prior(N=4)", {"robust": True, "group": 4}),
+    ("ema", {}),
+    ("batch", {"robust": True}),
+    ("auto(passes=1)", {}),
+    ("auto(passes=1)", {"robust": False}),
+    ("auto", {}),
+    ("auto", {"group": 4}),
+    ("auto_stream", {}),
+]
+
+
+def predictions(model, strategy, options, layout, dtype):
+    model = predbn.adapt(copy.deepcopy(model).to(dtype=dtype, memory_format=layout), strategy, **options)
+    batches = [(0.5 * images(12, seed=seed, shift=1.0)).to("cuda", dtype) for seed in (5, 6, 7)]
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        return [model(x.contiguous(memory_format=layout)) for x in batches], model
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("strategy", "options"), LAYER_RULES)
+def test_the_kernels_of_a_layer_compute_what_plain_operations_do(monkeypatch, strategy, options, dtype, layout):
+    model = predbn.calibrate(net().cuda(), list(images(96).cuda().split(32)))
+    with_kernels, _ = predictions(model, strategy, options, layout, dtype)
+    monkeypatch.setattr(predbn.norm.kernels, "_HAS_TRITON", False)
+    without, _ = predictions(model, strategy, options, layout, dtype)
+    tolerance = 1e-4 if dtype == torch.float32 else 5e-2
+    for a, b in zip(with_kernels, without, strict=True):
+        torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("strategy", "options"), LAYER_RULES)
+def test_a_captured_model_predicts_and_remembers_what_the_model_does(strategy, options):
+    model = predbn.calibrate(net().cuda(), list(images(96).cuda().split(32)))
+    expected, own = (predbn.adapt(copy.deepcopy(model), strategy, **options) for _ in range(2))
+    captured = predbn.capture(own)
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        for seed in range(12):
+            x = images(12, seed=seed, shift=seed / 10).cuda()
+            name = "a" if seed % 5 < 3 else "b"
+            if seed == 9 and own._predbn_calls.adaptation.strategy.keeps_state:
+                predbn.reset(expected, "a")
+                predbn.reset(own, "a")
+            with predbn.stream(expected, name), predbn.stream(own, name):
+                torch.testing.assert_close(captured(x), expected(x), atol=1e-4, rtol=1e-4)
+    assert any(graph is not None for graph in captured._graphs.values())
+    ours, theirs = predbn.state_dict(own), predbn.state_dict(expected)
+    for name, stream in theirs["streams"].items():
+        for layer, state in stream["layers"].items():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    torch.testing.assert_close(ours["streams"][name]["layers"][layer][key], value, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("strategy", "options"), [("batch", {}), ("auto(passes=1)", {}), ("auto", {}), ("ema", {})])
+def test_a_compiled_model_calls_the_operators_for_any_batch_size(strategy, options):
+    model = predbn.calibrate(net().cuda(), list(images(96).cuda().split(32)))
+    expected, own = (predbn.adapt(copy.deepcopy(model), strategy, **options) for _ in range(2))
+    torch._dynamo.reset()
+    compiled = torch.compile(own, fullgraph=True, dynamic=True)
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        for count, size in enumerate((12, 9, 33, 20)):
+            x = images(size, seed=size).cuda()
+            with torch._dynamo.config.patch(error_on_recompile=count > 1):
+                torch.testing.assert_close(compiled(x), expected(x), atol=1e-4, rtol=1e-4)

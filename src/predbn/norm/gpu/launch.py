@@ -28,7 +28,7 @@ class Kernel:
 
     def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        others = [name for name in names if name not in aligned]
+        others = [name for name in names if name not in (*aligned, *function.__annotations__)]
         self._aligned = [names.index(name) for name in aligned]
         self._function = triton.jit(function, do_not_specialize_on_alignment=others)
         self._compiled: dict[Any, Any] = {}
