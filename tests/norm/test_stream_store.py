@@ -114,6 +114,15 @@ def test_the_size_of_a_state():
         predbn.stream_bytes(model, "x")
 
 
+@torch.inference_mode()
+def test_inference_keeps_one_copy_of_a_state():
+    model = predbn.adapt(net(), "ema")
+    for _ in range(2):
+        model(images())
+    (adaptation,) = adaptations(model)
+    assert adaptation.default_stream.previous == {}
+
+
 def test_streams_are_saved_once_and_continued_by_another_process(tmp_path):
     model = adapted("auto_stream", store=tmp_path)
     for step in range(2):

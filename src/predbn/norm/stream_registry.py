@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .passes import Stream
@@ -60,6 +60,13 @@ class StreamRegistry(Mapping[Hashable, Stream]):
 
     def __len__(self) -> int:
         return len(self._streams)
+
+    def items(self) -> ItemsView[Hashable, Stream]:
+        """Of a copy, since other threads may open and close streams meanwhile."""
+        return dict(self._streams).items()
+
+    def values(self) -> ValuesView[Stream]:
+        return dict(self._streams).values()
 
     def begin(self, name: Hashable) -> Stream:
         """The stream in memory, or a new one."""
