@@ -36,7 +36,8 @@ class Stream:
 
     `previous` holds the states before the last pass, because activation checkpointing runs parts of that pass once
     more; in inference mode it cannot. `number` is the order in which streams are locked.
-    `users` counts the open blocks of the stream, and `is_saved` says that it is in a store as it is here.
+    `users` counts the open blocks of the stream, `is_saved` says that it is in a store as it is here, and `is_removed`
+    that nobody can open it again.
     """
 
     def __init__(self, states: States | None = None) -> None:
@@ -47,6 +48,7 @@ class Stream:
         self.number = next(_numbers)
         self.users = 0
         self.is_saved = False
+        self.is_removed = False
         self.lock = threading.RLock()
 
     def clear(self) -> None:
