@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import predbn
+from predbn.norm.stream_observation import StreamObservation
 
 from .models import images, net, randomise
 
@@ -228,6 +229,40 @@ def test_a_layer_that_is_called_twice_in_a_pass(strategy):
             torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("strategy", ["auto", "auto_stream"])
+@torch.no_grad()
+def test_groups_of_classes(strategy):
+    """More classes than are told apart are in groups of similar ones."""
+    calibrated = predbn.calibrate(net(classes=150).double(), list(images(200, seed=99).double().split(50)))
+    together, *alone = (predbn.adapt(copy.deepcopy(calibrated), strategy) for _ in range(4))
+    for step in range(4):
+        ids = [0, 1, 2, 0, 1, 0, 1, 1]
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, model in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_parts_that_were_adapted_separately():
+    def model() -> nn.Module:
+        parts = nn.Sequential(CalledTwice(), nn.ReLU(), nn.Sequential(randomise(nn.BatchNorm2d(3), 5))).double().eval()
+        predbn.adapt(parts[0], "ema")
+        predbn.adapt(parts[2], "prior")
+        return parts
+
+    together, *alone = (model() for _ in range(3))
+    for step, ids in enumerate([[0, 1, 0], [1, 1, 0]]):
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, own in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], own(x[rows]), rtol=1e-5, atol=1e-5)
+
+
 def test_gradients_stay_in_their_stream():
     model, alone = adapted("batch"), adapted("batch")
     ids = [0, 1, 1, 0, 1, 0]
@@ -281,6 +316,9 @@ def test_wrong_ids_are_refused():
         model(images(3))
     with predbn.streams(model, ["a", "a"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
         model(images(3))
+    layer = predbn.adapt(nn.BatchNorm2d(3).eval(), "batch")
+    with predbn.streams(layer, ["a", "a"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
+        layer(images(3))
     for ids, message in [
         ([["a"], "b"], r"got \['a'\] as the id"),
         ("ab", "takes a list"),
@@ -289,6 +327,8 @@ def test_wrong_ids_are_refused():
     ]:
         with pytest.raises(predbn.AdaptationError, match=message), predbn.streams(model, ids):
             pass
+    with predbn.streams(model, ["a", "b"]), pytest.raises(predbn.AdaptationError, match="those of one source"):
+        predbn.calibrate(model, [images(2)])
     with predbn.stream(model, "a"):
         model(images(3))
     with pytest.raises(predbn.AdaptationError, match="not adapted"), predbn.streams(net(), ["a"]):
@@ -322,8 +362,25 @@ def test_a_stream_without_a_variance_is_named():
         model(images(3))
 
 
+@pytest.mark.parametrize("strategy", ["ema(start='first')", "frozen", "frozen(batches=2)"])
+@torch.no_grad()
+def test_a_stream_that_began_may_go_on_with_a_single_row(strategy):
+    """Although others begin in the same batch, for which a single row would be refused."""
+    together, *alone = (adapted(strategy) for _ in range(4))
+    for step, ids in enumerate([[0, 0], [0, 1, 1], [0, 1, 2, 2], [2, 1, 0]]):
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream in set(ids):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], alone[stream](x[rows]), rtol=1e-5, atol=1e-5)
+    with predbn.streams(together, [0, 3]), pytest.raises(predbn.AdaptationError, match="stream '3'"):
+        together(batch_of([0, 3], 9))
+
+
 @pytest.mark.parametrize("strategy", ["batch", "ema"])
 def test_a_compiled_model_refuses_several_streams(strategy):
+    torch._dynamo.reset()
     model = predbn.adapt(net(), strategy)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
@@ -418,3 +475,11 @@ def test_a_saved_state_of_several_streams_is_continued():
         other = predbn.load_state_dict(adapted(strategy), predbn.state_dict(model))
         with predbn.streams(model, ids), predbn.streams(other, ids):
             assert torch.equal(model(batch_of(ids, 2)), other(batch_of(ids, 2)))
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen(batches=2)", "auto(calibrated=False)"])
+def test_the_route_of_a_gpu(strategy, monkeypatch):
+    """It leaves bad rows out without looking whether there are any."""
+    monkeypatch.setattr(StreamObservation, "_statistics_on_cpu", StreamObservation._statistics_without_waiting)
+    for bad in (float("nan"), float("inf")):
+        test_bad_rows_reach_no_other_stream(strategy, False, bad)

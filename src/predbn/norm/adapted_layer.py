@@ -140,6 +140,8 @@ class LayerAdaptation:
         call = running_call()
         own_call = None if call is None else call.of(shared)
         selection = current_selection(shared) if own_call is None else own_call.selection
+        if call is None:
+            selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
         if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
             if x.numel() == x.shape[1]:
@@ -153,20 +155,20 @@ class LayerAdaptation:
             running = layer.running_mean, layer.running_var
         own_pass = new_pass(shared, selection) if own_call is None else None
         running_pass = own_pass if own_call is None else own_call.states
-        observation = new_observation(
-            x,
-            selection.rows,
-            layer=self.name,
-            shared=shared,
-            eps=eps,
-            source=None if running[0] is None or running[1] is None else Statistics(running[0], running[1]),
-            calibration=None if strategy.ignores_calibration else self.calibration,
-            memory=running_pass or shared.default_stream,
-            examples=x.shape[0] if call is None else call.count_examples(x),
-            composition=None if call is None else call.composition,
-        )
         is_kept = False
         try:
+            observation = new_observation(
+                x,
+                selection.rows,
+                layer=self.name,
+                shared=shared,
+                eps=eps,
+                source=None if running[0] is None or running[1] is None else Statistics(running[0], running[1]),
+                calibration=None if strategy.ignores_calibration else self.calibration,
+                memory=running_pass or shared.default_stream,
+                examples=x.shape[0] if call is None else call.count_examples(x),
+                composition=None if call is None else call.composition,
+            )
             y = observation.normalise_with_kernels(strategy, weight, bias)
             if y is None:
                 weight, bias, *running = self._convert(dtype, weight, bias, *running)

@@ -173,4 +173,3 @@ def _kinds(states: States) -> tuple[Any, ...]:
 def _tensors(states: States) -> list[Tensor]:
     values, _ = tree_flatten([list(state.values()) for state in states.values()])
     return [value for value in values if isinstance(value, Tensor)]
-

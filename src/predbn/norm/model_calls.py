@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from predbn.common import AdaptationError
-
 from .composition import Composition, composition_of
 from .kernels import can_use_triton, is_tracing
 from .mixed_pass import MixedPass
@@ -86,8 +84,8 @@ class ModelCalls:
 class Call:
     """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
-    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes they are; None if the
-    strategy does not ask for it, or if it cannot be known.
+    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes its
+    examples are; None if the strategy does not ask for it, or if it cannot be known.
     """
 
     def __init__(self, model: nn.Module, first: Tensor | None, outer: Call | None) -> None:
@@ -124,15 +122,6 @@ class Call:
         if examples is None or examples == rows:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
-
-    def check_examples(self) -> None:
-        """Raise an error if there are not as many examples as the block of streams has ids."""
-        wanted = self.selection.examples
-        if wanted is not None and not self.model.training and self.examples != wanted:
-            raise AdaptationError(
-                f"the model was called with {self.examples or 'no'} examples, but predbn.streams(model, …) got "
-                f"{wanted} ids; give it one for each example"
-            )
 
     def of(self, adaptation: Adaptation) -> Call | None:
         """The innermost call whose layers have this adaptation."""
@@ -182,7 +171,8 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         return
     call = _eager.current = Call(model, first, outer)
     call.frame, call.exception = frame, sys.exc_info()[1]
-    call.check_examples()
+    if not model.training:
+        call.selection.check_examples(call.examples)
     calls = model.__dict__[_ATTRIBUTE]
     try:
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}

@@ -145,7 +145,7 @@ class Observation:
                 "cannot; adapt with robust=False, or without a group"
             )
         size: int | Tensor = self.size
-        is_one_row = self._x.dim() > 2 and self._rows_per_example == 1 and not self._sync
+        is_one_row = self._rows_per_example == 1 and not self._sync
         if is_one_row and kernels.can_use_operators(self._x) and size <= MOST_EXAMPLES:
             return self._moments_by_operator(clean)
         mean, var = self._example_statistics()

@@ -20,6 +20,9 @@ from .launch import kernel
 from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
+_PROGRAMS = 4096
+"""They write nothing that has to be added up, so that there may be more than for sums."""
+
 
 @triton.jit
 def _clamp(value, least, most):
@@ -41,7 +44,8 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
 def _normalise(
     x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
     squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few,
-    network, skew, least, most, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
+    network, skew, least, most,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     group, piece = tl.program_id(0), tl.program_id(1)
@@ -109,7 +113,7 @@ def normalise(
 
     With `mixture` the statistics are those of the batch, and `auto` follows from them.
     """
-    tiling = tiling_of(x, len(statistics[0]))
+    tiling = tiling_of(x, len(statistics[0]), _PROGRAMS)
     y = torch.empty_like(x)
     none = y
     clean = source = none, none

@@ -189,6 +189,7 @@ def statistics(
         reference = mix.reference
     scatter = 1.0 if bounds is None else bounds.scatter
     clipping = None if bounds is None else bounds.clipping
+    fixed_weight = 1.0 if mix is None or mix.weight is None else float(mix.weight)
     _statistics(
         (groups, blocks, 1),
         (
@@ -199,8 +200,8 @@ def statistics(
         ),
         (n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1]),
         (
-            eps, 0.0 if bounds is None else bounds.limit, 1.0 if mix is None or mix.weight is None else float(mix.weight),
-            0.0 if mix is None else float(mix.source_size), 1.0 if isinstance(scatter, Tensor) else float(scatter),
+            eps, 0.0 if bounds is None else bounds.limit, fixed_weight, 0.0 if mix is None else float(mix.source_size),
+            1.0 if isinstance(scatter, Tensor) else float(scatter),
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (

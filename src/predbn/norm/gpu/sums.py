@@ -7,7 +7,8 @@ in single precision:
     Σd and Σd²,    d = x − p.
 
 The pilot p of a channel is the mean of the group's first rows: without it, digits would be lost if the mean is large
-compared to the spread. A piece that fits into one tile is read once, and p is its own mean. With the sums over all pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
+compared to the spread. A piece that fits into one tile is read once, and p is its own mean. With the sums over all
+pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
 
 Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
 [channels, rows]: neighbouring threads then read neighbouring values.
@@ -31,7 +32,7 @@ _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
 _TILE = 2048
 """Values of a tile if it is not in channels_last."""
-_PROGRAMS, _MOST_PIECES = 1024, 128
+_PROGRAMS = 1024
 """Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
 PIECES, BLOCK = 64, 16
 """Pieces that are added up at a time, and channels of a program that does so."""
@@ -139,13 +140,13 @@ class Tiling(NamedTuple):
         return self.groups, self.pieces, self.blocks
 
 
-def tiling_of(x: Tensor, groups: int) -> Tiling:
-    """Programs enough to fill a GPU, for dense x [N, C, …] in `groups` groups of equally many examples."""
-    return _tiling(x.shape, x.stride(1) == 1, groups)
+def tiling_of(x: Tensor, groups: int, programs: int = _PROGRAMS) -> Tiling:
+    """About so many programs, for dense x [N, C, …] in `groups` groups of equally many examples."""
+    return _tiling(x.shape, x.stride(1) == 1, groups, programs)
 
 
 @lru_cache(maxsize=4096)
-def _tiling(shape: tuple[int, ...], is_last: bool, groups: int) -> Tiling:
+def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int) -> Tiling:
     examples, channels = shape[:2]
     positions = math.prod(shape[2:])
     rows = examples // groups * positions
@@ -156,8 +157,7 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int) -> Tiling:
         tile_rows = min(512, triton.next_power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, triton.next_power_of_2(channels))
     blocks = triton.cdiv(channels, tile_columns)
-    most = min(_MOST_PIECES, max(1, _PROGRAMS // (groups * blocks)))
-    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), most)
+    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), max(1, programs // (groups * blocks)))
     pieces = triton.cdiv(rows, tiles * tile_rows)
     return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 

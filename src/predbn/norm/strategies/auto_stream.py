@@ -109,7 +109,7 @@ class AutoStream(Auto):
             new = _as_expected(state, batch, n, clean, eps)
             combined = combine(past, new, clean, eps, self.momentum)
             state["new_mean"], state["new_var"] = batch.mean.detach(), batch.var.detach()
-            state["new_size"] = torch.as_tensor(n).to(batch.mean).reshape(batch.mean.shape[:-1])
+            state["new_size"] = _as_tensor(n, batch.mean).reshape(batch.mean.shape[:-1])
         doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
         mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
         return save_statistics(state, mixed)
@@ -177,8 +177,13 @@ def _load_past(state: LayerState, like: Tensor) -> Estimate | None:
 def _save_past(state: LayerState, past: Estimate) -> None:
     mean, var = past.statistics
     state["seen_mean"], state["seen_var"] = mean.detach(), var.detach()
-    counts = (torch.as_tensor(count).to(mean).detach() for count in (past.total, past.squares))
+    counts = (_as_tensor(count, mean).detach() for count in (past.total, past.squares))
     state["counts"] = torch.cat([count.expand(*mean.shape[:-1], 1) for count in counts], -1)
+
+
+def _as_tensor(value: Tensor | float, like: Tensor) -> Tensor:
+    """On a device a number is written by a kernel: copying it there from the host would wait."""
+    return value.to(like) if isinstance(value, Tensor) else like.new_full((), value)
 
 
 def _read(values: Tensor) -> Sequence[Tensor | float]:
