@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 
 from predbn.norm.calibration import Calibration, channel_weights
-from predbn.norm.statistics import Statistics
+from predbn.norm.gpu.rules import Bounds, Mix, Mixture
+from predbn.norm.robust import correct_clipping, robust_moments
+from predbn.norm.statistics import Statistics, mix
 from predbn.norm.strategies.auto import mixture
 
 from ..models.kernels.conftest import bench
@@ -14,56 +18,133 @@ from ..models.kernels.conftest import bench
 __all__ = ["bench"]
 
 
+LAYOUTS = [torch.channels_last, torch.contiguous_format]
+RULES = ["batch", "prior", "auto", "auto skewed", "auto with classes"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(6, 16, 8, 8), (12, 24, 5, 3), (2, 130, 7, 7), (6, 64, 1, 1), (8, 1, 20, 20)])
 @pytest.mark.parametrize("group", [None, 1, 2])
-def test_moments(bench, shape, group):
-    from predbn.norm.gpu_moments import single_pass_moments
+def test_moments(bench, shape, group, layout):
+    from predbn.norm.gpu.sums import moments
 
-    x = (bench.map(*shape).detach() * 3 + 5).contiguous(memory_format=torch.channels_last)
-    result = single_pass_moments(x, group)
-    wide = x.double().cpu().movedim(1, -1)
-    parts = [wide] if group is None else wide.split(group)
-    var, mean = (torch.stack(t) for t in zip(*(torch.var_mean(p, (0, 1, 2), correction=0) for p in parts), strict=True))
-    for ours, expected in zip(result, (mean, var), strict=True):
+    x = (bench.map(*shape).detach() * 3 + 5).contiguous(memory_format=layout)
+    groups = 1 if group is None else shape[0] // group
+    wide = x.double().cpu().unflatten(0, (groups, -1))
+    var, mean = torch.var_mean(wide, (1, 3, 4), correction=0)
+    for ours, expected in zip(moments(x, groups), (mean, var), strict=True):
         assert ours.dtype == torch.float32
-        torch.testing.assert_close(
-            ours.double().cpu(), expected[0] if group is None else expected, rtol=1e-4, atol=1e-4
-        )
+        torch.testing.assert_close(ours.double().cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ratio", [0.0, 100.0, 1000.0, 2000.0])
 @pytest.mark.parametrize("shape", [(4, 70, 24, 24), (1, 3, 3, 5)])
 @pytest.mark.parametrize("group", [None, 1])
-def test_a_mean_that_is_large_compared_to_the_spread(bench, shape, group, ratio):
-    from predbn.norm.gpu_moments import single_pass_moments
+def test_a_mean_that_is_large_compared_to_the_spread(bench, shape, group, ratio, layout):
+    from predbn.norm.gpu.sums import moments
 
     generator = torch.Generator().manual_seed(0)
     # Half precision: values around 1,000 are rounded to halves, so that the spread is many of these steps.
     x = (torch.randn(shape, generator=generator) * 16 + 16 * ratio).to(torch.float16)
-    x = x.to(bench.device).contiguous(memory_format=torch.channels_last)
-    mean, var = (t.double().cpu() for t in single_pass_moments(x, group))
-    wide = x.double().cpu()
-    dims = (0, 2, 3) if group is None else (2, 3)
-    expected_var, expected_mean = torch.var_mean(wide, dims, correction=0)
+    x = x.to(bench.device).contiguous(memory_format=layout)
+    mean, var = (t.double().cpu() for t in moments(x, 1 if group is None else len(x)))
+    wide = x.double().cpu()[None] if group is None else x.double().cpu()[:, None]
+    expected_var, expected_mean = torch.var_mean(wide, (1, 3, 4), correction=0)
     torch.testing.assert_close(var, expected_var, rtol=1e-3, atol=0)
     torch.testing.assert_close(mean, expected_mean, rtol=1e-6, atol=1e-3)
 
 
-@pytest.mark.parametrize("groups", [(), (3,)])
-@pytest.mark.parametrize("channels", [5, 64, 1500])
-@pytest.mark.parametrize("shift", [0.0, 0.3, 1e4])
-@pytest.mark.parametrize("between_class", [0.0, 0.5])
-def test_mixture(bench, groups, channels, shift, between_class):
-    from predbn.norm.strategies.auto_gpu import mixture_on_gpu
+@pytest.mark.parametrize("ratio", [1.0, 1e4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_single_precision_keeps_its_digits_if_the_mean_is_ten_thousand_spreads(bench, ratio, layout):
+    from predbn.norm.gpu.layer import normalise_by_rule
+    from predbn.norm.gpu.rules import Mix
 
+    x = (torch.randn(8, 20, 9, 9, generator=torch.Generator().manual_seed(1)) + ratio).to(bench.device)
+    y, _, _ = normalise_by_rule(x.contiguous(memory_format=layout), None, None, 1e-5, Mix())
+    wide = x.double().cpu()
+    var, mean = torch.var_mean(wide, (0, 2, 3), correction=0, keepdim=True)
+    rounding = ratio * 2**-24  # of the mean, in single precision
+    torch.testing.assert_close(y.double().cpu(), (wide - mean) / (var + 1e-5).sqrt(), rtol=1e-4, atol=1e-4 + rounding)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_kernels_of_a_layer_against_its_equations(bench, rule, groups, robust, layout):
+    """The statistics of `robust_moments`, `mix` and `mixture`, group by group, and `normalise`, in double precision."""
+    from predbn.norm.gpu.layer import normalise_by_rule
+
+    n, channels, eps = 9, 37, 1e-3
     generator = torch.Generator().manual_seed(channels)
 
     def random(*shape):
-        return torch.rand(shape, generator=generator).to(bench.device) + 0.1
+        return torch.rand(shape, generator=generator) + 0.1
 
-    batch = Statistics(random(*groups, channels) + shift, random(*groups, channels) * (1 + shift))
-    clean = Calibration(500, 3.0, 0.2, 0.7, random(channels), random(channels), channel_weights(random(channels)))
-    source = Statistics(random(channels), random(channels))
-    arguments = batch, clean, source, 1e-3, 0.1, between_class, 0.3
-    for ours, expected in zip(mixture_on_gpu(*arguments), mixture(*arguments), strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4 * (1 + shift))
+    x = 2 * random(groups * n, channels, 5, 4) + torch.randn(groups * n, channels, 1, 1, generator=generator) / 4
+    x[1] *= 30  # an outlier
+    source, weight, bias = Statistics(random(channels), random(channels)), random(channels), random(channels)
+    clean = Calibration(
+        500, 3.0, 0.2, 0.7, random(channels) + 1, random(channels), channel_weights(random(channels)),
+        random(6) * 100, random(6, channels) + 1, random(6, channels) + 4, scatter=random(channels) / 10,
+        clipping=random(3, channels),
+    )  # fmt: skip
+    shares, doubt = random(groups, 6).softmax(1), random(groups, 1)
+    our_rule, equation = layer_rule(rule, clean, source, shares, doubt, n, eps)
+    bounds = Bounds(0.5, clean.var, clean.scatter, clean.clipping) if robust else None
+    on_device = to_device((x.contiguous(memory_format=layout), weight, bias, our_rule, bounds), bench.device)
+    values, batch, used = normalise_by_rule(*on_device[:3], eps, on_device[3], groups, on_device[4])
+
+    for g, part in enumerate(x.double().split(n)):
+        if robust:
+            var, mean = torch.var_mean(part, (2, 3), correction=0)
+            found = robust_moments(mean, var, torch.ones(n, dtype=torch.bool), eps, clean.var, clean.scatter)
+            expected = correct_clipping(found, clean.clipping, n)
+        else:
+            var, mean = torch.var_mean(part, (0, 2, 3), correction=0)
+            expected = Statistics(mean, var)
+        for ours, theirs in zip(batch, expected, strict=True):
+            torch.testing.assert_close(ours[g].double().cpu(), theirs, rtol=1e-4, atol=1e-4)
+        chosen = equation(expected, g)
+        if used is not None:
+            torch.testing.assert_close(used.mean[g].double().cpu(), chosen.mean, rtol=1e-4, atol=1e-4)
+        shape = -1, 1, 1
+        wanted = (part - chosen.mean.view(shape)) / (chosen.var + eps).sqrt().view(shape)
+        wanted = wanted * weight.view(shape) + bias.view(shape)
+        torch.testing.assert_close(values.double().cpu().split(n)[g], wanted, rtol=1e-3, atol=1e-3)
+
+
+def layer_rule(rule, clean, source, shares, doubt, n, eps):
+    """The rule for the kernels, and the same as a function of the statistics of a group."""
+    network = clean.network**2 / 5
+    double = [Statistics(*(t.double() for t in source)), clean.to(torch.float64)]
+    if rule == "batch":
+        return Mix(), lambda batch, g: batch
+    if rule == "prior":
+        return Mix(source, None, 16.0), lambda batch, g: mix(double[0], batch, n / (n + 16))
+    if rule != "auto with classes":
+        skew = 0.4 if rule == "auto skewed" else 0.0
+        return Mixture(clean, source, 1.0, 1 / clean.size, network, skew), lambda batch, g: mixture(
+            batch, double[1], double[0], eps, 1 / n + 1 / clean.size, skew * (1 - 1 / n), network / (n + 1)
+        )
+
+    def with_classes(batch, g):
+        pi = shares[g].double()
+        sampling = 0.8 / n + 0.8 * (pi**2 / clean.class_sizes.clamp(min=1)).sum() + 0.4 * doubt[g, 0] * (pi**2).sum()
+        batch = double[1].with_source_classes(batch, pi, eps)
+        return mixture(batch, double[1], double[0], eps, float(sampling), 0.0, network / (n + 1))
+
+    squares = (shares**2).sum(1, keepdim=True)
+    return Mixture(clean, source, 0.8, 0.0, network, 0.0, 0.8, 0.4, 0.0, shares, squares, doubt), with_classes
+
+
+def to_device(value, device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Calibration | Statistics):
+        return type(value)(*(to_device(part, device) for part in value))
+    if isinstance(value, Mix | Mixture | Bounds):
+        return type(value)(*(to_device(getattr(value, field.name), device) for field in fields(value)))
+    return tuple(to_device(part, device) for part in value) if isinstance(value, tuple) else value

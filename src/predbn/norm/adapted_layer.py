@@ -169,10 +169,10 @@ class LayerAdaptation:
                 examples=x.shape[0] if call is None else call.count_examples(x),
                 composition=None if call is None else call.composition,
             )
-            y = observation.normalise_with_kernels(strategy, weight, bias)
-            if y is None:
-                weight, bias, *running = self._convert(dtype, weight, bias, *running)
-                observation.source = None if running[0] is None or running[1] is None else Statistics(*running)
+            normalised = observation.normalise_with_kernels(strategy, weight, bias)
+            if normalised is None:
+                weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
+                observation.source = None if mean is None or var is None else Statistics(mean, var)
                 statistics = observation.choose(strategy)
             is_kept = True
         finally:
@@ -182,8 +182,8 @@ class LayerAdaptation:
             self._report_bad_rows(observation.bad_rows)
         if observation.batch_statistics is not None:
             self._record(x, LazyStatistics(*observation.batch_statistics))
-        if y is not None:
-            return y
+        if normalised is not None:
+            return normalised
         mean, var = (t.to(x.device, dtype) for t in statistics)
         return kernels.normalise(x, mean, var, weight, bias, eps)
 

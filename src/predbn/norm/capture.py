@@ -123,9 +123,7 @@ def capture(model: nn.Module) -> CapturedModel:
 def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream]) -> _Graph | None:
     """Record a pass of a model; None, with a warning, if that is not possible. No stream notices it."""
     before = [stream.states for stream in streams]
-    static = [torch.empty_like(value) for value in inputs]
-    for own, value in zip(static, inputs, strict=True):
-        own.copy_(value)
+    static = [value.clone(memory_format=torch.preserve_format) for value in inputs]
     states = [copy_states(of_stream) for of_stream in before]
     graph = torch.cuda.CUDAGraph()
     try:

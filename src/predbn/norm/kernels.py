@@ -105,10 +105,12 @@ def _can_use_gpu_moments(x: Tensor) -> bool:
 
 def _moments_by_kernel(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     if is_transformed(x):
-        return operators.moments(x, groups)
-    from .gpu.sums import moments as run  # an operator takes longer to call
+        mean, var = operators.moments(x, groups)
+    else:
+        from .gpu.sums import moments as run  # an operator takes longer to call
 
-    return run(x, groups)
+        mean, var = run(x, groups)
+    return mean, var
 
 
 def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -84,8 +84,8 @@ class ModelCalls:
 class Call:
     """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
-    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes its
-    examples are; None if the strategy does not ask for it, or if it cannot be known.
+    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes
+    its examples are; None if the strategy does not ask for it, or if it cannot be known.
     """
 
     def __init__(self, model: nn.Module, first: Tensor | None, outer: Call | None) -> None:

@@ -1,7 +1,7 @@
 """What layers compute on a GPU, in as few kernels as possible: three per layer, whatever the strategy is.
 
     sums.py        Σx and Σx² of the batch, of each group or of each example: the one kernel that reads all values
-    statistics.py  from these to the statistics of the batch, with bounded influence and without what its classes explain
+    statistics.py  from these to the statistics of the batch: bounded influence, and what its classes explain
     normalise.py   from these to the statistics of the strategy, and to the normalised values
     rules.py       what the last two have to know about a strategy
     layer.py       the three kernels, one after the other
