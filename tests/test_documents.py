@@ -16,6 +16,8 @@ import criteo
 import evaluation
 import inference
 import outliers
+import peer_attacks
+import peer_streams
 import ray_engine
 import training
 from predbn.commands import zoo
@@ -124,6 +126,14 @@ def test_the_page_on_auto_shows_what_several_passes_bring():
 def test_the_page_on_auto_shows_what_its_terms_are_worth():
     shown = between((ROOT / "docs" / "auto.md").read_text(), "ablation")
     assert shown == auto_ablation.markdown(), "run: python benchmarks/auto_ablation.py --markdown"
+
+
+def test_the_page_on_auto_shows_the_rules_of_others():
+    page = (ROOT / "docs" / "auto.md").read_text()
+    shown = [between(page, f"peers {table}") for table in ("accuracy", "calibration")]
+    assert shown == peer_streams.markdown().split("\n\n")[1:], "run: python benchmarks/peer_streams.py --markdown"
+    shown_attacks = between(page, "peer attacks")
+    assert shown_attacks == peer_attacks.markdown(), "run: python benchmarks/peer_attacks.py --markdown"
 
 
 def test_the_page_on_auto_shows_streams():

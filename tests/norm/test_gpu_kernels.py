@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields
 
 import pytest
 import torch
 
+import predbn
+from predbn.norm import kernels
 from predbn.norm.calibration import Calibration, channel_weights
 from predbn.norm.gpu.rules import Bounds, Mix, Mixture
 from predbn.norm.robust import correct_clipping, robust_moments
@@ -14,6 +17,7 @@ from predbn.norm.statistics import Statistics, mix
 from predbn.norm.strategies.auto import mixture
 
 from ..models.kernels.conftest import bench
+from .models import images, net
 
 __all__ = ["bench"]
 
@@ -148,3 +152,47 @@ def to_device(value, device):
     if isinstance(value, Mix | Mixture | Bounds):
         return type(value)(*(to_device(getattr(value, field.name), device) for field in fields(value)))
     return tuple(to_device(part, device) for part in value) if isinstance(value, tuple) else value
+
+
+def test_kernels_that_cannot_be_built_are_not_used_and_that_is_said_once(bench, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no C compiler was found\nand more")
+
+    kernels._can_be_built.cache_clear()
+    monkeypatch.setattr("predbn.norm.gpu.sums.moments", fail)
+    model = predbn.adapt(net().to(bench.device), "prior")
+    x = images(8).to(bench.device)
+    try:
+        with torch.inference_mode():
+            with pytest.warns(UserWarning, match=r"cannot be built here \(no C compiler was found\).*PREDBN_KERNELS=0"):
+                found = model(x)
+            torch.testing.assert_close(model(x), found)
+        assert not kernels.can_use_operators(x)
+    finally:
+        kernels._can_be_built.cache_clear()
+        kernels._broken_devices.clear()
+
+
+@pytest.mark.parametrize(
+    "strategy", ["prior", "ema", "auto(passes=1)", "auto", "auto_stream", "auto(calibrated=False)"]
+)
+def test_a_model_with_and_without_kernels(bench, monkeypatch, strategy):
+    model = predbn.calibrate(net(), list(images(96).split(32))).to(bench.device)
+
+    def predictions():
+        adapted = predbn.adapt(copy.deepcopy(model), strategy)
+        with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+            return [adapted(0.5 * images(12, seed=seed, shift=1.0).to(bench.device)) for seed in (5, 6)]
+
+    with_kernels = predictions()
+    monkeypatch.setattr(kernels, "_HAS_TRITON", False)
+    for ours, expected in zip(with_kernels, predictions(), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_example_that_is_not_finite_changes_no_other(bench):
+    model = predbn.adapt(predbn.calibrate(net(), list(images(96).split(32))).to(bench.device), "auto")
+    x, others = images(9).to(bench.device), torch.arange(9) != 4
+    x[4, 0, 2, 2] = torch.nan
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from functools import cache
 from importlib.util import find_spec
 
@@ -68,7 +69,7 @@ def _is_native(x: Tensor) -> bool:
 
 def can_use_triton(x: Tensor) -> bool:
     """Whether our own GPU kernels may be launched on a tensor."""
-    return (x.is_cuda or _IS_INTERPRETED) and _HAS_TRITON and _is_native(x)
+    return (x.is_cuda or _IS_INTERPRETED) and _HAS_TRITON and _is_native(x) and _can_be_built(x.device)
 
 
 def can_use_layer_kernels(x: Tensor) -> bool:
@@ -87,8 +88,32 @@ def can_use_operators(x: Tensor) -> bool:
     """Whether the operators of `gpu/operators.py` may be called: in eager mode and in compiled graphs."""
     if not (x.is_cuda or _IS_INTERPRETED) or not _HAS_TRITON or x.dtype not in _KERNEL_DTYPES:
         return False
-    is_compiled = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
-    return _is_native(x) or (is_compiled and not (x.requires_grad and torch.is_grad_enabled()))
+    if not torch.compiler.is_dynamo_compiling():
+        return can_use_triton(x)
+    has_gradients = x.requires_grad and torch.is_grad_enabled()
+    return not torch.compiler.is_exporting() and not has_gradients and not _broken_devices
+
+
+_broken_devices: set[torch.device] = set()
+
+
+@cache
+def _can_be_built(device: torch.device) -> bool:
+    """Whether kernels can be built for a device, which needs a compiler and a GPU that Triton supports."""
+    from .gpu.sums import moments as run
+
+    try:
+        run(torch.zeros(2, 4, 2, 2, device=device))
+    except Exception as error:  # Triton raises many kinds
+        _broken_devices.add(device)
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        warnings.warn(
+            f"the GPU kernels of predbn cannot be built here ({reason}), so that strategies other than 'batch' take "
+            "several times as long; the results are the same. PREDBN_KERNELS=0 turns them off without this warning",
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def _is_half_precision_map(x: Tensor) -> bool:

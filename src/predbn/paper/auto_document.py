@@ -23,6 +23,7 @@ from .experiments.auto_figures import FIGURE_NAMES
 from .experiments.auto_series import (
     gains_in_standard_errors,
     gains_over_better,
+    held_out,
     in_order,
     mean_over_networks,
     on_mixtures,
@@ -38,6 +39,8 @@ from .plans.auto import (
     ATTACKED,
     AUTO,
     EVERYONE,
+    HELD_OUT,
+    IMAGENET_PRIORS,
     LARGEST,
     NETWORKS,
     ONE_PASS,
@@ -60,6 +63,7 @@ _HEADLINE_SEVERITIES = {RESNET20_PLANS.label: (1, 3, 5)}
 """3 for other networks."""
 _UNSEEN = {"clean", *names("standard")}
 """The corruptions on which nothing about `auto` was chosen."""
+_HELD_OUT_STRATEGIES = ("train", "batch", *IMAGENET_PRIORS, ONE_PASS, AUTO)
 _SPECS = {ONE_PASS: "auto(passes=1)", UNCALIBRATED: "auto(calibrated=False)"}
 
 
@@ -69,6 +73,7 @@ def auto_tables(runs: Runs) -> dict[str, str]:
     return {
         "headline": _table_or_reason(_headline, runs),
         "verdicts": _table_or_reason(_verdicts, runs),
+        "held out": _table_or_reason(_held_out, runs),
         "attacks": _table_or_reason(_attacks, runs),
         **{
             f"{name} {plans.label}": _table_or_reason(make, runs, plans)
@@ -153,6 +158,17 @@ def _mean_of_unseen(runs: Runs, series: Series, severities: Severities) -> float
         return None
     values = series.values(runs, "accuracy", severities)
     return float(values[values["corruption"].isin(_UNSEEN)]["value"].mean())
+
+
+def _held_out(runs: Runs) -> str:
+    """Accuracy of the held-out networks on clean images and under shift."""
+    heads = ["", *(f"{label}, {part}" for label in HELD_OUT for part in ("clean", "shifted"))]
+    columns = [
+        [held_out(network, plan, strategy).mean(runs, "accuracy", severities) for strategy in _HELD_OUT_STRATEGIES]
+        for (network, plan), severities in product(HELD_OUT.values(), (CLEAN, SHIFTED))
+    ]
+    names = [_as_code(strategy) for strategy in _HELD_OUT_STRATEGIES]
+    return markdown_table(heads, zip(names, *(bold_best("accuracy", column) for column in columns), strict=True))
 
 
 def _verdicts(runs: Runs) -> str:

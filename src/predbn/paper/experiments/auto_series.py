@@ -60,6 +60,11 @@ def on_mixtures(plans: NetworkPlans, strategy: str) -> Series:
     return Series(label_of(strategy), plans.mixtures, strategy, network=plans.network, mixture="mixed-19")
 
 
+def held_out(network: str, plan: str, strategy: str) -> Series:
+    """A strategy on a network on which nothing was chosen."""
+    return Series(label_of(strategy), plan, strategy, network=network)
+
+
 def with_method(plans: NetworkPlans, method: str, strategy: str = ONE_PASS) -> Series:
     """A method such as an ensemble, with a strategy."""
     plan = plans.methods if strategy == ONE_PASS else plans.baseline

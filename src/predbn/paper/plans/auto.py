@@ -244,8 +244,8 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
     )
 
 
-def _held_out_plans(label: str, network: str, mixed: str, in_order: str) -> tuple[PaperPlan, ...]:
-    """A network on which nothing was chosen, in batches of 100 that hold all classes, and sorted by class."""
+def _held_out_plan(label: str, network: str, name: str) -> PaperPlan:
+    """A network on which nothing was chosen, in batches of 100 that hold all classes."""
     options = replace(
         METHODS_PLAN,
         models=(Model(f"{network}/0"),),
@@ -257,30 +257,19 @@ def _held_out_plans(label: str, network: str, mixed: str, in_order: str) -> tupl
         diagram_bins=None,
         hits=False,
     )
-    streams = replace(
-        options,
-        strategies=("train", "batch", ONE_PASS, SKEWED, AUTO),
-        shifts=_IMAGENET_STREAM_SHIFTS,
-        severities=(3,),
-        orders=("by_class",),
-        images=2000,
-    )
-    return (
-        imagenet_plan(mixed, f"{label}, held out until the end, in batches of 100 that hold all classes", options),
-        imagenet_plan(in_order, f"{label}, held out until the end, in batches of 100 with sorted classes", streams),
-    )
+    return imagenet_plan(name, f"{label}, held out until the end, in batches of 100", options)
 
 
 HELD_OUT = {
-    "EfficientNet-Lite1": (LITE1, "auto-lite1-held-out", "auto-lite1-streams"),
-    "EfficientNet-Lite2": (LITE2, "auto-lite2-held-out", "auto-lite2-streams"),
+    "EfficientNet-Lite1": (LITE1, "auto-lite1-held-out"),
+    "EfficientNet-Lite2": (LITE2, "auto-lite2-held-out"),
 }
-"""By label: the network, the plan with batches that hold all classes, and the one with sorted classes."""
+"""By label: the network and the plan."""
 
 CIFAR10_AUTO_PLANS = _cifar10_plans(RESNET20_PLANS)
 IMAGENET_AUTO_PLANS = (
     *(plan for network in IMAGENET_NETWORKS for plan in _imagenet_plans(network)),
-    *(plan for label, names in HELD_OUT.items() for plan in _held_out_plans(label, *names)),
+    *(_held_out_plan(label, *names) for label, names in HELD_OUT.items()),
 )
 AUTO_PLANS = ("methods", *(plan.name for plan in (*CIFAR10_AUTO_PLANS, *IMAGENET_AUTO_PLANS)))
 """The names of all plans that `auto` needs; `methods` has `train` and `batch` for ResNet-20."""
