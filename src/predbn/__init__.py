@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         strategies,
         stream,
     )
+    from .serving import serve
 
 __all__ = [
     "AdaptationError",
@@ -68,10 +69,14 @@ __all__ = [
     "remove_stream",
     "reset",
     "restore",
+    "serve",
     "state_dict",
     "strategies",
     "stream",
 ]
+
+_FOLDERS = {"PredbnError": "common", "serve": "serving"}
+"""Where the names are that are not in `norm`."""
 
 if TYPE_CHECKING:
     __version__: str
@@ -92,7 +97,7 @@ else:
             return _import_module(f"{__name__}.{name}")
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        folder = _import_module(f"{__name__}.{'common' if name == 'PredbnError' else 'norm'}")
+        folder = _import_module(f"{__name__}.{_FOLDERS.get(name, 'norm')}")
         globals()[name] = getattr(folder, name)
         return globals()[name]
 

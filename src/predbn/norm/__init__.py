@@ -26,6 +26,7 @@ from .strategies import (
     find_strategy,
     strategies,
 )
+from .stream_states import load_stream_state, stream_state
 from .streams import load_state_dict, remove_stream, reset, state_dict, stream
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "fold",
     "input_of",
     "load_state_dict",
+    "load_stream_state",
     "named_layers",
     "pool_central_moments",
     "remove_stream",
@@ -65,5 +67,6 @@ __all__ = [
     "state_dict",
     "strategies",
     "stream",
+    "stream_state",
     "unwrapped",
 ]
