@@ -89,7 +89,9 @@ def logits_of(answer: Answer) -> torch.Tensor:
 
 def tiny_service(strategy: str = "ema", model: nn.Module | None = None, **settings: Any) -> Service:
     """A service that is not started."""
-    example = None if model is None or isinstance(model, Classifier) else torch.zeros(2, 3, SIZE, SIZE)
+    example = None
+    if model is not None and not isinstance(model, Classifier):
+        example = torch.zeros(2, 3, SIZE, SIZE, dtype=next(model.parameters()).dtype)
     return prepare_service(model or classifier(), strategy, Settings(**{"port": 0, **settings}), example=example)
 
 
