@@ -29,7 +29,20 @@ FOLDERS = [
     "paper",
     "commands",
 ]
-HEAVY = ["pandas", "altair", "optuna", "triton", "timm", "torchvision", "scipy", "typer", "rich", "starlette", "uvicorn", "predbn.training"]
+HEAVY = [
+    "pandas",
+    "altair",
+    "optuna",
+    "triton",
+    "timm",
+    "torchvision",
+    "scipy",
+    "typer",
+    "rich",
+    "starlette",
+    "uvicorn",
+    "predbn.training",
+]
 
 
 def imports(path: Path) -> list[tuple[str, str]]:

@@ -7,12 +7,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from starlette.routing import Route
 from torch import nn
 
 from predbn.models import Classifier, ModelInfo, Preprocessing
@@ -96,10 +97,11 @@ def tiny_service(strategy: str = "ema", model: nn.Module | None = None, **settin
 
 
 @contextmanager
-def running(service: Service) -> Iterator[Running]:
-    """Run a service on any free port for the length of a block, and stop it cleanly."""
+def running(service: Service, routes: Sequence[Route] = ()) -> Iterator[Running]:
+    """Run a service on any free port for the length of a block, and stop it cleanly. It may get more addresses."""
     with open_socket(service.settings) as listening:
         server = http_server(service)
+        server.config.app.router.routes.extend(routes)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         while not server.started:

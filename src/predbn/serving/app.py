@@ -25,7 +25,7 @@ from .protocol import SESSION, encode_response, parse_request, stream_id
 from .service import Service
 from .work import Work
 
-_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 _TOP = 5
 """So many classes are named for a picture."""
 
@@ -144,6 +144,7 @@ class ServingApp:
                 "model": service.spec.name,
                 "strategy": str(service.predictor.strategy),
                 "since": service.started,
+                "rows": service.rows,
                 "count": len(service.predictor.records),
                 "streams": [record.summary() for record in service.newest_streams()],
             }
@@ -164,7 +165,7 @@ class ServingApp:
         return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def page(self, request: Request) -> Response:
-        return Response(self._page, media_type="text/html", headers={"content-security-policy": _PAGE_POLICY})
+        return Response(self._page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
 
 
 def create_app(service: Service) -> Starlette:

@@ -41,6 +41,10 @@ def picture_row(content: bytes, spec: ModelSpec, max_pixels: int) -> Array:
         raise RequestError(
             415, "the body is not a picture: send a JPEG or PNG file, as curl --data-binary does."
         ) from None
+    except Image.DecompressionBombError:  # a limit of Pillow's own
+        raise RequestError(
+            413, f"the picture has too many pixels and the limit is {max_pixels}: send a smaller one."
+        ) from None
     except PICTURE_ERRORS:
         raise RequestError(422, "the picture is damaged or cut off: send it again.") from None
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])

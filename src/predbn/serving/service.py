@@ -56,6 +56,7 @@ class Service:
         self._is_stopping = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
         self.started = time.time()
+        self.rows = 0
 
     @property
     def is_ready(self) -> bool:
@@ -158,6 +159,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._model_thread, function)
 
     def _report(self, report: BatchReport) -> None:
+        self.rows += report.rows
         self.metrics.count_batch(report)
         _log.debug(
             "batch", extra={"rows": report.rows, "requests": len(report.waited), "seconds": round(report.seconds, 4)}
