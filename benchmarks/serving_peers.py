@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import litserve as ls
 import numpy as np
 import torch
 from torch import nn
 
 import predbn
 
-ROWS = 4
 MAX_REQUESTS = 16
 """A batch of 64 rows."""
 MAX_WAIT = 0.002
@@ -26,33 +26,39 @@ def _pixels(request: dict[str, Any]) -> torch.Tensor:
     return torch.from_numpy(content.reshape(-1, 3, 32, 32).copy())
 
 
+class LitApi(ls.LitAPI):
+    """Batches by size and time, of whoever has sent something."""
+
+    model: nn.Module
+
+    def __init__(self, model: nn.Module, **options: Any) -> None:
+        super().__init__(**options)
+        self.model = model
+
+    def setup(self, device: str) -> None:
+        torch.set_num_threads(1)
+
+    def decode_request(self, request: Any) -> torch.Tensor:
+        return _pixels(request)
+
+    def batch(self, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
+        return torch.cat(inputs), [len(x) for x in inputs]
+
+    def predict(self, inputs: tuple[torch.Tensor, list[int]]) -> list[torch.Tensor]:
+        x, sizes = inputs
+        with torch.inference_mode():
+            return list(self.model(x.contiguous(memory_format=torch.channels_last)).split(sizes))
+
+    def unbatch(self, output: list[torch.Tensor]) -> list[torch.Tensor]:
+        return output
+
+    def encode_response(self, output: torch.Tensor) -> dict[str, Any]:
+        return {"logits": output.tolist()}
+
+
 def litserve(model: nn.Module, port: int) -> None:
-    """LitServe with the plain network: batches by size and time, of whoever has sent something."""
-    import litserve as ls
-
-    class Api(ls.LitAPI):
-        def setup(self, device: str) -> None:
-            torch.set_num_threads(1)
-            self.model = model
-
-        def decode_request(self, request: Any) -> torch.Tensor:
-            return _pixels(request)
-
-        def batch(self, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
-            return torch.cat(inputs), [len(x) for x in inputs]
-
-        def predict(self, inputs: Any) -> list[torch.Tensor]:
-            x, sizes = inputs if isinstance(inputs, tuple) else (inputs, [len(inputs)])
-            with torch.inference_mode():
-                return list(self.model(x.contiguous(memory_format=torch.channels_last)).split(sizes))
-
-        def unbatch(self, output: list[torch.Tensor]) -> list[torch.Tensor]:
-            return output
-
-        def encode_response(self, output: Any) -> dict[str, Any]:
-            return {"logits": (output[0] if isinstance(output, list) else output).tolist()}
-
-    api = Api(max_batch_size=MAX_REQUESTS, batch_timeout=MAX_WAIT)
+    """LitServe with the plain network."""
+    api = LitApi(model, max_batch_size=MAX_REQUESTS, batch_timeout=MAX_WAIT)
     ls.LitServer(api, accelerator="cpu", fast_queue=True).run(port=port, generate_client_file=False, log_level="error")
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         state_dict,
         strategies,
         stream,
+        streams,
     )
     from .serving import serve
 
@@ -73,6 +74,7 @@ __all__ = [
     "state_dict",
     "strategies",
     "stream",
+    "streams",
 ]
 
 _FOLDERS = {"PredbnError": "common", "serve": "serving"}

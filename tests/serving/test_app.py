@@ -30,6 +30,7 @@ SERIES = (
     "predbn_streams ",
     'predbn_stream_events_total{event="evicted"} ',
     'predbn_stream_distance{stream="measured"} ',
+    'predbn_stream_believed{stream="measured"} ',
 )
 
 
@@ -127,8 +128,10 @@ def test_a_stream_is_described_as_describe_does_and_can_be_forgotten(server: Run
     model = predbn.adapt(classifier(), "ema")
     for _ in range(2):
         model(rows)
-    assert known["layers"] == pytest.approx({layer.name: layer.distance for layer in predbn.describe(model)}, rel=1e-4)
-    assert known["distance"] == pytest.approx(np.mean(list(known["layers"].values())))
+    distances = {layer["name"]: layer["distance"] for layer in known["layers"]}
+    assert distances == pytest.approx({layer.name: layer.distance for layer in predbn.describe(model)}, rel=1e-4)
+    assert known["distance"] == pytest.approx(np.mean(list(distances.values())))
+    assert known["believed"] == pytest.approx(np.mean([layer["used"] for layer in known["layers"]]) / known["distance"])
     assert (known["requests"], known["examples"]) == (2, 8)
     assert known["since"] <= known["last"]
     listed = server.ask("GET", "/v2/streams").json

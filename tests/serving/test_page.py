@@ -74,7 +74,8 @@ def test_streams_are_listed_and_shown_by_layer():
     const list = rows(), head = [text("model"), text("strategy"), text("count"), text("rows")];
     button("camera-7").click();
     await until(() => !document.getElementById("details").hidden);
-    const layers = [...document.querySelectorAll("#layers tr")].map((row) => [...row.cells].slice(0, 2).map((c) => c.innerText));
+    const cells = (row) => [...row.cells].slice(0, 2).map((cell) => cell.innerText);
+    const layers = [...document.querySelectorAll("#layers tr")].map(cells);
     return {list, head, layers, title: text("details-title"), summary: text("details-summary"), hash: location.hash,
             focus: document.activeElement.id};
     """

@@ -9,6 +9,7 @@ from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration
 from .collect import evaluating, input_of
 from .describe import Description, LayerDescription, describe
+from .drift import Drift, DriftMeter
 from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
@@ -27,7 +28,7 @@ from .strategies import (
     strategies,
 )
 from .stream_states import load_stream_state, stream_state
-from .streams import load_state_dict, remove_stream, reset, state_dict, stream
+from .streams import load_state_dict, remove_stream, reset, state_dict, stream, streams
 
 __all__ = [
     "AdaptationError",
@@ -36,6 +37,8 @@ __all__ = [
     "Batch",
     "Calibration",
     "Description",
+    "Drift",
+    "DriftMeter",
     "Ema",
     "Frozen",
     "LayerDescription",
@@ -68,5 +71,6 @@ __all__ = [
     "strategies",
     "stream",
     "stream_state",
+    "streams",
     "unwrapped",
 ]

@@ -29,9 +29,10 @@ from .collect import collect_calibration, collect_population
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
 from .model_calls import ModelCalls, unwatch, watch, watched
 from .observation import Observation
-from .passes import LayerState
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
+from .stream_rows import StreamRows
+from .stream_table import LayerState
 from .streams import adaptations
 
 M = TypeVar("M", bound=nn.Module)
@@ -267,6 +268,10 @@ class _ObservedStrategy(Strategy):
         return self.inner.pass_count
 
     @property
+    def works_in_streams(self) -> bool:  # type: ignore[override]
+        return self.inner.works_in_streams
+
+    @property
     def follows_classes(self) -> bool:
         return self.inner.follows_classes
 
@@ -274,8 +279,10 @@ class _ObservedStrategy(Strategy):
     def ignores_calibration(self) -> bool:
         return self.inner.ignores_calibration
 
-    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:
-        self.inner.after_pass(states, output, shared)
+    def after_pass(
+        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+    ) -> None:
+        self.inner.after_pass(states, output, shared, rows)
 
     def statistics(self, observation: Observation) -> Statistics:
         statistics = self.inner.statistics(observation)

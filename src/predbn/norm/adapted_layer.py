@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -23,15 +23,14 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .model_calls import running_call
-from .observation import Observation, is_known_finite, undefined_variance_error
-from .passes import Pass, Stream
+from .model_calls import new_pass, running_call
+from .observation import is_known_finite, undefined_variance_error
+from .passes import Stream
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
-from .stream_blocks import current_stream
-
-DEFAULT_STREAM = "default"
-"""The stream that is used outside of any `stream(…)` block."""
+from .stream_blocks import Selection, current_selection
+from .stream_observation import new_observation
+from .stream_registry import StreamRegistry
 
 _PLAIN = (nn.Parameter, Tensor)
 
@@ -57,14 +56,20 @@ class Adaptation:
         self.group = group
         self.robust = robust
         self.layer_count = layer_count
-        self.streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
+        self.streams = StreamRegistry()
         self.has_warned = False
-        self.knows_classes = False
-        """Whether a layer has a calibration that tells classes apart."""
+        self.watches_drift = False
+        """Whether layers keep what they have seen and used in `last_pass`, for `drift.py`."""
+        self.classes: Calibration | None = None
+        """The calibration of a layer that tells classes apart; None if there is none."""
 
     @property
     def default_stream(self) -> Stream:
-        return self.streams[DEFAULT_STREAM]
+        return self.streams.default
+
+    @property
+    def default_selection(self) -> Selection:
+        return Selection((self.streams.default,))
 
     @property
     def is_identity(self) -> bool:
@@ -97,6 +102,8 @@ class LayerAdaptation:
         self._calibration: Calibration | None = None
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
+        self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
+        """The statistics of the streams, [C] or [S, C], and those of the rows that were used, [C] or [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
 
@@ -109,7 +116,7 @@ class LayerAdaptation:
     def calibration(self, calibration: Calibration | None) -> None:
         self._calibration = calibration
         if calibration is not None and calibration.class_sizes is not None:
-            self.shared.knows_classes = True
+            self.shared.classes = calibration
 
     def eps(self, layer: Any) -> float:
         return float(layer.eps) if self.shared.eps is None else self.shared.eps
@@ -131,42 +138,48 @@ class LayerAdaptation:
         """What takes the place of a call of torch's batch_norm. By default the running statistics are the layer's."""
         shared, dtype = self.shared, kernels.stats_dtype(x)
         strategy = shared.strategy
-        if strategy.uses_batch_alone and not shared.sync and not shared.robust and shared.group is None:
+        call = running_call()
+        own_call = None if call is None else call.of(shared)
+        selection = current_selection(shared) if own_call is None else own_call.selection
+        is_one_batch = shared.group is None and selection.rows is None
+        if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             weight, bias = self._convert(dtype, weight, bias)
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
                 self._record(x, batch)
+                if shared.watches_drift:
+                    self.last_pass = batch.statistics, batch.statistics
                 return y
         if running[0] is None or running[1] is None:
             running = layer.running_mean, layer.running_var
         weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
-        call = running_call()
-        running_pass, own_pass = None, None
-        if strategy.keeps_state:
-            running_pass = None if call is None else call.pass_of(shared)
-            own_pass = Pass(current_stream(shared)) if running_pass is None else None
-        observation = Observation(
+        own_pass = new_pass(shared, selection) if own_call is None else None
+        running_pass = own_pass if own_call is None else own_call.states
+        observation = new_observation(
             x,
+            selection.rows,
             layer=self.name,
             shared=shared,
             eps=eps,
             source=None if mean is None or var is None else Statistics(mean, var),
             calibration=None if strategy.ignores_calibration else self.calibration,
-            memory=running_pass or own_pass or shared.default_stream,
+            memory=running_pass or shared.default_stream,
             examples=x.shape[0] if call is None else call.count_examples(x),
             composition=None if call is None else call.composition,
         )
         is_kept = False
         try:
-            statistics = observation.per_row(strategy.statistics(observation))
+            statistics = observation.choose(strategy)
             is_kept = True
         finally:
             if own_pass is not None:
                 own_pass.end(keep=is_kept)
         if observation.bad_rows:
             self._report_bad_rows(observation.bad_rows)
+        if shared.watches_drift:
+            self.last_pass = observation.seen, statistics
         mean, var = (t.to(x.device, dtype) for t in statistics)
         if observation.batch_statistics is not None:
             self._record(x, LazyStatistics(*observation.batch_statistics))
@@ -257,6 +270,7 @@ class AdaptedLayer(nn.Module):
         device = device_of(self)
         if device is not None:
             for stream in self._predbn.shared.streams.values():
+                stream.leave_table()
                 state = stream.state(self._predbn.name)
                 state.update({k: v.to(device) for k, v in state.items() if isinstance(v, Tensor)})
             calibration = self._predbn.calibration

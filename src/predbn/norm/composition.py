@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .stream_rows import StreamRows
+
 
 class Composition(NamedTuple):
-    """The classes of a batch, or of each of G groups.
+    """The classes of a batch, or of each of G groups or streams.
 
     `shares` are the shares π of the predicted classes, [K] or [G, K]; None if nothing is known about them. `doubt` is
     u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known.
@@ -29,15 +31,17 @@ def is_class_scores(output: Any) -> bool:
     return is_scores and output.is_floating_point()
 
 
-def composition_of(output: Any, group: int | None) -> Composition | None:
+def composition_of(output: Any, group: int | None, rows: StreamRows | None = None) -> Composition | None:
     """The classes that a model has predicted; None if its output is not [examples, classes]."""
-    if not is_class_scores(output) or output.shape[0] == 0:
+    if not is_class_scores(output) or output.shape[0] == 0 or (rows is not None and len(rows) != len(output)):
         return None
-    means, _ = mean_predictions(output, group)
+    means, _ = mean_predictions(output, group, rows)
     return Composition(means[..., :-1], 1 - means[..., -1:])
 
 
-def mean_predictions(scores: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
+def mean_predictions(
+    scores: Tensor, group: int | None = None, streams: StreamRows | None = None
+) -> tuple[Tensor, Tensor]:
     """The share of each class and the mean confidence of the predictions, […, K + 1], and of how many examples, […, 1].
 
     Predicted classes are counted, and not their probabilities added up, because calibration counts them too. An example
@@ -48,6 +52,9 @@ def mean_predictions(scores: Tensor, group: int | None = None) -> tuple[Tensor, 
     rows = torch.cat([is_class, confidence[:, None]], 1)
     is_good = confidence.isfinite()[:, None]
     rows, weight = torch.where(is_good, rows, 0.0), is_good.float()
+    if streams is not None:
+        count = streams.sum(weight)
+        return streams.sum(rows) / count.clamp(min=1), count
     if group is not None:
         rows, weight = rows.unflatten(0, (-1, group)), weight.unflatten(0, (-1, group))
     count = weight.sum(-2)

@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import DEFAULT_STREAM, LayerAdaptation, attached, detach, source_statistics
+from .adapted_layer import LayerAdaptation, attached, detach, source_statistics
 from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
 from .model_calls import TensorSpec, model_calls, unwatch
 from .statistics import Statistics
+from .stream_registry import DEFAULT_STREAM
 from .streams import unknown_stream_error
 
 M = TypeVar("M", bound=nn.Module)
@@ -132,7 +133,7 @@ def _fixed_statistics(adaptation: LayerAdaptation, stream: str) -> Statistics | 
         )
     if stream not in streams:
         raise unknown_stream_error(stream, adaptation.shared)
-    return strategy.fixed_statistics(streams[stream].state(adaptation.name))
+    return strategy.fixed_statistics(streams[stream].copied_states().get(adaptation.name, {}))
 
 
 class _Merge:

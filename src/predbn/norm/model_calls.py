@@ -20,10 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from predbn.common import AdaptationError
+
 from .composition import Composition, composition_of
 from .kernels import is_tracing
+from .mixed_pass import MixedPass
 from .passes import Pass
-from .stream_blocks import current_stream
+from .stream_blocks import Selection, current_selection
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
@@ -93,7 +96,8 @@ class Call:
         self.outer = outer
         self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
         self.composition: Composition | None = None
-        self.states: Pass | None = None
+        self.selection = current_selection(self.adaptation)
+        self.states: Pass | MixedPass | None = None
         self.layer_calls = 0
         self.begin_pass()
         # The following are not used in compiled graphs.
@@ -106,8 +110,7 @@ class Call:
         if self.states is not None:
             self.states.end(keep=False)
         self.layer_calls = 0
-        keeps_state = self.adaptation.strategy.keeps_state
-        self.states = Pass(current_stream(self.adaptation)) if keeps_state else None
+        self.states = new_pass(self.adaptation, self.selection)
 
     def count_examples(self, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
@@ -116,12 +119,30 @@ class Call:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
 
-    def pass_of(self, adaptation: Adaptation) -> Pass | None:
-        """The pass of the innermost call whose layers have this adaptation."""
+    def check_examples(self) -> None:
+        """Raise an error if there are not as many examples as the block of streams has ids."""
+        wanted = self.selection.examples
+        if wanted is not None and not self.model.training and self.examples != wanted:
+            raise AdaptationError(
+                f"the model was called with {self.examples or 'no'} examples, but predbn.streams(model, …) got "
+                f"{wanted} ids; give it one for each example"
+            )
+
+    def of(self, adaptation: Adaptation) -> Call | None:
+        """The innermost call whose layers have this adaptation."""
         call: Call | None = self
         while call is not None and call.adaptation is not adaptation:
             call = call.outer
-        return None if call is None else call.states
+        return call
+
+
+def new_pass(adaptation: Adaptation, selection: Selection) -> Pass | MixedPass | None:
+    """A pass of the selected streams; None if the strategy remembers nothing."""
+    if not adaptation.strategy.keeps_state:
+        return None
+    if selection.rows is None:
+        return Pass(selection.streams[0])
+    return MixedPass(selection.streams, adaptation.streams.table)
 
 
 class _Running:
@@ -155,6 +176,7 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         return
     call = _eager.current = Call(model, examples, outer)
     call.frame, call.exception = frame, sys.exc_info()[1]
+    call.check_examples()
     calls = model.__dict__[_ATTRIBUTE]
     try:
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
@@ -170,7 +192,7 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
     passes; there the forward method is called itself, because this runs in a hook of the call that is recorded.
     """
     model, adaptation = call.model, call.adaptation
-    if adaptation.strategy.pass_count == 1 or model.training or not adaptation.knows_classes:
+    if adaptation.strategy.pass_count == 1 or model.training or adaptation.classes is None:
         return
     predict = model.forward if is_tracing() else model
     call.composition = Composition()
@@ -178,7 +200,7 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
         with torch.no_grad():
             output = predict(*args, **kwargs)
         call.begin_pass()
-        call.composition = composition_of(output, adaptation.group)
+        call.composition = composition_of(output, adaptation.group, call.selection.rows)
         if call.composition is None:
             return
 
@@ -227,9 +249,14 @@ def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
 
 def _end(call: Call, *, keep: bool, output: Any = None) -> None:
     if call.states is not None:
-        if keep and call.states.states and not call.states.is_rejected:
-            call.adaptation.strategy.after_pass(call.states.states, output, call.adaptation)
-        call.states.end(keep=keep)
+        try:
+            if keep:
+                call.states.after(call.adaptation.strategy, output, call.adaptation, call.selection.rows)
+        except BaseException:
+            keep = False
+            raise
+        finally:
+            call.states.end(keep=keep)
 
 
 def _count_examples(*inputs: Any) -> int | None:

@@ -14,12 +14,15 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .composition import Composition
-from .passes import LayerState, Pass, Stream
+from .mixed_pass import PassPart
+from .passes import Pass, Stream
 from .robust import NARROW, WIDE, correct_clipping, is_finite_example, robust_moments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
+from .stream_table import LayerState
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
+    from .strategies import Strategy
 
 
 class Observation:
@@ -50,7 +53,7 @@ class Observation:
         eps: float,
         source: Statistics | None,
         calibration: Calibration | None,
-        memory: Stream | Pass,
+        memory: Stream | Pass | PassPart,
         examples: int,
         composition: Composition | None = None,
     ) -> None:
@@ -62,7 +65,7 @@ class Observation:
         self._group = group = shared.group
         self._robust = shared.robust
         self._bounds = WIDE if shared.strategy.follows_classes else NARROW
-        self.size = examples if group is None else group
+        self.size: int | Tensor = examples if group is None else group
         if group is not None and examples % group:
             raise AdaptationError(
                 f"layer '{layer}' got {examples} examples in groups of {group}, which leaves some over: "
@@ -92,7 +95,7 @@ class Observation:
 
         Only for strategies with `keeps_state`. Several calls in one pass count once.
         """
-        assert isinstance(self._memory, Pass)
+        assert not isinstance(self._memory, Stream)
         return self._memory.count(self.layer)
 
     def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
@@ -139,11 +142,7 @@ class Observation:
                 f"layer '{self.layer}' bounds the influence of the examples of each group, which an exported graph "
                 "cannot; adapt with robust=False, or without a group"
             )
-        mean, var = kernels.example_means_and_variances(self._x, self.eps)
-        if self._rows_per_example > 1:
-            means = mean.unflatten(0, (-1, self._rows_per_example))
-            mean = means.mean(1)
-            var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
+        mean, var = self._example_statistics()
         is_finite = is_finite_example(mean, var)
         if kernels.readable_without_sync(mean) and not self._leave_out(is_finite) and self.bad_rows:
             self._reject_pass()
@@ -161,6 +160,15 @@ class Observation:
             statistics = correct_clipping(found, calibration.clipping, size)
         values = size * (self._rows_per_example * math.prod(self._x.shape[2:]))
         return Moments(*statistics, values, size)
+
+    def _example_statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each example and channel, [N, C] each."""
+        mean, var = kernels.example_means_and_variances(self._x, self.eps)
+        if self._rows_per_example > 1:
+            means = mean.unflatten(0, (-1, self._rows_per_example))
+            mean = means.mean(1)
+            var = self._mean_of_rows(var) + (means - mean[:, None]).square().mean(1)
+        return mean, var
 
     @property
     def _clean(self) -> Statistics | None:
@@ -252,6 +260,10 @@ class Observation:
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
 
+    def choose(self, strategy: Strategy) -> Statistics:
+        """The statistics that a strategy chooses, for each row if they differ."""
+        return self.per_row(strategy.statistics(self))
+
     def per_row(self, statistics: Statistics) -> Statistics:
         """Repeat the statistics of groups, [G, C], or of examples, [N, C], for each of their rows.
 
@@ -265,9 +277,14 @@ class Observation:
         return Statistics(*(t[:, None].expand(-1, rows, -1).flatten(0, 1) for t in statistics))
 
     @property
+    def seen(self) -> Statistics | None:
+        """The moments that the strategy has asked for, of the batch or of each group or stream; None if it has not."""
+        return None if self._moments is None else self._moments.statistics
+
+    @property
     def batch_statistics(self) -> Statistics | None:
         """The batch's own statistics if the strategy has asked for them; None for groups."""
-        return None if self._moments is None or self._group is not None else self._moments.statistics
+        return None if self._group is not None else self.seen
 
 
 def is_known_finite(mean: Tensor, var: Tensor, may_wait: bool = False) -> bool:

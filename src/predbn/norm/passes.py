@@ -10,39 +10,77 @@ torch.compile does not follow locks. A compiled graph changes states at its end,
 
 from __future__ import annotations
 
+import itertools
 import threading
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .kernels import is_tracing
+from .stream_table import LayerState, States, StreamTable
 
-LayerState: TypeAlias = dict[str, "Tensor | int"]
+if TYPE_CHECKING:
+    from .adapted_layer import Adaptation
+    from .strategies import Strategy
+    from .stream_rows import StreamRows
+
+_numbers = itertools.count()
 
 
 class Stream:
     """The states of all layers for one source of data (a camera, a region, a user).
 
+    A stream that is predicted together with others is in a table with them (`stream_table.py`), in the row `row`; then
+    `states` is empty. A stream that is used by itself has tensors of its own in `states`.
+
     `previous` holds the states before the last pass: activation checkpointing runs parts of that pass once more.
     """
 
-    def __init__(self) -> None:
-        self.states: dict[str, LayerState] = {}
-        self.previous: dict[str, LayerState] = {}
+    def __init__(self, states: States | None = None) -> None:
+        self.states: States = {} if states is None else states
+        self.previous: States = {}
+        self.table: StreamTable | None = None
+        self.row = -1
+        self.number = next(_numbers)
         self.lock = threading.RLock()
 
     def clear(self) -> None:
         """Forget everything, once no other thread is in a pass."""
         with self.lock:
-            self.states, self.previous = {}, {}
+            if self.table is not None:
+                self.table.remove(self.row)
+            self.states, self.previous, self.table = {}, {}, None
 
     def state(self, layer: str) -> LayerState:
         return self.states.setdefault(layer, {})
 
+    def enter(self, table: StreamTable) -> int:
+        """Put the states into a table; the number of the row."""
+        with self.lock:
+            if self.table is None:
+                self.row, self.table = table.add(self.states), table
+                self.states, self.previous = {}, {}
+            return self.row
+
+    def leave_table(self) -> None:
+        """Have tensors of its own again."""
+        if self.table is not None:
+            with self.lock:
+                states = self.copied_states()
+                self.clear()
+                self.states = states
+
+    def copied_states(self) -> States:
+        """The states in a dictionary of their own, wherever they are."""
+        with self.lock:
+            if self.table is not None:
+                return self.table.states(self.row)
+            return {layer: dict(state) for layer, state in self.states.items()}
+
     def __getstate__(self) -> dict[str, Any]:
         """Locks cannot be copied."""
-        return {"states": self.states, "previous": self.previous}
+        return {key: value for key, value in self.__dict__.items() if key != "lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())
@@ -74,6 +112,7 @@ class Pass:
         if not self.is_locked and not self.is_repeated and not is_tracing():
             self.stream.lock.acquire()
             self.is_locked = True
+            self.stream.leave_table()
         states = self.stream.previous if self.is_repeated else self.stream.states
         return dict(states.get(layer, {}))
 
@@ -86,6 +125,11 @@ class Pass:
             passes = passes + 1
             state["passes"] = passes
         return passes  # type: ignore[return-value]
+
+    def after(self, strategy: Strategy, output: Any, shared: Adaptation, rows: StreamRows | None) -> None:
+        """Tell the strategy what the model has returned."""
+        if self.states and not self.is_rejected:
+            strategy.after_pass(self.states, output, shared)
 
     def end(self, *, keep: bool) -> None:
         """Keep the new states, or drop them."""

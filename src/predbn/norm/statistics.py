@@ -37,6 +37,12 @@ class Moments(NamedTuple):
     def statistics(self) -> Statistics:
         return Statistics(self.mean, self.var)
 
+    @property
+    def n(self) -> int | Tensor:
+        """`size` as a factor of statistics: that of several streams, [S, 1], in their dtype."""
+        is_per_stream = isinstance(self.size, Tensor) and self.size.dim() > 0
+        return self.size.to(self.mean.dtype) if is_per_stream else self.size  # type: ignore[union-attr]
+
 
 class LazyStatistics(NamedTuple):
     """Statistics as a kernel returned them: `spread` is the variance, or 1/√(var + eps) if `eps` is given.

@@ -1,4 +1,4 @@
-"""Which stream a prediction belongs to: the open `with stream(…)` blocks.
+"""Which streams a prediction belongs to: the open `with stream(…)` and `with streams(…)` blocks.
 
 Blocks are kept in a context variable, so that threads and coroutines have blocks of their own. A generator shares the
 context of whoever iterates over it. Therefore a block that it opens holds only while it runs, that is, while its frame
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from predbn.common import AdaptationError
 
@@ -24,14 +24,28 @@ from .kernels import is_tracing
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
     from .passes import Stream
+    from .stream_rows import StreamRows
+
+
+class Selection(NamedTuple):
+    """The streams of a block, and which example belongs to which of them; None if all belong to the only one.
+
+    `examples` is how many examples a batch must have; None for any number.
+    """
+
+    streams: tuple[Stream, ...]
+    rows: StreamRows | None = None
+    examples: int | None = None
 
 
 class Block:
-    """A `with stream(…)` block that was opened by the function with the frame `frame_id`."""
+    """A block that was opened by the function with the frame `frame_id`."""
 
-    def __init__(self, adaptation: Adaptation, stream: Stream, frame: FrameType | None, *, in_generator: bool) -> None:
+    def __init__(
+        self, adaptation: Adaptation, selection: Selection, frame: FrameType | None, *, in_generator: bool
+    ) -> None:
         self.adaptation = adaptation
-        self.stream = stream
+        self.selection = selection
         self.frame_id = id(frame)
         self.in_generator = in_generator
         self.opened_in = _thread_and_task()
@@ -50,9 +64,10 @@ _blocks_of_generators: list[Block] = []
 """Those of all generators: one may be resumed in another context than before."""
 
 
-def current_stream(adaptation: Adaptation) -> Stream:
+def current_selection(adaptation: Adaptation) -> Selection:
+    """The streams of the innermost block; outside of all blocks the default stream."""
     if is_tracing():
-        return _traced_stream(adaptation)
+        return _traced_selection(adaptation)
     blocks = [block for block in _blocks_of_context.get() if block.adaptation is adaptation]
     if _blocks_of_generators:
         frame_ids = {block.frame_id: block for block in blocks if not block.in_generator}
@@ -60,38 +75,43 @@ def current_stream(adaptation: Adaptation) -> Stream:
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             if id(frame) in frame_ids:
-                return frame_ids[id(frame)].stream
+                return frame_ids[id(frame)].selection
             frame = frame.f_back
     for block in reversed(blocks):
         if not block.in_generator:
-            return block.stream
+            return block.selection
         if not block.is_closed and block.opened_in != _thread_and_task():
             raise AdaptationError(
                 "a stream that was opened in a generator is not known in the threads and tasks that get its context "
                 "(asyncio.to_thread, asyncio.create_task); open the stream in the function that predicts"
             )
-    return adaptation.default_stream
+    return adaptation.default_selection
 
 
-def _traced_stream(adaptation: Adaptation) -> Stream:
+def _traced_selection(adaptation: Adaptation) -> Selection:
     """The same in a graph that is being compiled. The graph sees the blocks of the thread, whoever has opened them."""
     blocks: tuple[Block, ...] = getattr(_blocks_of_thread, "blocks", ())
     for block in reversed(blocks):
         if block.adaptation is adaptation and not block.is_closed:
+            if block.selection.rows is not None:
+                raise AdaptationError(
+                    "a compiled or exported model cannot tell the rows of several streams apart; do not compile the "
+                    "model, or predict one stream at a time with predbn.stream(model, …)"
+                )
             if block.can_be_suspended:
                 raise AdaptationError(
                     "a compiled model cannot tell streams of coroutines and generators apart; open the stream in an "
                     "ordinary function, for example one that runs in asyncio.to_thread, or do not compile the model"
                 )
-            return block.stream
-    return adaptation.default_stream
+            return block.selection
+    return adaptation.default_selection
 
 
 @contextmanager
-def open_blocks(streams: list[tuple[Adaptation, Stream]]) -> Iterator[None]:
+def open_blocks(selections: list[tuple[Adaptation, Selection]]) -> Iterator[None]:
     """Predict in streams for the length of a `with` block."""
     frame, in_generator = _user(sys._getframe())
-    blocks = [Block(adaptation, stream, frame, in_generator=in_generator) for adaptation, stream in streams]
+    blocks = [Block(adaptation, selection, frame, in_generator=in_generator) for adaptation, selection in selections]
     del frame
     _blocks_of_context.set((*_blocks_of_context.get(), *blocks))
     _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from .composition import is_class_scores, mean_predictions, shares_of_groups
 from .statistics import Moments, pool_over_processes
+from .stream_rows import StreamRows
 
 _PRIOR_PERSISTENCE = 0.1
 """Added to the denominator of ρ: nothing is known about a stream that begins."""
@@ -40,7 +41,7 @@ _PRIOR_ERROR = 0.2
 
 
 class StreamClasses(NamedTuple):
-    """What a stream's classes are; K classes.
+    """What a stream's classes are; K classes. Those of S streams have a first dimension of streams.
 
     shares     π_c of the last batch, [K]
     expected   π̂ of the next one, [K]
@@ -67,25 +68,30 @@ class StreamClasses(NamedTuple):
         momentum: float,
         sync: bool,
         process_group: Any,
+        rows: StreamRows | None = None,
     ) -> StreamClasses:
         """The classes when the model has given this output for a batch. `groups` is the group of each class, if classes
-        are put into groups, which then take the place of classes."""
-        shares, doubt = _predicted(output, sync, process_group)
+        are put into groups, which then take the place of classes. With `rows` they are those of several streams."""
+        shares, doubt = _predicted(output, sync, process_group, rows)
         if groups is not None:
             shares = shares_of_groups(shares, groups, len(sizes))
         source = (sizes / sizes.sum().clamp(min=1)).to(shares)
-        before, expected, sums = (t.to(shares) for t in (self.shares, self.expected, self.sums))
+        before, expected = (t.to(shares).expand_as(shares) for t in (self.shares, self.expected))
         step, step_before, miss = shares - source, before - source, shares - expected
-        distance, unsure = step @ step, doubt * doubt
+        distance, unsure = _product(step, step), doubt * doubt
         believed = source + (1 - unsure / distance.clamp(min=1e-12)).clamp(min=0) * step
-        news = torch.stack(
-            [step @ step_before, step_before @ step_before, miss @ miss, doubt, torch.ones_like(distance)]
-        )
-        sums = (1 - momentum) * sums + news
-        persistence = (sums[0] / (sums[1] + _PRIOR_PERSISTENCE)).clamp(0, 1)
-        error = (sums[2] + _PRIOR_ERROR) / (sums[4] + _PRIOR_ERROR)
-        errors = torch.stack([torch.minimum(unsure, distance), error, sums[3] / sums[4]])
+        products = [_product(a, b) for a, b in ((step, step_before), (step_before, step_before), (miss, miss))]
+        sums = (1 - momentum) * self.sums.to(shares) + torch.cat([*products, doubt, torch.ones_like(distance)], -1)
+        above, below, misses, doubts, weights = sums.split(1, -1)
+        persistence = (above / (below + _PRIOR_PERSISTENCE)).clamp(0, 1)
+        error = (misses + _PRIOR_ERROR) / (weights + _PRIOR_ERROR)
+        errors = torch.cat([torch.minimum(unsure, distance), error, doubts / weights], -1)
         return StreamClasses(believed, source + persistence * (believed - source), errors, sums)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """Σ a·b over the classes, […, 1]."""
+    return (a * b).sum(-1, keepdim=True)
 
 
 def gives_classes(output: Any, count: int) -> bool:
@@ -93,10 +99,10 @@ def gives_classes(output: Any, count: int) -> bool:
     return is_class_scores(output) and output.shape[1] == count
 
 
-def _predicted(output: Tensor, sync: bool, process_group: Any) -> tuple[Tensor, Tensor]:
-    """π and u, of all processes if they share a batch."""
-    means, count = mean_predictions(output)
+def _predicted(output: Tensor, sync: bool, process_group: Any, rows: StreamRows | None) -> tuple[Tensor, Tensor]:
+    """π, […, K], and u, […, 1], of all processes if they share a batch."""
+    means, count = mean_predictions(output, streams=rows)
     if sync:
         size = int(count)
         means = pool_over_processes(Moments(means, torch.zeros_like(means), size, size), process_group).mean
-    return means[:-1], 1 - means[-1]
+    return means[..., :-1], 1 - means[..., -1:]

@@ -8,30 +8,29 @@ from torch import nn
 
 from .adapted_layer import adapted_layers
 from .layers import device_of
-from .passes import Stream
 from .streams import _check_channels, _copied, adaptations
 
 
 def stream_state(model: nn.Module, name: str | int) -> dict[str, dict[str, Any]]:
-    """The state of each layer for a stream, as tensors and integers; empty if nothing is remembered about it.
-
-    The tensors are those in use and not copies: a pass replaces them and never changes them.
-    """
-    states = {}
-    for layer_name, _, adaptation in adapted_layers(model):
-        memory = adaptation.shared.streams.get(name)
-        state = {} if memory is None else memory.states.get(adaptation.name)
-        if state:
-            states[layer_name] = dict(state)
-    return states
+    """The state of each layer for a stream, as tensors and integers; empty if nothing is remembered about it."""
+    copies = {shared: shared.streams[name].copied_states() for shared in adaptations(model) if name in shared.streams}
+    states = {
+        layer_name: copies.get(adaptation.shared, {}).get(adaptation.name, {})
+        for layer_name, _, adaptation in adapted_layers(model)
+    }
+    return {layer_name: state for layer_name, state in states.items() if state}
 
 
 def load_stream_state(model: nn.Module, name: str | int, states: dict[str, dict[str, Any]]) -> None:
     """Continue a stream from its saved state. Other streams stay as they are; if it does not fit, nothing changes."""
-    adaptations(model)
     layers = adapted_layers(model)
     for layer_name, layer, _ in layers:
         _check_channels(layer_name, layer, states.get(layer_name, {}))
-    for layer_name, layer, adaptation in layers:
-        values = _copied(states.get(layer_name, {}), device_of(layer))
-        adaptation.shared.streams.setdefault(name, Stream()).states[adaptation.name] = values
+    for shared in adaptations(model):
+        (memory,) = shared.streams.open([name])
+        memory.clear()
+        memory.states = {
+            adaptation.name: _copied(states[layer_name], device_of(layer))
+            for layer_name, layer, adaptation in layers
+            if adaptation.shared is shared and layer_name in states
+        }

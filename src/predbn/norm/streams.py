@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import DEFAULT_STREAM, Adaptation, LayerAdaptation, adapted_layers
+from .adapted_layer import Adaptation, LayerAdaptation, adapted_layers
 from .calibration import Calibration
 from .layers import device_of
-from .passes import Stream
-from .stream_blocks import current_stream, open_blocks
+from .stream_blocks import Selection, current_selection, open_blocks
+from .stream_registry import DEFAULT_STREAM
+from .stream_rows import StreamRows
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -43,9 +44,54 @@ def stream(model: M, name: str | int) -> Iterator[M]:
     generator runs, and not while it waits to be resumed; in one decorated with `contextlib.contextmanager` it holds
     until the end of the decorated function. Passes of several threads on the same stream take turns.
     """
-    streams = [(adaptation, adaptation.streams.setdefault(name, Stream())) for adaptation in adaptations(model)]
-    with open_blocks(streams):
+    selections = [(adaptation, Selection(adaptation.streams.open([name]))) for adaptation in adaptations(model)]
+    with open_blocks(selections):
         yield model
+
+
+@contextmanager
+def streams(model: M, ids: Iterable[Hashable]) -> Iterator[M]:
+    """Predict batches whose examples belong to several sources: `ids` are the names of their streams, one per example.
+
+    Every example is predicted as if the batch held its stream alone: with the statistics of the examples of its own
+    stream, and with what the strategy remembers of that stream. All streams go through the model together. A stream is
+    the same one as in `predbn.stream(model, name)`, which is for batches of a single source.
+    """
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise AdaptationError(f"predbn.streams(model, …) got {ids!r}; it takes a list with the stream of each example")
+    rows = StreamRows(_hashable(ids.tolist() if hasattr(ids, "tolist") else ids))
+    selections = []
+    for adaptation in adaptations(model):
+        _check_streams(adaptation)
+        is_one = len(rows.names) == 1
+        opened = adaptation.streams.open(rows.names)
+        selections.append((adaptation, Selection(opened, None if is_one else rows, len(rows))))
+    with open_blocks(selections):
+        yield model
+
+
+def _hashable(ids: Iterable[Any]) -> list[Hashable]:
+    found = []
+    for name in ids:
+        try:
+            hash(name)
+        except TypeError:
+            raise AdaptationError(
+                f"predbn.streams(model, …) got {name!r} as the id of a stream; it takes texts and numbers"
+            ) from None
+        found.append(name)
+    return found
+
+
+def _check_streams(adaptation: Adaptation) -> None:
+    if adaptation.sync:
+        raise AdaptationError("streams are rows of this process's batch, but sync=True pools those of all: drop one")
+    if adaptation.group is not None:
+        raise AdaptationError("a model that was adapted with a group takes no streams: every group stands for one")
+    if not adaptation.strategy.works_in_streams:
+        raise AdaptationError(
+            f"strategy '{adaptation.strategy}' predicts one stream at a time; use predbn.stream(model, name)"
+        )
 
 
 def remove_stream(model: M, name: str | int) -> M:
@@ -53,11 +99,11 @@ def remove_stream(model: M, name: str | int) -> M:
     holders = [adaptation for adaptation in adaptations(model) if name in adaptation.streams]
     if not holders:
         raise unknown_stream_error(name, adaptations(model)[0])
-    if name == DEFAULT_STREAM or any(current_stream(holder) is holder.streams[name] for holder in holders):
+    if name == DEFAULT_STREAM or any(holder.streams[name] in current_selection(holder).streams for holder in holders):
         reason = "is used outside of all stream blocks" if name == DEFAULT_STREAM else "is open here"
         raise AdaptationError(f"stream '{name}' {reason} and cannot be removed; predbn.reset(model, …) clears it")
     for holder in holders:
-        del holder.streams[name]
+        holder.streams.remove(name)
     return model
 
 
@@ -80,13 +126,15 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     Save it with ``torch.save`` and read it with ``torch.load(…, weights_only=True)``. It does not contain the model's
     own state dict.
     """
-    adaptations(model)
+    copies = {
+        shared: {key: memory.copied_states() for key, memory in shared.streams.items()} for shared in adaptations(model)
+    }
     layers = adapted_layers(model)
     streams: dict[Hashable, Any] = {}
     for name, _, adaptation in layers:
-        for key, memory in adaptation.shared.streams.items():
+        for key, states in copies[adaptation.shared].items():
             saved = streams.setdefault(key, {"passes": 0, "layers": {}})
-            state = dict(memory.states.get(adaptation.name, {}))
+            state = states.get(adaptation.name, {})
             saved["passes"] = max(saved["passes"], state.get("passes", 0))
             saved["layers"][name] = state
     return {
@@ -116,7 +164,8 @@ def load_state_dict(model: M, state: dict[str, Any]) -> M:
             values = _copied(saved["layers"].get(name, {}), device)
             if "size" in values:  # older states of `frozen` count the passes of the stream and not of each layer
                 values.setdefault("passes", saved["passes"])
-            adaptation.shared.streams.setdefault(key, Stream()).states[adaptation.name] = values
+            (memory,) = adaptation.shared.streams.open([key])
+            memory.states[adaptation.name] = values
         if name in state["calibration"]:
             adaptation.calibration = Calibration(**_copied(state["calibration"][name], device))
     return model

@@ -154,7 +154,7 @@ class ServingApp:
         record = await self._service.stream(request.path_params["id"])
         if record is None:
             raise _unknown_stream(request)
-        return JSONResponse(record.details())
+        return JSONResponse(record.details(self._service.predictor.layers))
 
     async def forget(self, request: Request) -> Response:
         if not await self._service.forget(request.path_params["id"]):

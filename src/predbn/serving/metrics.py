@@ -74,9 +74,16 @@ class _StreamCollector(Collector):
             "How far a stream's last batch was from the source statistics, in standard deviations; mean over layers.",
             labels=["stream"],
         )
+        believed = GaugeMetricFamily(
+            "predbn_stream_believed",
+            "How much of that distance the strategy has corrected: 0 for none of it, about 1 for all.",
+            labels=["stream"],
+        )
         examples = GaugeMetricFamily("predbn_stream_examples", "Examples of a stream so far.", labels=["stream"])
         for record in self._newest():
             examples.add_metric([record.id], record.examples)
             if record.distance is not None:
                 distance.add_metric([record.id], record.distance)
-        yield from (distance, examples)
+            if record.believed is not None:
+                believed.add_metric([record.id], record.believed)
+        yield from (distance, believed, examples)

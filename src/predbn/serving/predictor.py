@@ -1,20 +1,21 @@
 """A model under a strategy, and its streams.
 
-All methods but those that only read records are called on one thread, to which the model belongs.
+All methods are called on one thread, to which the model belongs; others only read `records`.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from predbn.common import PredbnError, first_line
-from predbn.norm import Strategy, describe, device_of, load_stream_state, remove_stream, stream, stream_state
+from predbn.common import PredbnError, ServingError, first_line
+from predbn.norm import DriftMeter, Strategy, device_of, load_stream_state, remove_stream, stream_state, streams
 
 from .errors import RequestError
 from .stream_record import StreamRecord
@@ -25,7 +26,7 @@ _log = logging.getLogger("predbn.serving")
 
 
 class Predictor:
-    """Predicts the rows of many requests, each with the statistics of its own stream.
+    """Predicts the rows of many requests together, each request with the statistics of its own stream.
 
     At most `max_streams` streams stay in memory. The others go to the store, or are forgotten if there is none.
     `on_event` is called with "evicted" or "restored".
@@ -40,26 +41,35 @@ class Predictor:
         store: StreamStore | None = None,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
+        if not strategy.works_in_streams:
+            raise ServingError(f"strategy '{strategy}' predicts one stream at a time and cannot be served.")
         self.model, self.strategy = model.eval(), strategy
+        self.device = device_of(model)
         self.records: dict[str, StreamRecord] = {}
         """The streams in memory; the one that was used last is at the end."""
         self._max_streams, self._store, self._on_event = max_streams, store, on_event
-        self.device = device_of(model)
-        self._unnamed = itertools.count()
+        self._drift = DriftMeter(model)
 
-    def predict(self, works: Sequence[Work]) -> list[Prediction | Exception]:
-        """A prediction for each request, or why there is none. One that cannot be predicted fails alone."""
+    @property
+    def layers(self) -> list[str]:
+        """The layers whose drift is measured."""
+        return self._drift.layers
+
+    def predict(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
+        """A prediction for each request, or why there is none. One that cannot be predicted fails alone.
+
+        A pass that fails changes no stream, so that its requests can be predicted again one by one.
+        """
         for work in works:
             if work.stream is not None:
                 if work.starts:
                     self.forget(work.stream)
                 self._bring_back(work.stream)
-        results: list[Prediction | Exception]
         try:
-            results = list(self._forward(works))
+            results = self._forward(works)
         except Exception as error:
             if len(works) > 1:
-                results = [self._predict_one(work) for work in works]
+                results = [self._predict_alone(work) for work in works]
             else:
                 results = [_request_error(error)]
         for work, result in zip(works, results, strict=True):
@@ -68,33 +78,61 @@ class Predictor:
         self._evict()
         return results
 
-    def _predict_one(self, work: Work) -> Prediction | Exception:
+    def _predict_alone(self, work: Work) -> Prediction | RequestError:
         try:
             return self._forward([work])[0]
         except Exception as error:
             return _request_error(error)
 
-    def _forward(self, works: Sequence[Work]) -> list[Prediction]:
-        return [self._forward_one(work) for work in works]
-
-    def _forward_one(self, work: Work) -> Prediction:
-        rows = torch.from_numpy(np.array(work.rows))
-        if rows.dim() == 4:
+    def _forward(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
+        """One pass through the model."""
+        sizes = [len(work.rows) for work in works]
+        joined = works[0].rows if len(works) == 1 else np.concatenate([work.rows for work in works])
+        rows = torch.tensor(joined, device=self.device)
+        if rows.dim() == 4:  # convolutions prefer it
             rows = rows.contiguous(memory_format=torch.channels_last)
-        name = next(self._unnamed) if work.stream is None else work.stream
-        with torch.inference_mode():
-            if self.strategy.keeps_state:
-                with stream(self.model, name):
-                    logits = self.model(rows.to(self.device)).float()
-                if work.stream is None:
+        with torch.inference_mode(), self._streams(works):
+            logits: Tensor = self.model(rows).float()
+            probabilities = logits.softmax(1)
+        scores, shares = (tensor.cpu().numpy() for tensor in (logits, probabilities))
+        ends = list(accumulate(sizes))
+        self._count(works, [end - size for end, size in zip(ends, sizes, strict=True)])
+        pieces = zip(np.split(shares, ends[:-1]), np.split(scores, ends[:-1]), strict=True)
+        return [_checked(Prediction(*piece)) for piece in pieces]
+
+    @contextmanager
+    def _streams(self, works: Sequence[Work]) -> Iterator[None]:
+        """Give the rows of each request the statistics of its stream.
+
+        If the strategy remembers nothing, or the request names no stream, its rows are a stream of their own. Such
+        streams are numbered, and forgotten after the pass.
+        """
+        if self.strategy.is_identity:
+            yield
+            return
+        keeps_state = self.strategy.keeps_state
+        names: list[str | int] = [
+            work.stream if keeps_state and work.stream is not None else number for number, work in enumerate(works)
+        ]
+        try:
+            with streams(self.model, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
+                yield
+        finally:
+            for name in names:
+                if keeps_state and isinstance(name, int):
                     remove_stream(self.model, name)
-            else:
-                logits = self.model(rows.to(self.device)).float()
-        if work.stream is not None:
-            record = self.records[work.stream]
-            record.distances = {layer.name: layer.distance for layer in describe(self.model)}
-            record.count(len(work.rows))
-        return _prediction(logits)
+
+    def _count(self, works: Sequence[Work], first_rows: Sequence[int]) -> None:
+        """Note what the pass has shown of each stream."""
+        named = [(work, first) for work, first in zip(works, first_rows, strict=True) if work.stream is not None]
+        if not named:
+            return
+        seen, used = self._drift.measure(first_rows, sum(len(work.rows) for work in works))
+        for work, own_seen, own_used in zip(works, seen.tolist(), used.tolist(), strict=True):
+            if work.stream is not None:
+                record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
+                record.count(len(work.rows), own_seen, own_used)
+                self.records[work.stream] = record
 
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""
@@ -105,9 +143,9 @@ class Predictor:
         is_stored = self._store is not None and self._store.delete(id)
         return record is not None or is_stored
 
-    def changed(self) -> list[Snapshot]:
-        """The streams that have to be saved. They count as saved from now on: the caller saves them."""
-        changed = [record for record in self.records.values() if record.is_changed]
+    def take_changed(self, most: int) -> list[Snapshot]:
+        """Some of the streams that have to be saved. They count as saved from now on: the caller saves them."""
+        changed = [record for record in self.records.values() if record.is_changed][:most]
         for record in changed:
             record.is_changed = False
         return [self._snapshot(record) for record in changed]
@@ -116,22 +154,22 @@ class Predictor:
         return Snapshot.of(record, stream_state(self.model, record.id))
 
     def _drop_state(self, id: str) -> None:
-        if stream_state(self.model, id):
+        if self.strategy.keeps_state and stream_state(self.model, id):
             remove_stream(self.model, id)
 
     def _bring_back(self, id: str) -> None:
-        """Put a stream at the end of the records, from the store if it is not among them."""
-        record = self.records.pop(id, None)
-        saved = self._store.read(id) if record is None and self._store is not None else None
-        if saved is not None:
-            record, states = saved
-            try:
-                load_stream_state(self.model, id, states)
-                self._on_event("restored")
-            except PredbnError as error:
-                _log.error("stream damaged", extra={"stream": id, "reason": str(error)})
-                record = None
-        self.records[id] = record or StreamRecord(id)
+        """Read a stream that is not in memory, if the store has it."""
+        saved = None if id in self.records or self._store is None else self._store.read(id)
+        if saved is None:
+            return
+        record, states = saved
+        try:
+            load_stream_state(self.model, id, states)
+        except PredbnError as error:
+            _log.error("stream damaged", extra={"stream": id, "reason": str(error)})
+            return
+        self.records[id] = record
+        self._on_event("restored")
 
     def _evict(self) -> None:
         """Remove the streams that were used least recently from memory, once they are saved."""
@@ -147,14 +185,13 @@ class Predictor:
             self._on_event("evicted")
 
 
-def _prediction(logits: Tensor) -> Prediction:
-    if not bool(logits.isfinite().all()):
-        raise RequestError(500, "the model gave values that are not finite for this request.")
-    probabilities, scores = (t.cpu().numpy() for t in (logits.softmax(1), logits))
-    return Prediction(probabilities, scores)
+def _checked(prediction: Prediction) -> Prediction | RequestError:
+    if np.isfinite(prediction.logits).all():
+        return prediction
+    return RequestError(500, "the model gave values that are not finite for this request.")
 
 
-def _request_error(error: Exception) -> Exception:
+def _request_error(error: Exception) -> RequestError:
     """What the client is told. An error of ours is about its rows, any other one is about the model."""
     if isinstance(error, RequestError):
         return error

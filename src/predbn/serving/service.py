@@ -28,6 +28,8 @@ from .work import Prediction, Work
 
 R = TypeVar("R")
 
+_STREAMS_AT_ONCE = 32
+
 _log = logging.getLogger("predbn.serving")
 
 
@@ -127,15 +129,20 @@ class Service:
 
     async def checkpoint(self) -> None:
         """Save the streams that have changed. What cannot be saved is tried again at the next checkpoint."""
-        changed = await self._on_model_thread(self.predictor.changed)
-        begin = time.perf_counter()
-        failure = await asyncio.get_running_loop().run_in_executor(self._disk_thread, self._save, changed)
+        begin, saved, failure = time.perf_counter(), 0, None
+        # A few at a time, so that predictions need not wait for all of them. Streams that change meanwhile may be saved
+        # twice, but no more are saved than there are.
+        for _ in range(0, len(self.predictor.records) + _STREAMS_AT_ONCE, _STREAMS_AT_ONCE):
+            changed = await self._on_model_thread(lambda: self.predictor.take_changed(_STREAMS_AT_ONCE))
+            failure = await asyncio.get_running_loop().run_in_executor(self._disk_thread, self._save, changed)
+            saved += len(changed)
+            if failure is not None or not changed:
+                break
         self.metrics.checkpoints.labels("succeeded" if failure is None else "failed").inc()
         if failure is not None:
-            _log.error("checkpoint failed", extra={"streams": len(changed), "reason": str(failure)})
-        elif changed:
-            seconds = round(time.perf_counter() - begin, 3)
-            _log.info("checkpoint", extra={"streams": len(changed), "seconds": seconds})
+            _log.error("checkpoint failed", extra={"reason": str(failure)})
+        elif saved:
+            _log.info("checkpoint", extra={"streams": saved, "seconds": round(time.perf_counter() - begin, 3)})
 
     def _save(self, changed: list[Snapshot]) -> OSError | None:
         assert self._store is not None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+_NOT_SAVED = "is_changed", "is_forgotten"
 
 
 @dataclass(eq=False)
 class StreamRecord:
     """One stream. Times are in seconds since 1970.
 
-    `distances` says for each layer how far the stream's last batch was from the source statistics, in source standard
-    deviations, as `predbn.describe` does; None where nothing is known.
+    `seen` and `used` are those of `predbn.norm.Drift` in the stream's last request, one number per layer: how far what
+    the layer saw was from the source statistics, and how far what it normalised with. NaN where that is not known.
     """
 
     id: str
@@ -20,30 +24,35 @@ class StreamRecord:
     last: float = field(default_factory=time.time)
     requests: int = 0
     examples: int = 0
-    distances: dict[str, float | None] = field(default_factory=dict)
+    seen: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
 
     is_changed: bool = False
     """Whether there is something that has not been saved yet."""
     is_forgotten: bool = False
 
-    def count(self, rows: int) -> None:
+    def count(self, rows: int, seen: list[float], used: list[float]) -> None:
         """Note that a request was predicted."""
         self.last = time.time()
         self.requests += 1
         self.examples += rows
+        self.seen, self.used = seen, used
         self.is_changed = True
 
     @property
     def distance(self) -> float | None:
-        """The mean over the layers."""
-        known = [distance for distance in self.distances.values() if distance is not None]
-        return sum(known) / len(known) if known else None
+        """How far the stream is from the source, as a mean over the layers; None if that is not known."""
+        return _mean(self.seen)
+
+    @property
+    def believed(self) -> float | None:
+        """How much of that the strategy has corrected: 0 if it has normalised as in training, about 1 if fully."""
+        seen, used = _mean(self.seen), _mean(self.used)
+        return used / seen if seen and used is not None else None
 
     def saved(self) -> dict[str, Any]:
         """What is kept in its file."""
-        values = asdict(self)
-        del values["is_changed"], values["is_forgotten"]
-        return values
+        return {key: value for key, value in asdict(self).items() if key not in _NOT_SAVED}
 
     def summary(self) -> dict[str, Any]:
         """In a line of the list of streams."""
@@ -54,8 +63,22 @@ class StreamRecord:
             "requests": self.requests,
             "examples": self.examples,
             "distance": self.distance,
+            "believed": self.believed,
         }
 
-    def details(self) -> dict[str, Any]:
-        """The summary with the distance in each layer."""
-        return {**self.summary(), "layers": self.distances}
+    def details(self, layers: Sequence[str]) -> dict[str, Any]:
+        """The summary with the distances in each layer."""
+        rows = zip(layers, self.seen, self.used, strict=True)
+        return {
+            **self.summary(),
+            "layers": [{"name": name, "distance": _known(seen), "used": _known(used)} for name, seen, used in rows],
+        }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

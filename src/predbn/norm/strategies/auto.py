@@ -123,6 +123,7 @@ class Auto(Strategy):
 
     name: ClassVar[str] = "auto"
     works_in_groups: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
     default_passes: ClassVar[int] = 4
     skewed: bool | None = field(default=None, metadata={"added_later": True})
     calibrated: bool = True
@@ -170,7 +171,7 @@ class Auto(Strategy):
             return observation.moments().statistics
         batch = observation.moments(allow_single_value=True)
         clean = self.clean_data(observation, observation.source)
-        return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.size)
+        return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
 
     def clean_data(self, observation: Observation, source: Statistics) -> tuple[Calibration, Tensor | float]:
         """The calibration, or what replaces it, and the chance of each channel relative to the layer's."""
@@ -308,9 +309,11 @@ def _calibration_from_batch(observation: Observation, source: Statistics) -> tup
         chance = torch.full_like(source.var, 2.0)
     else:
         batch = observation.moments(allow_single_value=True)
-        chance = 2 * v / (batch.var + observation.eps) * ((batch.size + 1) / (batch.size - 1))
-        if isinstance(batch.size, Tensor):  # the number of examples of all processes, which may be one
-            chance = torch.where(batch.size > 1, chance, 2.0)
+        n = batch.n
+        others = (n - 1).clamp(min=1) if isinstance(n, Tensor) else n - 1
+        chance = 2 * v / (batch.var + observation.eps) * ((n + 1) / others)
+        if isinstance(n, Tensor):  # the number of examples of all processes, or of each stream, which may be one
+            chance = torch.where(n > 1, chance, 2.0)
     chance = chance.clamp(min=MIN_CHANCE)
     weight = channel_weights(chance)
     network = _DEFAULT_CHANCE * observation.layer_count

@@ -39,9 +39,10 @@ from predbn.common import AdaptationError
 from ..calibration import Calibration
 from ..kernels import readable_without_sync
 from ..observation import Observation
-from ..passes import LayerState
 from ..statistics import Statistics
 from ..stream_classes import StreamClasses, gives_classes
+from ..stream_rows import StreamRows
+from ..stream_table import LayerState
 from .auto import Auto
 from .base import check_momentum, load_tensor, save_statistics
 from .stream_past import Estimate, combine
@@ -89,7 +90,7 @@ class AutoStream(Auto):
     def statistics(self, observation: Observation) -> Statistics:
         source, state, eps = observation.source, observation.state, observation.eps
         moments = observation.moments(allow_single_value=source is not None)
-        batch, n = moments.statistics, moments.size
+        batch, n = moments.statistics, moments.n
         past = _load_past(state, batch.mean)
         if source is None:
             combined = combine(past, Estimate(batch, n, n), None, eps, self.momentum)
@@ -107,28 +108,26 @@ class AutoStream(Auto):
             new = _as_expected(state, batch, n, clean, eps)
             combined = combine(past, new, clean, eps, self.momentum)
             state["new_mean"], state["new_var"] = batch.mean.detach(), batch.var.detach()
-            state["new_size"] = torch.as_tensor(n).to(batch.mean)
-            state["class_sizes"] = clean.class_sizes
-            if clean.class_groups is not None:
-                state["class_groups"] = clean.class_groups
+            state["new_size"] = torch.as_tensor(n).to(batch.mean).reshape(batch.mean.shape[:-1])
         doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
         mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
         return save_statistics(state, mixed)
 
-    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:
+    def after_pass(
+        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+    ) -> None:
         """Step 4: the classes that the model has predicted, for all layers."""
-        with_classes = [state for state in states.values() if "class_sizes" in state]
-        if not with_classes:
+        with_classes = [state for state in states.values() if "new_size" in state]
+        if not with_classes or shared.classes is None:
             return
-        first = with_classes[0]
-        sizes = load_tensor(first, "class_sizes")
-        groups = load_tensor(first, "class_groups") if "class_groups" in first else None
+        first, sizes, groups = with_classes[0], shared.classes.class_sizes, shared.classes.class_groups
+        assert sizes is not None
         if not gives_classes(output, len(sizes if groups is None else groups)):
             return
         known = "expected" in first
         classes = StreamClasses(*(load_tensor(first, key) for key in _CLASSES)) if known else StreamClasses.of(sizes)
         sync = shared.sync and dist.is_available() and dist.is_initialized()
-        classes = classes.after(output, sizes, groups, self.momentum, sync, shared.process_group)
+        classes = classes.after(output, sizes, groups, self.momentum, sync, shared.process_group, rows)
         for state in with_classes:
             state.update(zip(_CLASSES, classes, strict=True))
             state["new_shares"] = classes.shares
@@ -146,7 +145,7 @@ def _last_batch(state: LayerState, clean: Calibration, eps: float) -> Estimate:
     """Step 4: the batch before, corrected for the classes that were predicted, or expected if there was no end of a
     pass since, because a pass calls the layer several times."""
     batch = Statistics(*(load_tensor(state, key).to(clean.mean) for key in ("new_mean", "new_var")))
-    (n,) = _read(load_tensor(state, "new_size")[None])
+    (n,) = _read(load_tensor(state, "new_size")[..., None])
     if "new_shares" not in state:
         return _as_expected(state, batch, n, clean, eps)
     shares = load_tensor(state, "new_shares")
@@ -174,12 +173,14 @@ def _load_past(state: LayerState, like: Tensor) -> Estimate | None:
 def _save_past(state: LayerState, past: Estimate) -> None:
     mean, var = past.statistics
     state["seen_mean"], state["seen_var"] = mean.detach(), var.detach()
-    counts = (torch.as_tensor(count).to(mean).detach().reshape(()) for count in (past.total, past.squares))
-    state["counts"] = torch.stack(list(counts))
+    counts = (torch.as_tensor(count).to(mean).detach() for count in (past.total, past.squares))
+    state["counts"] = torch.cat([count.expand(*mean.shape[:-1], 1) for count in counts], -1)
 
 
 def _read(values: Tensor) -> Sequence[Tensor | float]:
-    """The values as numbers if they can be read without waiting."""
+    """The values as numbers if they can be read without waiting; those of several streams as [S, 1] each."""
+    if values.dim() > 1:
+        return list(values.split(1, -1))
     return values.tolist() if readable_without_sync(values) else values.unbind()
 
 

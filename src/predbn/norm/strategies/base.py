@@ -13,8 +13,9 @@ from predbn.common import AdaptationError, find_by_name, format_spec
 
 from ..kernels import is_tracing
 from ..observation import Observation
-from ..passes import LayerState
 from ..statistics import Statistics
+from ..stream_rows import StreamRows
+from ..stream_table import LayerState
 
 if TYPE_CHECKING:
     from ..adapted_layer import Adaptation
@@ -36,6 +37,10 @@ class Strategy(ABC):
     """Whether there are statistics that do not depend on the batch being predicted: see `fixed_statistics`."""
     works_in_groups: ClassVar[bool] = False
     """Whether `statistics` can handle G batches at once. Moments are then [G, C], and so may be the result."""
+
+    works_in_streams: ClassVar[bool] = False
+    """Whether `statistics` can handle the batches of S streams at once. Moments and what it remembers are then [S, C],
+    numbers of examples [S, 1], and so may be the result."""
 
     _by_name: ClassVar[dict[str, type[Strategy]]] = {}
 
@@ -84,8 +89,13 @@ class Strategy(ABC):
         `observation.composition`; the last one counts."""
         return 1
 
-    def after_pass(self, states: dict[str, LayerState], output: Any, shared: Adaptation) -> None:  # noqa: B027
-        """Called with what a model has returned, before the states of the layers that it called are kept."""
+    def after_pass(  # noqa: B027
+        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+    ) -> None:
+        """Called with what a model has returned, before the states of the layers that it called are kept.
+
+        With `rows`, the output and the states are those of several streams.
+        """
 
     def description(self, *, is_calibrated: bool) -> str:
         """How `describe` shows it in a layer that has a calibration or none."""

@@ -23,6 +23,7 @@ class Ema(Strategy):
     name: ClassVar[str] = "ema"
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
     momentum: float = 0.1
     start: Literal["source", "first"] = "source"
 

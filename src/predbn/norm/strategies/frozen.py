@@ -24,6 +24,7 @@ class Frozen(Strategy):
     name: ClassVar[str] = "frozen"
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
     batches: int = 1
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ class Population(Strategy):
 
     name: ClassVar[str] = "population"
     can_be_folded: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
     exact: bool = True
 
     def statistics(self, observation: Observation) -> Statistics:

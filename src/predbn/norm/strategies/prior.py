@@ -23,6 +23,7 @@ class Prior(Strategy):
 
     name: ClassVar[str] = "prior"
     works_in_groups: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
     N: float = 16
 
     def __post_init__(self) -> None:
@@ -42,4 +43,4 @@ class Prior(Strategy):
         if math.isinf(self.N):
             return source
         batch = observation.moments(allow_single_value=True)
-        return mix(source, batch.statistics, batch.size / (batch.size + self.N))
+        return mix(source, batch.statistics, batch.n / (batch.n + self.N))

@@ -20,6 +20,7 @@ class Train(Strategy):
     name: ClassVar[str] = "train"
     can_be_folded: ClassVar[bool] = True
     works_in_groups: ClassVar[bool] = True
+    works_in_streams: ClassVar[bool] = True
 
     @property
     def is_identity(self) -> bool:

@@ -1,0 +1,186 @@
+"""What a strategy sees of a layer's call if the rows of its input belong to several streams.
+
+The moments of each example are known first, [N, C]. Those of the streams follow by sums over the rows of each stream
+(`stream_rows.py`): with the mean m_i and variance v_i of its n examples, a stream has
+
+    μ = Σ m_i / n,    σ² = Σ (v_i + (m_i − μ)²) / n.
+
+No row of one stream enters into the sums of another, and examples that are not finite are left out, on a GPU too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from predbn.common import AdaptationError
+
+from . import kernels
+from .composition import Composition
+from .mixed_pass import MixedPass, PassPart
+from .observation import Observation
+from .passes import Stream
+from .robust import NARROW, RobustMoments, correct_clipping, is_finite_example, robust_moments
+from .statistics import Moments, Statistics
+from .stream_rows import StreamRows
+
+if TYPE_CHECKING:
+    from .strategies import Strategy
+
+
+class StreamObservation(Observation):
+    """One call of one layer with rows of S streams. Moments and states have a first dimension of streams.
+
+    `size` is how many examples each stream has, [S, 1], without those that are not finite once the moments are known.
+    """
+
+    def __init__(self, x: Tensor, rows: StreamRows, memory: MixedPass | Stream, **arguments: Any) -> None:
+        super().__init__(x, memory=Stream() if isinstance(memory, MixedPass) else memory, **arguments)
+        self._pass = memory if isinstance(memory, MixedPass) else None
+        if len(rows) * self._rows_per_example != len(x):
+            raise AdaptationError(
+                f"layer '{self.layer}' got {len(x)} rows for the {len(rows)} examples of predbn.streams(model, …), so "
+                "that it is unknown which row belongs to which stream; predict one stream at a time"
+            )
+        self._rows = rows
+        self._positions = self._rows_per_example * math.prod(x.shape[2:])
+        self._means: Tensor | None = None
+        self.size = self._sizes = rows.size_tensor(x)
+
+    def choose(self, strategy: Strategy) -> Statistics:
+        """The statistics of each row that a strategy chooses; it is asked once for the streams of each stage."""
+        parts = [] if self._pass is None else self._pass.parts()
+        if len(parts) <= 1:
+            self._memory = parts[0] if parts else self._memory
+            return self.per_row(strategy.statistics(self))
+        chosen = [strategy.statistics(_ObservationPart(self, part)) for part in parts]
+        order = torch.tensor([stream for part in parts for stream in part.streams], device=self._x.device)
+        mean, var = (
+            torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, parts, strict=True)])
+            for values in zip(*chosen, strict=True)
+        )
+        return self.per_row(Statistics(*(t.index_select(0, order.argsort()) for t in (mean, var))))
+
+    def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
+        """The moments of each stream, [S, C]."""
+        if self._moments is None:
+            self._moments = self._compute_moments(may_wait)
+        if not allow_single_value:
+            self._check_single_values()
+        return self._moments
+
+    def _compute_moments(self, may_wait: bool) -> Moments:
+        mean, var = self._example_statistics()
+        clean = self._clean if self._robust else None
+        is_good = is_finite_example(mean, var) if clean is not None else mean.detach().isfinite().all(1)
+        if not kernels.readable_without_sync(is_good) or not is_good.all():
+            self._is_good = is_good
+            self.size = self._sizes = self._rows.sum(is_good.long()[:, None])
+            if is_good.is_cpu:
+                self.bad_rows = len(is_good) - int(is_good.sum())
+        values = self._sizes * self._positions
+        if clean is not None:
+            return Moments(*self._bounded(mean, var, is_good, clean), values, self._sizes)
+        self._means = mean = self._without_bad_rows(mean)
+        stream_mean = self._mean_of_streams(mean)
+        spread = self._without_bad_rows(var + (mean - self._rows.repeat(stream_mean)).square())
+        return Moments(stream_mean, self._mean_of_streams(spread), values, self._sizes)
+
+    def _bounded(self, mean: Tensor, var: Tensor, is_good: Tensor, clean: Statistics) -> Statistics:
+        """Robust moments: streams of about the same size are handled together, as groups."""
+        calibration = None if self.calibration is None else self.calibration.to(mean)
+        scatter = 1.0 if calibration is None else calibration.scatter
+        found: RobustMoments | None = None
+        for equal in self._rows.equal_streams(mean):
+            own = robust_moments(
+                mean[equal.rows],
+                var[equal.rows],
+                is_good[equal.rows] & equal.is_row,
+                self.eps,
+                clean.var,
+                scatter,
+                equal.size,
+                self._bounds,
+            )
+            if len(equal.streams) == len(self._sizes):
+                found = own
+                break
+            if found is None:
+                found = RobustMoments(*(t.new_zeros(len(self._sizes), t.shape[1]) for t in own))
+            found = RobustMoments(*(t.index_copy(0, equal.streams, o) for t, o in zip(found, own, strict=True)))
+        assert found is not None
+        self._between = found.between
+        if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
+            return correct_clipping(found, calibration.clipping, self._sizes.to(mean.dtype))
+        return Statistics(found.mean, found.var)
+
+    def _without_bad_rows(self, values: Tensor) -> Tensor:
+        return values if self._is_good is None else torch.where(self._is_good[:, None], values, 0.0)
+
+    def _mean_of_streams(self, values: Tensor) -> Tensor:
+        return self._rows.sum(values) / self._sizes
+
+    def example_mean_variance(self) -> Tensor | None:
+        """The unbiased variance of the means of each stream's examples, [S, C]; 0 for a single example."""
+        mean = self.moments(allow_single_value=True).mean
+        if self._between is None:
+            assert self._means is not None
+            spread = (self._means - self._rows.repeat(mean)).square()
+            self._between = self._mean_of_streams(self._without_bad_rows(spread))
+        return self._between * (self._sizes / (self._sizes - 1).clamp(min=1)).to(mean.dtype)
+
+    def _check_single_values(self) -> None:
+        if self._positions > 1:
+            return
+        sizes = self._sizes[:, 0].tolist() if self._sizes.is_cpu else self._rows.sizes
+        for name, size, own in zip(self._rows.names, self._rows.sizes, sizes, strict=True):
+            if size == 1 or own == 1:
+                raise AdaptationError(
+                    f"layer '{self.layer}' got one value per channel for stream '{name}', which has no variance, so "
+                    "that the stream's own statistics are undefined; predict more of its examples at once, or use "
+                    "strategy 'prior' (mixes in the source statistics) or 'ema' (averages over the stream)"
+                )
+
+    def per_row(self, statistics: Statistics) -> Statistics:
+        """Repeat the statistics of streams, [S, C], for each of their rows."""
+        if statistics.mean.dim() == 1:
+            return statistics
+        repeated = (self._rows.repeat(t) for t in statistics)
+        rows = self._rows_per_example
+        return Statistics(*(t if rows == 1 else t.repeat_interleave(rows, 0) for t in repeated))
+
+    @property
+    def batch_statistics(self) -> None:
+        """A batch of several streams has no statistics of its own."""
+
+
+class _ObservationPart(StreamObservation):
+    """The same for the streams of one stage."""
+
+    def __init__(self, whole: StreamObservation, part: PassPart) -> None:
+        self.__dict__.update(whole.__dict__)
+        self._whole, self._memory = whole, part
+        self._index = torch.tensor(part.streams, device=self._x.device)
+        self.size = self._of_part(whole.size)
+        if self.composition is not None:
+            self.composition = Composition(*map(self._of_part, self.composition))
+
+    def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
+        whole = self._whole.moments(allow_single_value=allow_single_value, may_wait=may_wait)
+        moments = Moments(*map(self._of_part, whole))
+        self.size = moments.size
+        return moments
+
+    def example_mean_variance(self) -> Tensor | None:
+        return self._of_part(self._whole.example_mean_variance())  # type: ignore[no-any-return]
+
+    def _of_part(self, values: Any) -> Any:
+        return values.index_select(0, self._index) if isinstance(values, Tensor) else values
+
+
+def new_observation(x: Tensor, rows: StreamRows | None, **arguments: Any) -> Observation:
+    """What a strategy sees of a call, whether all rows belong to one stream or not."""
+    return Observation(x, **arguments) if rows is None else StreamObservation(x, rows, **arguments)

@@ -1,0 +1,106 @@
+"""Which rows of a batch belong to which stream, and sums over the rows of each stream.
+
+A batch of N examples that belong to S streams is never split. What is known of each example, [N, …], is added up per
+stream, [S, …], in one operation, and what was found out for each stream is repeated for its examples in another one.
+The sums are not a product with a matrix of ones and zeros: a NaN of one stream times zero would reach all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class EqualStreams(NamedTuple):
+    """Streams with about as many examples each, filled up to the same number n.
+
+    streams   which ones, [s]
+    rows      their examples, [s · n]; a stream is filled up with its first example
+    is_row    whether it is one of the stream's examples, or fills it up, [s · n]
+    size      n
+    """
+
+    streams: Tensor
+    rows: Tensor
+    is_row: Tensor
+    size: int
+
+
+class StreamRows:
+    """Which of S streams each of N examples belongs to.
+
+    `names` are the streams in the order in which they first appear, `sizes` how many examples each has, and `positions`
+    says which stream each example belongs to.
+    """
+
+    def __init__(self, ids: Sequence[Hashable]) -> None:
+        order: dict[Hashable, int] = {}
+        self.positions = [order.setdefault(name, len(order)) for name in ids]
+        self.names = list(order)
+        self.sizes = [0] * len(order)
+        for position in self.positions:
+            self.sizes[position] += 1
+        self._tensors: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._equal: dict[torch.device, list[EqualStreams]] = {}
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self.positions)
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The stream of each example, [N], and the sizes, [S, 1], on a device."""
+        found = self._tensors.get(device)
+        if found is None:
+            sizes = _tensor([[size] for size in self.sizes], device)
+            found = self._tensors[device] = _tensor(self.positions, device), sizes
+        return found
+
+    def size_tensor(self, like: Tensor) -> Tensor:
+        """How many examples each stream has, [S, 1], on the device of a tensor."""
+        return self._on(like.device)[1]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """[S, …] from [N, …]."""
+        return values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self._on(values.device)[0], values)
+
+    def repeat(self, values: Tensor) -> Tensor:
+        """[N, …] from [S, …]."""
+        return values.index_select(0, self._on(values.device)[0])
+
+    def part(self, streams: Sequence[int]) -> tuple[Tensor, StreamRows]:
+        """The examples of some of the streams, and which of these they belong to."""
+        order = {stream: i for i, stream in enumerate(streams)}
+        rows = [row for row, position in enumerate(self.positions) if position in order]
+        rows.sort(key=lambda row: order[self.positions[row]])
+        return _tensor(rows, torch.device("cpu")), StreamRows([order[self.positions[row]] for row in rows])
+
+    def equal_streams(self, like: Tensor) -> list[EqualStreams]:
+        """All streams, put together by size: those of 1, of 2, of up to 4, 8, 16, … examples."""
+        found = self._equal.get(like.device)
+        if found is None:
+            found = self._equal[like.device] = self._find_equal_streams(like.device)
+        return found
+
+    def _find_equal_streams(self, device: torch.device) -> list[EqualStreams]:
+        rows_of: list[list[int]] = [[] for _ in self.sizes]
+        for row, position in enumerate(self.positions):
+            rows_of[position].append(row)
+        by_size: dict[int, list[int]] = {}
+        for stream, size in enumerate(self.sizes):
+            by_size.setdefault((size - 1).bit_length(), []).append(stream)
+        found = []
+        for streams in by_size.values():
+            most = max(self.sizes[stream] for stream in streams)
+            rows = [row for s in streams for row in rows_of[s] + rows_of[s][:1] * (most - self.sizes[s])]
+            is_row = [i < self.sizes[s] for s in streams for i in range(most)]
+            found.append(EqualStreams(_tensor(streams, device), _tensor(rows, device), _tensor(is_row, device), most))
+        return found
+
+
+def _tensor(values: list[Any], device: torch.device) -> Tensor:
+    """Not a tensor of inference mode: those cannot be used with gradients later."""
+    with torch.inference_mode(False):
+        return torch.tensor(values, device=device)

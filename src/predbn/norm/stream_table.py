@@ -1,0 +1,235 @@
+"""What many streams remember, in one matrix with a row per stream.
+
+A strategy keeps about ten small tensors per layer and stream. If every stream had tensors of its own, a batch with rows
+of 64 streams would stack and unstack ten thousand of them. Here all that a stream remembers, of all layers, is one row
+of a matrix, and the table knows which columns belong to which tensor of which layer. A pass then needs three
+operations, whatever the number of streams and layers:
+
+    gather    copy the rows of the S streams of the batch, [S, D]
+    strategy  works on views of the columns, [S, C] in place of [C], so that it serves all streams at once
+    scatter   join what it has changed, and copy it back into the rows
+
+Streams differ in what they remember: one that begins has nothing yet. This is a stream's *stage*: which tensors there
+are, and how many passes were counted. Streams of the same stage are handled together; a batch mostly has one stage, or
+two while streams begin. Columns that a stage does not have are undefined.
+
+There is one matrix per device and dtype. Rows are used again when streams leave, and the matrix is doubled when it is
+full. A stream that is used by itself leaves the table and has tensors of its own (see `passes.Stream`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+LayerState: TypeAlias = dict[str, "Tensor | int"]
+"""What a strategy remembers for one layer of a stream."""
+States: TypeAlias = dict[str, LayerState]
+"""The same for all layers, by name."""
+_Matrix: TypeAlias = tuple[torch.device, torch.dtype]
+
+_STAGE_KEYS = "passes", "done"
+"""Numbers that are the same for all streams of a stage."""
+_FEWEST_ROWS = 16
+
+
+class _Column(NamedTuple):
+    """Where a tensor of this shape is: in which matrix, from which column on. A Python number has no shape."""
+
+    matrix: _Matrix
+    start: int
+    shape: torch.Size | None
+
+    @property
+    def width(self) -> int:
+        return 1 if self.shape is None else math.prod(self.shape)
+
+
+_Stage: TypeAlias = tuple[tuple[str, str, "_Column | int"], ...]
+"""The layer, the key and the column of each tensor; numbers of `_STAGE_KEYS` are here and have no column."""
+
+
+class StreamTable:
+    """The states of many streams. Each has a row, and knows its number."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._matrices: dict[_Matrix, Tensor] = {}
+        self._widths: dict[_Matrix, int] = {}
+        self._columns: dict[tuple[str, str], _Column] = {}
+        self._stages: list[_Stage] = [()]
+        self._numbers_of_stages: dict[_Stage, int] = {(): 0}
+        self._stage_of_row: dict[int, int] = {}
+        self._free_rows: list[int] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Locks cannot be copied."""
+        return {key: value for key, value in self.__dict__.items() if key != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.RLock())
+
+    def add(self, states: States) -> int:
+        """Put a stream into the table; the number of its row."""
+        with self.lock:
+            row = self._free_rows.pop() if self._free_rows else len(self._stage_of_row)
+            self._stage_of_row[row] = 0
+            if any(states.values()):
+                self.scatter([row], {layer: _stacked(state) for layer, state in states.items()})
+            return row
+
+    def states(self, row: int) -> States:
+        """A copy of what the stream in a row remembers."""
+        with self.lock:
+            states: States = {}
+            for layer, key, column in self._stages[self._stage_of_row[row]]:
+                value: Tensor | int
+                if isinstance(column, int):
+                    value = column
+                else:
+                    part = self._matrices[column.matrix][row].narrow(0, column.start, column.width)
+                    value = int(part) if column.shape is None else part.reshape(column.shape).clone()
+                states.setdefault(layer, {})[key] = value
+            return states
+
+    def remove(self, row: int) -> None:
+        with self.lock:
+            del self._stage_of_row[row]
+            self._free_rows.append(row)
+            if not self._stage_of_row:  # streams may come back on another device
+                self._clear()
+
+    def by_stage(self, rows: Sequence[int]) -> list[list[int]]:
+        """The positions of streams of the same stage in `rows`."""
+        with self.lock:
+            found: dict[int, list[int]] = {}
+            for position, row in enumerate(rows):
+                found.setdefault(self._stage_of_row[row], []).append(position)
+            return list(found.values())
+
+    def gather(self, rows: Sequence[int]) -> States:
+        """A copy of the states of S streams of the same stage. A tensor of shape (…) is [S, …], a number [S, 1]."""
+        with self.lock:
+            stage = self._stages[self._stage_of_row[rows[0]]]
+            copies = {matrix: values.index_select(0, _index(rows, values)) for matrix, values in self._matrices.items()}
+        states: States = {}
+        for layer, key, column in stage:
+            if isinstance(column, int):
+                value: Tensor | int = column
+            else:
+                value = copies[column.matrix].narrow(1, column.start, column.width)
+                if column.shape is not None and len(column.shape) != 1:
+                    value = value.view(len(rows), *column.shape)
+            states.setdefault(layer, {})[key] = value
+        return states
+
+    @torch.no_grad()
+    def scatter(self, rows: Sequence[int], states: States) -> None:
+        """Replace the states of S streams by others of one stage, in the form that `gather` returns.
+
+        A stream whose new state is not finite keeps the old one. On a GPU that is waited for only if the stage changes.
+        """
+        with self.lock:
+            stage = self._stage_of(states)
+            number = self._numbers_of_stages.setdefault(stage, len(self._stages))
+            if number == len(self._stages):
+                self._stages.append(stage)
+            self._make_room()
+            new = self._joined(stage, states, len(rows))
+            is_finite = _is_finite(new)
+            is_same_stage = all(self._stage_of_row[row] == number for row in rows)
+            kept = list(range(len(rows)))
+            if is_finite is not None and (is_finite.is_cpu or not is_same_stage):
+                kept = is_finite.nonzero()[:, 0].tolist()
+            for matrix, values in new.items():
+                if len(kept) < len(rows):
+                    values = values[kept]
+                old = self._matrices[matrix]
+                index = _index([rows[position] for position in kept], old)
+                columns = old.narrow(1, 0, values.shape[1])
+                if is_finite is not None and is_same_stage and not is_finite.is_cpu:
+                    values = torch.where(is_finite.to(old.device)[:, None], values, columns.index_select(0, index))
+                columns.index_copy_(0, index, values)
+            for position in kept:
+                self._stage_of_row[rows[position]] = number
+
+    def _stage_of(self, states: States) -> _Stage:
+        entries: list[tuple[str, str, _Column | int]] = []
+        for layer, state in states.items():
+            for key, value in state.items():
+                column = self._column(layer, key, value) if isinstance(value, Tensor) else value
+                entries.append((layer, key, column))
+        return tuple(sorted(entries, key=lambda entry: entry[:2]))
+
+    def _column(self, layer: str, key: str, value: Tensor) -> _Column:
+        """The column for values [S, …]; a new one if it is the first of this shape, dtype and device."""
+        matrix = value.device, value.dtype
+        is_number = not value.is_floating_point() and value.shape[1:] == (1,)
+        shape = None if is_number else value.shape[1:]
+        column = self._columns.get((layer, key))
+        if column is None or column.matrix != matrix or column.shape != shape:
+            column = self._columns[layer, key] = _Column(matrix, self._widths.get(matrix, 0), shape)
+            self._widths[matrix] = column.start + column.width
+        return column
+
+    def _make_room(self) -> None:
+        """Enough rows and columns in all matrices; twice as many rows as before, so that it is seldom needed."""
+        needed = len(self._stage_of_row) + len(self._free_rows)
+        for matrix, width in self._widths.items():
+            old = self._matrices.get(matrix)
+            rows = _FEWEST_ROWS if old is None else old.shape[0]
+            while rows < needed:
+                rows *= 2
+            if old is None or old.shape != (rows, width):
+                device, dtype = matrix
+                with torch.inference_mode(False):
+                    new = torch.zeros(rows, width, device=device, dtype=dtype)
+                    if old is not None:
+                        new[: old.shape[0], : old.shape[1]] = old
+                self._matrices[matrix] = new
+
+    def _joined(self, stage: _Stage, states: States, count: int) -> dict[_Matrix, Tensor]:
+        """The new rows of all matrices that the stage has columns in."""
+        pieces: dict[_Matrix, list[Tensor]] = {}
+        ends: dict[_Matrix, int] = {}
+        columns = [(column, layer, key) for layer, key, column in stage if not isinstance(column, int)]
+        for column, layer, key in sorted(columns, key=lambda entry: entry[0].start):
+            value, matrix = states[layer][key], column.matrix
+            assert isinstance(value, Tensor)
+            joined, end = pieces.setdefault(matrix, []), ends.get(matrix, 0)
+            if column.start > end:  # columns that this stage does not have
+                joined.append(value.new_zeros(count, column.start - end))
+            joined.append(value if value.dim() == 2 else value.reshape(count, -1))
+            ends[matrix] = column.start + column.width
+        return {matrix: torch.cat(joined, 1) for matrix, joined in pieces.items()}
+
+
+def _stacked(state: LayerState) -> LayerState:
+    """The state of a single stream in the form of `gather`."""
+    return {
+        key: value[None] if isinstance(value, Tensor) else value if key in _STAGE_KEYS else torch.tensor([[value]])
+        for key, value in state.items()
+    }
+
+
+def _index(rows: Sequence[int], like: Tensor) -> Tensor:
+    return torch.tensor(rows, device=like.device)
+
+
+def _is_finite(new: dict[_Matrix, Tensor]) -> Tensor | None:
+    """Which streams have a state that is finite, [S]; None if that is known of all, or if there are no such numbers."""
+    found: Tensor | None = None
+    for values in new.values():
+        if not values.is_floating_point() or (values.is_cpu and math.isfinite(values.sum())):
+            continue
+        is_finite = values.isfinite().all(1)
+        found = is_finite if found is None else found & is_finite.to(found.device)
+    return found
