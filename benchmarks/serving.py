@@ -38,7 +38,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
@@ -66,17 +65,16 @@ def run_server(name: str, port: int) -> None:
     import serving_peers
 
     torch.set_num_threads(1)
-    model: nn.Module = network()
+    if name not in OURS:
+        start = serving_peers.litserve if name == "litserve" else serving_peers.ray_serve
+        return start(network, port)
+    model = network()
     if name == "auto_stream":
         generator = torch.Generator().manual_seed(0)
         clean = (torch.randint(256, (64, 3, 32, 32), generator=generator, dtype=torch.uint8) for _ in range(4))
         predbn.calibrate(model, clean)
-    if name in OURS:
-        predbn.serve(model, OURS[name], port=port, max_streams=10_000, log_level="warning")
-    elif name == "litserve":
-        serving_peers.litserve(model, port)
-    else:
-        serving_peers.ray_serve(model, port)
+    predbn.serve(model, OURS[name], port=port, max_streams=10_000, log_level="warning")
+    return None
 
 
 def request_bytes(server: str, stream: int) -> bytes:

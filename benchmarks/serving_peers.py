@@ -7,6 +7,7 @@ shows.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import litserve as ls
@@ -29,14 +30,13 @@ def _pixels(request: dict[str, Any]) -> torch.Tensor:
 class LitApi(ls.LitAPI):
     """Batches by size and time, of whoever has sent something."""
 
-    model: nn.Module
-
-    def __init__(self, model: nn.Module, **options: Any) -> None:
+    def __init__(self, build: Callable[[], nn.Module], **options: Any) -> None:
         super().__init__(**options)
-        self.model = model
+        self.build = build
 
     def setup(self, device: str) -> None:
         torch.set_num_threads(1)
+        self.model = self.build()
 
     def decode_request(self, request: Any) -> torch.Tensor:
         return _pixels(request)
@@ -56,25 +56,23 @@ class LitApi(ls.LitAPI):
         return {"logits": output.tolist()}
 
 
-def litserve(model: nn.Module, port: int) -> None:
+def litserve(build: Callable[[], nn.Module], port: int) -> None:
     """LitServe with the plain network."""
-    api = LitApi(model, max_batch_size=MAX_REQUESTS, batch_timeout=MAX_WAIT)
+    api = LitApi(build, max_batch_size=MAX_REQUESTS, batch_timeout=MAX_WAIT)
     ls.LitServer(api, accelerator="cpu", fast_queue=True).run(port=port, generate_client_file=False, log_level="error")
 
 
-def ray_serve(model: nn.Module, port: int) -> None:
+def ray_serve(build: Callable[[], nn.Module], port: int) -> None:
     """Ray Serve's own batching, one batch per stream: the network is adapted with `batch`."""
     import ray
     from ray import serve
     from starlette.requests import Request
 
-    adapted = predbn.adapt(model, "batch")
-
     @serve.deployment(num_replicas=1, max_ongoing_requests=200, ray_actor_options={"num_cpus": 1})
     class Server:
         def __init__(self) -> None:
             torch.set_num_threads(1)
-            self.model = adapted
+            self.model = predbn.adapt(build(), "batch")
 
         @serve.multiplexed(max_num_models_per_replica=1000)
         async def stream(self, name: str) -> str:

@@ -105,8 +105,8 @@ def open_socket(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_MAX_CONNECTIONS)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
         raise ServingError(
-            f"port {settings.port} of {settings.host} cannot be used ({getattr(error, 'strerror', error)}): choose "
-            "another one with --port."
+            f"port {settings.port} of {settings.host} cannot be used ({reason}): choose another one with --port."
         ) from None
