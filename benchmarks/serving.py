@@ -27,6 +27,7 @@ import multiprocessing
 import os
 import platform
 import random
+import re
 import signal
 import socket
 import statistics
@@ -108,11 +109,8 @@ async def load(port: int, requests: list[bytes], concurrency: int, seconds: floa
         while (begin := time.perf_counter()) < deadline:
             writer.write(requests[turn % len(requests)])
             turn += concurrency
-            head = await reader.readuntil(b"\r\n\r\n")
-            status, length = head.split(b" ", 2)[1], _content_length(head)
-            await reader.readexactly(length)
-            if status != b"200":
-                raise RuntimeError(f"port {port} answers {head!r}")
+            if await read_answer(reader) != 200:
+                raise RuntimeError(f"a server answers with an error; request {turn}")
             taken.append(time.perf_counter() - begin)
         writer.close()
 
@@ -120,11 +118,15 @@ async def load(port: int, requests: list[bytes], concurrency: int, seconds: floa
     return taken
 
 
-def _content_length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.split(b":")[1])
-    raise RuntimeError(f"no content-length in {head!r}")
+async def read_answer(reader: asyncio.StreamReader) -> int:
+    """Read a whole answer; its status."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    length = re.search(rb"\r\ncontent-length: (\d+)", head)
+    if length:
+        await reader.readexactly(int(length[1]))
+    elif b"chunked" in head:
+        await reader.readuntil(b"\r\n0\r\n\r\n")
+    return int(head.split(b" ", 2)[1])
 
 
 def measure(port: int, server: str, streams: int, concurrency: int, seconds: float) -> dict[str, float]:
@@ -137,13 +139,17 @@ def measure(port: int, server: str, streams: int, concurrency: int, seconds: flo
     return {"per_second": ROWS * len(taken) / elapsed, **{f"p{p}_ms": 1e3 * float(v) for p, v in latencies.items()}}
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class Server:
     """A server in a process of its own, up when it is made."""
 
     def __init__(self, name: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         command = [sys.executable, __file__, "--server", name, "--port", str(self.port)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
         self.process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
@@ -151,9 +157,9 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server {name} ended")
             try:
-                asyncio.run(load(self.port, [request_bytes(name, 0)], 1, 0.01))
+                asyncio.run(asyncio.wait_for(load(self.port, [request_bytes(name, 0)], 1, 0.01), 10))
                 return
-            except (OSError, RuntimeError, asyncio.IncompleteReadError):
+            except (OSError, RuntimeError, EOFError, asyncio.TimeoutError):
                 time.sleep(0.2)
         raise RuntimeError(f"the server {name} does not answer")
 

@@ -38,7 +38,7 @@ class LitApi(ls.LitAPI):
         torch.set_num_threads(1)
         self.model = self.build()
 
-    def decode_request(self, request: Any) -> torch.Tensor:
+    def decode_request(self, request) -> torch.Tensor:  # without a type, LitServe parses JSON
         return _pixels(request)
 
     def batch(self, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
