@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .adapted_layer import adapted_layers, source_statistics
+from .adapted_layer import LayerAdaptation, adapted_layers, source_statistics
 from .statistics import Statistics
 
 
@@ -33,47 +33,54 @@ class DriftMeter:
     """Measures the streams of a model's last pass. `layers` are the names of the layers that can be measured."""
 
     def __init__(self, model: nn.Module) -> None:
-        found = [
-            (name, adaptation, Statistics(*(t.double() for t in source)), adaptation.eps(layer))
-            for name, layer, adaptation in adapted_layers(model)
-            if (source := source_statistics(layer)) is not None
-        ]
-        self.layers = [name for name, *_ in found]
-        self._adaptations = [adaptation for _, adaptation, *_ in found]
-        for adaptation in self._adaptations:
-            adaptation.shared.watches_drift = True
-        self._sizes = [len(source.mean) for *_, source, _ in found]
-        if found:
-            device = found[0][2].mean.device
-            self._source = Statistics(*(torch.cat(values) for values in zip(*(f[2] for f in found), strict=True)))
-            self._scale = torch.cat([1 / (source.var + eps) for *_, source, eps in found])
-            self._layer_of_channel = torch.arange(len(found), device=device).repeat_interleave(
-                torch.tensor(self._sizes, device=device)
-            )
+        self.layers: list[str] = []
+        self._adaptations: list[LayerAdaptation] = []
+        sources: list[Statistics] = []
+        scales: list[Tensor] = []
+        self._sizes: list[int] = []
+        for name, layer, adaptation in adapted_layers(model):
+            source = source_statistics(layer)
+            if source is not None:
+                self.layers.append(name)
+                self._adaptations.append(adaptation)
+                sources.append(Statistics(*(t.detach().float() for t in source)))
+                scales.append(1 / (sources[-1].var + adaptation.eps(layer)))
+                self._sizes.append(len(scales[-1]))
+                adaptation.shared.watches_drift = True
+        if sources:
+            self._mean = torch.cat([source.mean for source in sources])
+            self._deviation = torch.cat([source.var for source in sources]).clamp(min=0).sqrt()
+            # Σ over the channels of a layer of (…)²/(σ_s² + eps), divided by their number, as a product with a matrix.
+            self._weights = torch.block_diag(*(scale[:, None] / len(scale) for scale in scales))
 
     @torch.no_grad()
     def measure(self, first_examples: Sequence[int], examples: int) -> Drift:
         """The drift of streams in a pass of so many examples; the first example of each stream tells what it used."""
-        unknown = torch.full((len(first_examples), len(self.layers)), torch.nan)
-        if not self.layers:
-            return Drift(unknown, unknown)
+        streams, last = len(first_examples), [adaptation.last_pass for adaptation in self._adaptations]
         first = torch.tensor(first_examples)
-        seen, used = zip(*(adaptation.last_pass for adaptation in self._adaptations), strict=True)
-        of_streams = [None if s is None else _of_rows(s, first, examples) for s in used]
-        return Drift(self._distances(seen, len(first)), self._distances(of_streams, len(first)))
+        seen = self._distances([seen for seen, _ in last], streams)
+        if all(seen is used for seen, used in last):
+            return Drift(seen, seen)
+        of_streams = [None if used is None else _of_rows(used, first, examples) for _, used in last]
+        return Drift(seen, self._distances(of_streams, streams))
 
     def _distances(self, statistics: Sequence[Statistics | None], streams: int) -> Tensor:
-        """As in `statistics.distance`, for all layers at once."""
-        parts = []
-        for own, size in zip(statistics, self._sizes, strict=True):
-            known = torch.full((2, 1, size), torch.nan) if own is None else torch.stack(tuple(own))
-            parts.append(known.reshape(2, -1, size).expand(2, streams, size).to(self._scale))
-        mean, var = torch.cat(parts, 2)
-        spread = var.clamp(min=0).sqrt() - self._source.var.clamp(min=0).sqrt()
-        squared = ((mean - self._source.mean).square() + spread.square()) * self._scale
-        sums = squared.new_zeros(streams, len(self.layers)).index_add(1, self._layer_of_channel, squared)
-        distances: Tensor = (sums / torch.tensor(self._sizes, device=sums.device)).sqrt()
-        return distances.cpu()
+        """As in `statistics.distance`, for all layers at once, [S, L]."""
+        is_known = torch.tensor([own is not None for own in statistics], dtype=torch.bool)
+        if not is_known.any():
+            return torch.full((streams, len(self.layers)), torch.nan)
+        sources = self._mean.split(self._sizes)
+        known = [own or Statistics(source, source) for own, source in zip(statistics, sources, strict=True)]
+        mean, var = (torch.cat([_per_stream(t, streams) for t in values], 1) for values in zip(*known, strict=True))
+        squared = (mean - self._mean).square_().add_((var.clamp(min=0).sqrt_() - self._deviation).square_())
+        distances: Tensor = (squared @ self._weights).sqrt_().cpu()
+        return distances.masked_fill(~is_known, torch.nan)
+
+
+def _per_stream(values: Tensor, streams: int) -> Tensor:
+    """[S, C] from that or from [C]."""
+    values = values.float()
+    return values if values.dim() == 2 else values.expand(streams, -1)
 
 
 def _of_rows(used: Statistics, first: Tensor, examples: int) -> Statistics:
