@@ -36,9 +36,11 @@ if TYPE_CHECKING:
         remove_stream,
         reset,
         restore,
+        save_streams,
         state_dict,
         strategies,
         stream,
+        stream_bytes,
         streams,
     )
     from .serving import serve
@@ -70,10 +72,12 @@ __all__ = [
     "remove_stream",
     "reset",
     "restore",
+    "save_streams",
     "serve",
     "state_dict",
     "strategies",
     "stream",
+    "stream_bytes",
     "streams",
 ]
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
+import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
@@ -10,10 +15,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import predbn
 
-from .models import images, net
+from .models import images, net, randomise
 
 STRATEGIES = [
     "train",
@@ -85,7 +91,330 @@ def test_any_interleaving_is_as_each_stream_alone(strategy, robust, batches):
                 rows = rows_of(ids, stream)
                 torch.testing.assert_close(y[rows], alone[stream](x[rows]), rtol=1e-5, atol=1e-5)
     states = predbn.state_dict(together)["streams"]
-    for stream, model in alone.items():
+    for stream, model in alone.items() if strategy in STATEFUL else ():
         wanted = predbn.state_dict(model)["streams"]["default"]
         assert states[stream]["passes"] == wanted["passes"]
         assert_same_states(states[stream]["layers"], wanted["layers"])
+
+
+@pytest.mark.parametrize("shape", [(12, 5), (12, 5, 7), (12, 5, 3, 4), (12, 5, 2, 3, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("robust", [False, True])
+def test_every_shape_and_precision(shape, dtype, robust):
+    """Against the definition, in double precision, for unequal streams in a mixed order."""
+    torch.manual_seed(0)
+    kind = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)]
+    layer = randomise(kind(5)).to(dtype).eval()
+    x, ids = (3 + torch.randn(shape)).to(dtype), list("abcabcbbbccc")
+    alone = predbn.adapt(copy.deepcopy(layer).double(), "batch", robust=robust)
+    model = predbn.adapt(layer, "batch", robust=robust)
+    with torch.no_grad(), predbn.streams(model, ids):
+        found = model(x)
+    assert found.dtype == dtype
+    tolerance = {torch.bfloat16: 4e-2, torch.float16: 4e-3, torch.float32: 1e-5, torch.float64: 1e-10}[dtype]
+    for name in "abc":
+        rows = [row for row, other in enumerate(ids) if other == name]
+        wanted = alone(x[rows].double())
+        torch.testing.assert_close(found[rows].double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@torch.no_grad()
+def test_single_precision_is_precise():
+    """Also far from zero, where a mean square minus a squared mean would have no digits left."""
+    layer = predbn.adapt(randomise(nn.BatchNorm2d(3)).eval(), "batch")
+    x, ids = images(24, size=20) + 1000, [i % 3 for i in range(24)]
+    with predbn.streams(layer, ids):
+        found = layer(x)
+    for stream in range(3):
+        torch.testing.assert_close(found[stream::3], layer(x[stream::3]), rtol=1e-4, atol=1e-4)
+        wanted = torch.nn.functional.batch_norm(
+            x[stream::3].double(), None, None, layer.weight.double(), layer.bias.double(), True, 0.0, layer.eps
+        )
+        torch.testing.assert_close(found[stream::3].double(), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("strategy", ["batch", "prior", "auto", "auto_stream"])
+@torch.no_grad()
+def test_layouts(strategy, layout):
+    model, ids = adapted(strategy), [0, 1, 2, 0, 1, 2, 0, 0]
+    x = batch_of(ids, 0).contiguous(memory_format=layout)
+    with predbn.streams(model, ids):
+        found = model(x)
+    for stream in range(3):
+        rows = rows_of(ids, stream)
+        torch.testing.assert_close(found[rows], adapted(strategy)(x[rows]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_bad_rows_reach_no_other_stream(strategy, robust, bad):
+    """Stream 0 has nothing but bad rows at first, stream 1 some, stream 2 none."""
+    together, alone = adapted(strategy, robust=robust), [adapted(strategy, robust=robust) for _ in range(3)]
+    ids = [0, 1, 2, 1, 0, 2, 1, 2, 1]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(3):
+            x = batch_of(ids, step)
+            if step < 2:
+                x[[0, 3, 4]] = bad
+            with predbn.streams(together, ids):
+                y = together(x)
+            for stream, model in enumerate(alone):
+                rows = rows_of(ids, stream)
+                wanted = model(x[rows])
+                if bad == 1e200 and stream < 2 and step < 2:
+                    continue  # finite, but too large for a variance: what comes out for them is not defined
+                is_finite = wanted.isfinite()
+                assert torch.equal(y[rows].isfinite(), is_finite)
+                torch.testing.assert_close(y[rows][is_finite], wanted[is_finite], rtol=1e-5, atol=1e-5)
+    if bad != 1e200:
+        counts = [[row.bad_rows for row in predbn.describe(model)] for model in alone]
+        found = [row.bad_rows for row in predbn.describe(together)]
+        wanted = [sum(own) for own in zip(*counts, strict=True)]
+        assert found == wanted or strategy == "frozen", "a frozen stream does not look at its rows, unless others do"
+
+
+class Tokens(nn.Module):
+    """Every example is four rows of the layer's input, as in attention over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = randomise(nn.BatchNorm1d(9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(x[:, 0, :4, :].flatten(0, 1).flatten(1)[:, :6].repeat(1, 2)[:, :9]).unflatten(0, (-1, 4)).mean(1)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize(
+    "strategy", ["batch", "prior", "ema", "auto(calibrated=False)", "auto_stream(calibrated=False)"]
+)
+@torch.no_grad()
+def test_examples_of_several_rows(strategy, robust):
+    together, *alone = (predbn.adapt(Tokens().double().eval(), strategy, robust=robust) for _ in range(4))
+    for step in range(3):
+        ids = [0, 1, 2, 0, 1, 0]
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, model in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
+
+
+class CalledTwice(nn.Module):
+    """A layer that a pass calls twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = randomise(nn.BatchNorm2d(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.bn(x) + 1)
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+@torch.no_grad()
+def test_a_layer_that_is_called_twice_in_a_pass(strategy):
+    together, *alone = (predbn.adapt(CalledTwice().double().eval(), strategy) for _ in range(3))
+    for step, ids in enumerate([[0, 1, 0], [1, 1, 0], [0, 0, 1]]):
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, model in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_stay_in_their_stream():
+    model, alone = adapted("batch"), adapted("batch")
+    ids = [0, 1, 1, 0, 1, 0]
+    x = batch_of(ids, 0).requires_grad_()
+    with predbn.streams(model, ids):
+        (gradient,) = torch.autograd.grad(model(x).square().sum(), x)
+    for stream in (0, 1):
+        part = x.detach()[rows_of(ids, stream)].requires_grad_()
+        (wanted,) = torch.autograd.grad(alone(part).square().sum(), part)
+        torch.testing.assert_close(gradient[rows_of(ids, stream)], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", STATEFUL)
+@torch.no_grad()
+def test_a_stream_alone_and_with_others_is_the_same_stream(strategy):
+    """Its state goes into the table and out of it again, also in inference mode."""
+    model, alone = adapted(strategy), {stream: adapted(strategy) for stream in (0, 1)}
+    for step in range(6):
+        ids = [[0, 1, 0, 1], [0, 0, 0], [1, 1, 0, 0, 0]][step % 3]
+        x = batch_of(ids, step)
+        with torch.inference_mode(step % 2 == 0):
+            if len(set(ids)) == 1:
+                with predbn.stream(model, 0):
+                    y = model(x)
+            else:
+                with predbn.streams(model, ids):
+                    y = model(x)
+        for stream in set(ids):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], alone[stream](x[rows]), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_ids_of_one_stream_are_that_stream():
+    model, alone = predbn.adapt(net(), "ema"), predbn.adapt(net(), "ema")
+    for seed in range(3):
+        with predbn.streams(model, ["a"] * 8):
+            assert torch.equal(model(images(seed=seed)), alone(images(seed=seed)))
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 0], torch.tensor([0, 1, 0]), iter(["a", "b", "a"]), (("cam", 1), 2, None)])
+def test_ids_of_many_kinds(ids):
+    model = predbn.adapt(net(), "ema")
+    with predbn.streams(model, ids):
+        assert model(images(3)).shape == (3, 5)
+
+
+def test_wrong_ids_are_refused():
+    model = predbn.adapt(net(), "ema")
+    with predbn.streams(model, ["a", "b"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
+        model(images(3))
+    with predbn.streams(model, ["a", "a"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
+        model(images(3))
+    for ids, message in [
+        ([["a"], "b"], r"got \['a'\] as the id"),
+        ("ab", "takes a list"),
+        (7, "takes a list"),
+        ([], "got no ids"),
+    ]:
+        with pytest.raises(predbn.AdaptationError, match=message), predbn.streams(model, ids):
+            pass
+    with predbn.stream(model, "a"):
+        model(images(3))
+    with pytest.raises(predbn.AdaptationError, match="not adapted"), predbn.streams(net(), ["a"]):
+        pass
+
+
+@dataclass(frozen=True)
+class OneAtATime(predbn.Strategy):
+    """A strategy that knows nothing of streams."""
+
+    def statistics(self, observation: predbn.Observation) -> predbn.Statistics:
+        return observation.moments().statistics
+
+
+OneAtATime.name = "one_at_a_time"  # afterwards, so that it is not found by its name
+
+
+def test_what_cannot_be_done_is_refused(world_of_one):
+    for model, message in [
+        (predbn.adapt(net(), "batch", sync=True), "drop one"),
+        (predbn.adapt(net(), "batch", group=2), "takes no streams"),
+        (predbn.adapt(net(), OneAtATime()), "predicts one stream at a time"),
+    ]:
+        with pytest.raises(predbn.AdaptationError, match=message), predbn.streams(model, ["a", "b"]):
+            pass
+
+
+def test_a_stream_without_a_variance_is_named():
+    model = predbn.adapt(net(), "batch")
+    with predbn.streams(model, ["a", "a", "b"]), pytest.raises(predbn.AdaptationError, match=r"'bn3'.* stream 'b'"):
+        model(images(3))
+
+
+@pytest.mark.parametrize("strategy", ["batch", "ema"])
+def test_a_compiled_model_refuses_several_streams(strategy):
+    model = predbn.adapt(net(), strategy)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        expected = compiled(images(4))
+        with predbn.streams(model, [0, 1, 0, 1]), pytest.raises(Exception, match="compiled or exported model cannot"):
+            compiled(images(4))
+        predbn.reset(model)
+        torch.testing.assert_close(compiled(images(4)), expected)
+
+
+def test_checkpointing_several_streams_is_refused():
+    model = predbn.adapt(net(), "ema")
+    with predbn.streams(model, [0, 1]), pytest.raises(predbn.AdaptationError, match="checkpointing"):
+        checkpoint(model, images(2).requires_grad_(), use_reentrant=False).sum().backward()
+
+
+@pytest.mark.parametrize("strategy", ["ema", "frozen", "auto_stream"])
+@torch.no_grad()
+def test_a_pass_that_fails_leaves_no_trace(strategy):
+    model, ids = adapted(strategy), [0, 1, 0, 1]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no")
+
+    with predbn.streams(model, ids):
+        model(batch_of(ids, 0))
+        before = copy.deepcopy(predbn.state_dict(model)["streams"])
+        handle = model.fc2.register_forward_hook(fail)
+        with pytest.raises(RuntimeError, match="no"):
+            model(batch_of(ids, 1))
+        handle.remove()
+    for stream, saved in predbn.state_dict(model)["streams"].items():
+        assert_same_states(saved["layers"], before[stream]["layers"])
+    with ThreadPoolExecutor(1) as executor, predbn.streams(model, ids):  # nothing is locked
+        run = contextvars.copy_context().run
+        assert executor.submit(run, torch.no_grad()(model), batch_of(ids, 2)).result(10).shape == (4, 5)
+
+
+@torch.no_grad()
+def test_threads_with_overlapping_streams():
+    """Each thread has streams of its own and one that all share; those of its own are as alone."""
+    model = adapted("ema(momentum=0.5)")
+    wanted, found = {}, {}
+
+    def ids_of(thread: int) -> list[int]:
+        return [10 * thread + 1, 10 * thread + 2, 0, 10 * thread + 1, 0]
+
+    def predict(thread: int) -> None:
+        with torch.no_grad():
+            for step in range(6):
+                with predbn.streams(model, ids_of(thread)):
+                    found[thread, step] = model(batch_of(ids_of(thread), step))
+
+    for thread in range(4):
+        alone = {stream: adapted("ema(momentum=0.5)") for stream in ids_of(thread) if stream}
+        for step in range(6):
+            x = batch_of(ids_of(thread), step)
+            wanted[thread, step] = {s: alone[s](x[rows_of(ids_of(thread), s)]) for s in alone}
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(predict, range(4)))
+    for (thread, step), by_stream in wanted.items():
+        for stream, y in by_stream.items():
+            own = found[thread, step][rows_of(ids_of(thread), stream)]
+            torch.testing.assert_close(own, y, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_copies_and_moves_take_the_streams_along():
+    model, ids = adapted("auto_stream"), [0, 1, 0, 1]
+    with predbn.streams(model, ids):
+        model(batch_of(ids, 0))
+        copied = copy.deepcopy(model)
+    pickled = pickle.loads(pickle.dumps(model))
+    expected = []
+    for other in (model, copied, pickled, copy.deepcopy(model).to("cpu")):
+        with predbn.streams(other, ids):
+            expected.append(other(batch_of(ids, 1)))
+    assert all(torch.equal(y, expected[0]) for y in expected[1:3])
+    other = copy.deepcopy(copied)
+    other.to("meta")
+    for layer in predbn.state_dict(other)["streams"][1]["layers"].values():
+        assert layer["mean"].device.type == "meta"
+
+
+@torch.no_grad()
+def test_a_saved_state_of_several_streams_is_continued():
+    for strategy in STATEFUL:
+        model, ids = adapted(strategy), [0, 1, 0, 1]
+        for step in range(2):
+            with predbn.streams(model, ids):
+                model(batch_of(ids, step))
+        other = predbn.load_state_dict(adapted(strategy), predbn.state_dict(model))
+        with predbn.streams(model, ids), predbn.streams(other, ids):
+            assert torch.equal(model(batch_of(ids, 2)), other(batch_of(ids, 2)))

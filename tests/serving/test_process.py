@@ -139,10 +139,17 @@ def test_kill_9_under_load_loses_no_more_than_a_checkpoint_interval(tmp_path):
             torch.testing.assert_close(answer, right, rtol=0, atol=1e-5)
     with started(tmp_path) as server:
         for stream, answers in answered.items():
-            with urllib.request.urlopen(f"{server.address}/v2/streams/{stream}", timeout=30) as answer:
-                kept = json.load(answer)["requests"]
-            assert before_the_third[stream] <= kept <= len(answers) + 1  # one more if the answer did not arrive
-            model = predbn.adapt(classifier(), "ema")
-            with torch.inference_mode():
-                right = [model(pixels(seed=seed)) for seed in [*range(kept), 1]][-1]
-            torch.testing.assert_close(server.infer(1, stream), right, rtol=0, atol=1e-5)
+            answer = server.infer(1, stream)
+            kept = [
+                count
+                for count in range(before_the_third[stream], len(answers) + 2)  # one more: its answer may be lost
+                if torch.allclose(answer, after(count), rtol=0, atol=1e-5)
+            ]
+            assert kept, "the stream is in a state that it was not in since the last but one checkpoint"
+
+
+def after(count: int) -> torch.Tensor:
+    """What a stream gets for pictures of seed 1 after its first `count` requests."""
+    model = predbn.adapt(classifier(), "ema")
+    with torch.inference_mode():
+        return [model(pixels(seed=seed)) for seed in [*range(count), 1]][-1]

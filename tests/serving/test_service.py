@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import predbn
+from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, ServingError, Work
-from predbn.serving import stream_store as store_module
 
 from .running import classifier, pixels, tiny_service
 
@@ -60,9 +60,7 @@ def test_streams_that_do_not_fit_into_memory_come_back_from_the_folder(tmp_path,
         close(one, other)
     assert len(small.predictor.records) == 2
     assert set(predbn.state_dict(small.predictor.model)["streams"]) == {"default", "c", "d"}
-    text = small.metrics.text().decode()
-    assert 'predbn_stream_events_total{event="evicted"} 10.0' in text
-    assert 'predbn_stream_events_total{event="restored"} 8.0' in text
+    assert 'predbn_stream_events_total{event="evicted"} 10.0' in small.metrics.text().decode()
 
 
 def test_without_a_folder_the_stream_used_least_recently_is_forgotten():
@@ -124,22 +122,22 @@ def test_a_sequence_that_has_ended_leaves_nothing_behind(tmp_path):
 def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, monkeypatch, caplog):
     """Checkpoints and evictions fail; when there is room again, the next checkpoint saves everything."""
     running = service(state=tmp_path, max_streams=2)
-    write = store_module.write_tensors
+    put = DirectoryStore.put
 
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def full(self, name, saved):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.folder))
 
     async def run():
         await running.start()
-        monkeypatch.setattr(store_module, "write_tensors", full)
+        monkeypatch.setattr(DirectoryStore, "put", full)
         for name in "abcd":
             await running.infer(Work(pixels().numpy(), name))
         await running.checkpoint()
         assert list(running.predictor.records) == list("abcd")
-        monkeypatch.setattr(store_module, "write_tensors", write)
+        monkeypatch.setattr(DirectoryStore, "put", put)
         await running.stop()
 
-    with caplog.at_level(logging.ERROR, "predbn.serving"):
+    with caplog.at_level(logging.ERROR, "predbn.serving"), pytest.warns(UserWarning, match="stays in memory"):
         asyncio.run(run())
     assert any(r.message == "checkpoint failed" and "No space left" in r.reason for r in caplog.records)
     assert 'predbn_checkpoints_total{outcome="failed"} 1.0' in running.metrics.text().decode()

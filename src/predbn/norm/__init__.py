@@ -13,6 +13,7 @@ from .drift import Drift, DriftMeter
 from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
+from .saved_state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, pool_central_moments
 from .strategies import (
     Auto,
@@ -27,8 +28,9 @@ from .strategies import (
     find_strategy,
     strategies,
 )
-from .stream_states import load_stream_state, stream_state
-from .streams import load_state_dict, remove_stream, reset, state_dict, stream, streams
+from .stream_store import DirectoryStore, SavedStream, StreamStore
+from .stream_table import LayerState
+from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
 
 __all__ = [
     "AdaptationError",
@@ -37,19 +39,23 @@ __all__ = [
     "Batch",
     "Calibration",
     "Description",
+    "DirectoryStore",
     "Drift",
     "DriftMeter",
     "Ema",
     "Frozen",
     "LayerDescription",
+    "LayerState",
     "Layers",
     "Moments",
     "Observation",
     "Population",
     "PreparedAdaptation",
     "Prior",
+    "SavedStream",
     "Statistics",
     "Strategy",
+    "StreamStore",
     "Train",
     "adapt",
     "adapted",
@@ -61,16 +67,16 @@ __all__ = [
     "fold",
     "input_of",
     "load_state_dict",
-    "load_stream_state",
     "named_layers",
     "pool_central_moments",
     "remove_stream",
     "reset",
     "restore",
+    "save_streams",
     "state_dict",
     "strategies",
     "stream",
-    "stream_state",
+    "stream_bytes",
     "streams",
     "unwrapped",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from predbn.common import AdaptationError, Progress
 from .adapted_layer import (
     Adaptation,
     LayerAdaptation,
+    adaptations,
     adapted_layers,
     attach,
     attached,
@@ -32,8 +34,8 @@ from .observation import Observation
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .stream_rows import StreamRows
+from .stream_store import DirectoryStore, StreamStore
 from .stream_table import LayerState
-from .streams import adaptations
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -53,6 +55,8 @@ def adapt(
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
     progress: Progress | None = None,
+    max_streams: int | None = None,
+    store: StreamStore | str | Path | None = None,
     **arguments: Any,
 ) -> M:
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
@@ -61,18 +65,20 @@ def adapt(
     are (two hooks are added to `model` itself, see `model_calls.py`), and `restore` gives back the very same model.
     Adapting an adapted model replaces its strategy and keeps its calibration.
 
-    strategy   "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
-               (``adapt(model, "prior", N=16)``), or a `Strategy` object
-    layers     "all", "first", "last", name patterns ("layer4.*"), or a predicate of name and layer;
-               the other layers keep the source statistics
-    eps        replaces the layers' own eps, at prediction only
-    group      treat every `group` examples of the input as a batch of their own, so that one pass predicts many small
-               batches, each with its own statistics; only for strategies that look at each batch by itself
-    robust     bound the influence of each example on the statistics of its batch, so that a few outliers cannot
-               spoil it (see `robust.py`); by default for "auto" and "auto_stream" only
-    sync       take the statistics of the batch over all processes of `process_group`
-    loader     for "population": the unlabelled data, as batches or (batch, label) pairs
-    progress   for "population": called with (layers done, layers in total)
+    strategy      "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
+                  (``adapt(model, "prior", N=16)``), or a `Strategy` object
+    layers        "all", "first", "last", name patterns ("layer4.*"), or a predicate of name and layer;
+                  the other layers keep the source statistics
+    eps           replaces the layers' own eps, at prediction only
+    group         treat every `group` examples of the input as a batch of their own, so that one pass predicts many
+                  small batches, each with its own statistics; only for strategies that look at each batch by itself
+    robust        bound the influence of each example on the statistics of its batch, so that a few outliers cannot
+                  spoil it (see `robust.py`); by default for "auto" and "auto_stream" only
+    sync          take the statistics of the batch over all processes of `process_group`
+    loader        for "population": the unlabelled data, as batches or (batch, label) pairs
+    progress      for "population": called with (layers done, layers in total)
+    max_streams   how many streams are in memory at most, unless more are in use; the least recently used go to `store`
+    store         where streams are kept: a folder, or an object with the methods of `predbn.norm.StreamStore`
     """
     check_model(model)
     if "skewed" in arguments or (isinstance(strategy, str) and "skewed" in strategy):
@@ -86,6 +92,8 @@ def adapt(
         raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
     if group is not None:
         _check_group(group, strategy, sync)
+    if max_streams is not None:
+        _check_most_streams(max_streams, store)
     if robust is None:
         robust = strategy.robust_by_default
     selected = select_layers(model, layers)
@@ -97,6 +105,8 @@ def adapt(
         group=group,
         robust=robust,
         layer_count=len(selected),
+        max_streams=max_streams,
+        store=DirectoryStore(store) if isinstance(store, str | Path) else store,
     )
     before = _Attachments.of(model)
     before.adapted(shared, {layer: name for name, layer in selected}).attach()
@@ -298,6 +308,13 @@ def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
         raise AdaptationError(f"strategy '{strategy.name}' takes no group: its batches are predicted one at a time")
     if sync:
         raise AdaptationError("a group is part of this process's batch, but sync pools the batches of all: drop one")
+
+
+def _check_most_streams(most: int, store: object) -> None:
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise AdaptationError(f"max_streams={most!r}; it is how many streams are in memory at most, 1 or more")
+    if store is None:
+        raise AdaptationError("max_streams needs a store for the other streams, such as store='folder'")
 
 
 class _Attachments(NamedTuple):

@@ -31,6 +31,7 @@ from .strategies import Strategy
 from .stream_blocks import Selection, current_selection
 from .stream_observation import new_observation
 from .stream_registry import StreamRegistry
+from .stream_store import StreamStore
 
 _PLAIN = (nn.Parameter, Tensor)
 
@@ -48,6 +49,8 @@ class Adaptation:
         group: int | None = None,
         robust: bool = False,
         layer_count: int = 1,
+        max_streams: int | None = None,
+        store: StreamStore | None = None,
     ) -> None:
         self.strategy = strategy
         self.eps = eps
@@ -56,7 +59,7 @@ class Adaptation:
         self.group = group
         self.robust = robust
         self.layer_count = layer_count
-        self.streams = StreamRegistry()
+        self.streams = StreamRegistry(strategy, max_streams, store)
         self.has_warned = False
         self.watches_drift = False
         """Whether layers keep what they have seen and used in `last_pass`, for `drift.py`."""
@@ -462,3 +465,11 @@ def adapted_layers(model: nn.Module) -> list[tuple[str, nn.Module, LayerAdaptati
     """The adapted layers of a model with their names and what is attached to them."""
     pairs = ((name, layer, attached(layer)) for name, layer in named_layers(model))
     return [(name, layer, adaptation) for name, layer, adaptation in pairs if adaptation is not None]
+
+
+def adaptations(model: nn.Module) -> list[Adaptation]:
+    """The adaptations in a model: one, unless parts of it were adapted separately."""
+    unique = {id(adaptation.shared): adaptation.shared for _, _, adaptation in adapted_layers(model)}
+    if not unique:
+        raise AdaptationError("the model is not adapted; call predbn.adapt(model, …) first")
+    return list(unique.values())

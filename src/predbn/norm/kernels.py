@@ -19,6 +19,8 @@ from .statistics import LazyStatistics
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _MAX_PART_SIZE = 2**18
+_LEAST_NATIVE_MAP = 16
+"""For maps with fewer values, addcmul is faster."""
 _HAS_TRITON = find_spec("triton") is not None
 
 
@@ -281,10 +283,22 @@ def _scale_and_shift(
     shift = -mean * scale
     if bias is not None:
         shift = shift + bias
+    if scale.dim() == 2 and _is_channels_first(x) and _is_native(x) and x[0, 0].numel() >= _LEAST_NATIVE_MAP:
+        return _scale_and_shift_maps(x, scale, shift)
     shape = [*scale.shape, *[1] * (x.dim() - 2)]
     if x.is_cuda and _is_half_precision_map(x) and _is_native(x) and not torch.is_grad_enabled():
         return torch.addcmul(shift.view(shape), x, scale.view(shape), out=torch.empty_like(x))
     return torch.addcmul(shift.view(shape), x.to(scale.dtype), scale.view(shape)).to(x.dtype)
+
+
+def _scale_and_shift_maps(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """x · scale + shift for maps: PyTorch's kernel, for which every map is a channel, takes half as long as addcmul."""
+    mean, var = torch.zeros(scale.numel()), torch.ones(scale.numel())
+    maps = x.view(1, scale.numel(), -1)
+    y, *_ = torch._batch_norm_impl_index(
+        maps, scale.flatten(), shift.flatten(), mean, var, False, 0.0, 0.0, torch._C._get_cudnn_enabled()
+    )
+    return y.view_as(x)
 
 
 def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, LazyStatistics]:

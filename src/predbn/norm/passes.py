@@ -35,6 +35,7 @@ class Stream:
     `states` is empty. A stream that is used by itself has tensors of its own in `states`.
 
     `previous` holds the states before the last pass: activation checkpointing runs parts of that pass once more.
+    `users` counts the open blocks of the stream, and `is_saved` says that it is in a store as it is here.
     """
 
     def __init__(self, states: States | None = None) -> None:
@@ -43,6 +44,8 @@ class Stream:
         self.table: StreamTable | None = None
         self.row = -1
         self.number = next(_numbers)
+        self.users = 0
+        self.is_saved = False
         self.lock = threading.RLock()
 
     def clear(self) -> None:
@@ -79,8 +82,8 @@ class Stream:
             return {layer: dict(state) for layer, state in self.states.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Locks cannot be copied."""
-        return {key: value for key, value in self.__dict__.items() if key != "lock"}
+        """Locks cannot be copied, and nobody uses a copy yet."""
+        return {key: value for key, value in self.__dict__.items() if key != "lock"} | {"users": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, lock=threading.RLock())

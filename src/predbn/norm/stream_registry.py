@@ -1,26 +1,56 @@
-"""The streams of an adaptation by name."""
+"""The streams of an adaptation by name, and which of them are in memory.
+
+With `most`, no more streams than these are in memory, unless more are in use at the same time. The others are in a
+store: the least recently used go there, and come back when they are used again. A stream that was not used since it was
+written is not written again.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .passes import Stream
-from .stream_table import StreamTable
+from .stream_store import SavedStream, StreamStore
+from .stream_table import States, StreamTable
+
+if TYPE_CHECKING:
+    from .strategies import Strategy
 
 DEFAULT_STREAM = "default"
-"""The stream that is used outside of any block of streams."""
+"""The stream that is used outside of any block of streams. It is always in memory."""
+
+Restore: TypeAlias = Callable[[Hashable, SavedStream], States]
+"""Checks that a saved stream fits the model, and moves its tensors to the devices of the layers."""
 
 
 class StreamRegistry(Mapping[Hashable, Stream]):
-    """The streams in the order of their last use, and the table for those that are predicted together."""
+    """The streams in memory in the order of their last use, and the table for those that are predicted together.
 
-    def __init__(self) -> None:
+    A `strategy` that remembers nothing needs no streams, and none are kept for it but the default one.
+    """
+
+    def __init__(self, strategy: Strategy, most: int | None = None, store: StreamStore | None = None) -> None:
         self.table = StreamTable()
-        self._streams: dict[Hashable, Stream] = {DEFAULT_STREAM: Stream()}
-        self._lock = threading.RLock()
-        self.default = self._streams[DEFAULT_STREAM]
+        self.store = store
+        self.default = Stream()
+        self._strategy = strategy
+        self._most = most
+        self._streams: dict[Hashable, Stream] = {DEFAULT_STREAM: self.default}
+        self._create_locks()
+
+    def _create_locks(self) -> None:
+        self._lock, self._store_lock = threading.RLock(), threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Locks cannot be copied."""
+        return {key: value for key, value in self.__dict__.items() if not key.endswith("_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._create_locks()
 
     def __getitem__(self, name: Hashable) -> Stream:
         return self._streams[name]
@@ -31,23 +61,100 @@ class StreamRegistry(Mapping[Hashable, Stream]):
     def __len__(self) -> int:
         return len(self._streams)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Locks cannot be copied."""
-        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.RLock())
-
-    def open(self, names: Sequence[Hashable]) -> tuple[Stream, ...]:
-        """Streams that are going to be used; new ones begin."""
+    def begin(self, name: Hashable) -> Stream:
+        """The stream in memory, or a new one."""
         with self._lock:
-            streams = []
-            for name in names:
-                stream = self._streams.pop(name, None) or Stream()
-                self._streams[name] = stream
-                streams.append(stream)
-            return tuple(streams)
+            return self._streams.setdefault(name, Stream())
 
-    def remove(self, name: Hashable) -> None:
+    def open(self, names: Iterable[Hashable], restore: Restore) -> tuple[Stream, ...]:
+        """Streams that stay in memory until they are closed. Those that are not there come from the store, or begin."""
+        if not self._strategy.keeps_state:
+            return tuple(self._streams.get(name) or Stream() for name in names)
+        opened: list[Stream] = []
         with self._lock:
+            try:
+                for name in names:
+                    stream = self._streams.pop(name, None) or self._restored(name, restore)
+                    self._streams[name] = stream  # at the end: it was used last
+                    stream.users += 1
+                    opened.append(stream)
+            except BaseException:
+                self.close(opened)
+                raise
+        return tuple(opened)
+
+    def _restored(self, name: Hashable, restore: Restore) -> Stream:
+        saved = self._stored(name)
+        if saved is None:
+            return Stream()
+        stream = Stream(restore(name, saved))
+        stream.is_saved = True
+        return stream
+
+    def _stored(self, name: Hashable) -> SavedStream | None:
+        with self._store_lock:
+            return None if self.store is None else self.store.get(name)
+
+    def close(self, streams: Iterable[Stream]) -> None:
+        if not self._strategy.keeps_state:
+            return
+        with self._lock:
+            for stream in streams:
+                stream.users -= 1
+                stream.is_saved = False
+            if self._most is not None:
+                self._evict(len(self._streams) - 1 - self._most)  # the default stream does not count
+
+    def _evict(self, count: int) -> None:
+        """Send the least recently used streams to the store. One that it does not take stays in memory."""
+        unused = [name for name, stream in self._streams.items() if not stream.users and stream is not self.default]
+        for name in unused[: max(0, count)]:
+            try:
+                self._save(name)
+            except OSError as error:
+                warnings.warn(
+                    f"stream '{name}' stays in memory, because it cannot be stored ({error}); make room on the disk",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                return
             self._streams.pop(name).clear()
+
+    def save(self) -> None:
+        """Write all streams that were used since they were written."""
+        for name in self:
+            self._save(name)
+
+    def _save(self, name: Hashable) -> None:
+        with self._store_lock:
+            stream = self._streams.get(name)
+            if stream is None or stream is self.default or stream.is_saved or self.store is None:
+                return
+            stream.is_saved = stream.users == 0  # before it is copied: another thread may use it meanwhile
+            try:
+                self.store.put(name, {"strategy": str(self._strategy), "layers": stream.copied_states()})
+            except BaseException:
+                stream.is_saved = False
+                raise
+
+    def forget(self, name: Hashable) -> bool:
+        """Remove a stream from memory and from the store; whether there was one."""
+        with self._lock, self._store_lock:
+            stream = self._streams.pop(name, None)
+            is_stored = self._stored(name) is not None
+            if stream is not None:
+                stream.clear()
+            if is_stored and self.store is not None:
+                self.store.remove(name)
+            return stream is not None or is_stored
+
+    def reset(self, name: Hashable | None) -> bool:
+        """Clear a stream, or all of them with None, in memory and in the store; whether there was one."""
+        with self._lock, self._store_lock:
+            stored = [] if self.store is None else [own for own in self.store.names() if name in (None, own)]
+            for own in stored:
+                self.store.remove(own)  # type: ignore[union-attr]
+            found = [stream for own, stream in self._streams.items() if name in (None, own)]
+            for stream in found:
+                stream.clear()
+            return bool(stored or found)

@@ -221,7 +221,7 @@ def _stacked(state: LayerState) -> LayerState:
 
 
 def _index(rows: Sequence[int], like: Tensor) -> Tensor:
-    return torch.tensor(rows, device=like.device)
+    return torch.tensor(rows, dtype=torch.long, device=like.device)
 
 
 def _is_finite(new: dict[_Matrix, Tensor]) -> Tensor | None:

@@ -32,10 +32,11 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_as_json(level: str) -> None:
-    """Write the logs of the server, and warnings and errors of uvicorn, as JSON."""
+    """Write the logs of the server as JSON, and so warnings and errors of uvicorn and Python's warnings."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name, own_level in (("predbn.serving", level.upper()), ("uvicorn", "WARNING")):
+    logging.captureWarnings(True)
+    for name, own_level in (("predbn.serving", level.upper()), ("uvicorn", "WARNING"), ("py.warnings", "WARNING")):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(own_level)

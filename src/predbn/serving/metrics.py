@@ -35,14 +35,14 @@ class Metrics:
         self.streams = Gauge("predbn_streams", "Streams in memory.", registry=registry)
         self.events = Counter(
             "predbn_stream_events",
-            "Streams evicted from memory, restored to it, or forgotten.",
+            "Streams that were evicted from memory, or forgotten.",
             ["event"],
             registry=registry,
         )
         self.checkpoints = Counter(
             "predbn_checkpoints", "Checkpoints that succeeded or failed.", ["outcome"], registry=registry
         )
-        for event in ("evicted", "restored", "forgotten"):
+        for event in ("evicted", "forgotten"):
             self.events.labels(event)
         for outcome in ("succeeded", "failed"):
             self.checkpoints.labels(outcome)

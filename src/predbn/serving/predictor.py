@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import PredbnError, ServingError, first_line
-from predbn.norm import DriftMeter, Strategy, device_of, load_stream_state, remove_stream, stream_state, streams
+from predbn.norm import AdaptationError, DriftMeter, Strategy, device_of, remove_stream, streams
 
 from .errors import RequestError
 from .stream_record import StreamRecord
-from .stream_store import Snapshot, StreamStore
 from .work import Prediction, Work
 
 _log = logging.getLogger("predbn.serving")
@@ -28,26 +27,26 @@ _log = logging.getLogger("predbn.serving")
 class Predictor:
     """Predicts the rows of many requests together, each request with the statistics of its own stream.
 
-    At most `max_streams` streams stay in memory. The others go to the store, or are forgotten if there is none.
-    `on_event` is called with "evicted" or "restored".
+    The model has been adapted with this strategy and a store for streams that leave memory. `records` are the streams
+    in memory, at most `max_streams`; the one that was used last is at the end. With `keeps_unsaved`, one that could not
+    be saved stays. `on_event` is called with "evicted".
     """
 
     def __init__(
         self,
         model: nn.Module,
         strategy: Strategy,
+        records: dict[str, StreamRecord],
         *,
         max_streams: int,
-        store: StreamStore | None = None,
+        keeps_unsaved: bool,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not strategy.works_in_streams:
             raise ServingError(f"strategy '{strategy}' predicts one stream at a time and cannot be served.")
-        self.model, self.strategy = model.eval(), strategy
+        self.model, self.strategy, self.records = model.eval(), strategy, records
         self.device = device_of(model)
-        self.records: dict[str, StreamRecord] = {}
-        """The streams in memory; the one that was used last is at the end."""
-        self._max_streams, self._store, self._on_event = max_streams, store, on_event
+        self._max_streams, self._keeps_unsaved, self._on_event = max_streams, keeps_unsaved, on_event
         self._drift = DriftMeter(model)
 
     @property
@@ -61,10 +60,8 @@ class Predictor:
         A pass that fails changes no stream, so that its requests can be predicted again one by one.
         """
         for work in works:
-            if work.stream is not None:
-                if work.starts:
-                    self.forget(work.stream)
-                self._bring_back(work.stream)
+            if work.starts and work.stream is not None:
+                self.forget(work.stream)
         try:
             results = self._forward(works)
         except Exception as error:
@@ -75,7 +72,7 @@ class Predictor:
         for work, result in zip(works, results, strict=True):
             if work.ends and work.stream is not None and isinstance(result, Prediction):
                 self.forget(work.stream)
-        self._evict()
+        self._remove_old_records()
         return results
 
     def _predict_alone(self, work: Work) -> Prediction | RequestError:
@@ -136,52 +133,23 @@ class Predictor:
 
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""
-        record = self.records.pop(id, None)
-        if record is not None:
-            record.is_forgotten = True
-            self._drop_state(id)
-        is_stored = self._store is not None and self._store.delete(id)
-        return record is not None or is_stored
+        is_known = id in self.records
+        if self.strategy.keeps_state:
+            try:
+                remove_stream(self.model, id)
+                is_known = True
+            except AdaptationError:  # there is none
+                pass
+        self.records.pop(id, None)  # afterwards: the store puts a stream that it reads among the records
+        return is_known
 
-    def take_changed(self, most: int) -> list[Snapshot]:
-        """Some of the streams that have to be saved. They count as saved from now on: the caller saves them."""
-        changed = [record for record in self.records.values() if record.is_changed][:most]
-        for record in changed:
-            record.is_changed = False
-        return [self._snapshot(record) for record in changed]
-
-    def _snapshot(self, record: StreamRecord) -> Snapshot:
-        return Snapshot.of(record, stream_state(self.model, record.id))
-
-    def _drop_state(self, id: str) -> None:
-        if self.strategy.keeps_state and stream_state(self.model, id):
-            remove_stream(self.model, id)
-
-    def _bring_back(self, id: str) -> None:
-        """Read a stream that is not in memory, if the store has it."""
-        saved = None if id in self.records or self._store is None else self._store.read(id)
-        if saved is None:
-            return
-        record, states = saved
-        try:
-            load_stream_state(self.model, id, states)
-        except PredbnError as error:
-            _log.error("stream damaged", extra={"stream": id, "reason": str(error)})
-            return
-        self.records[id] = record
-        self._on_event("restored")
-
-    def _evict(self) -> None:
-        """Remove the streams that were used least recently from memory, once they are saved."""
-        for record in list(self.records.values())[: max(0, len(self.records) - self._max_streams)]:
-            if record.is_changed and self._store is not None:
-                try:
-                    self._store.write(self._snapshot(record))
-                except OSError as error:  # a full disk: better too much memory than a lost stream
-                    _log.error("stream not saved", extra={"stream": record.id, "reason": str(error)})
-                    return
+    def _remove_old_records(self) -> None:
+        """Remove the records of streams that have left memory. One that could not be saved has not left it."""
+        old = list(self.records.values())[: max(0, len(self.records) - self._max_streams)]
+        for record in old:
+            if record.is_changed and self._keeps_unsaved:
+                return
             del self.records[record.id]
-            self._drop_state(record.id)
             self._on_event("evicted")
 
 

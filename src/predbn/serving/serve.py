@@ -11,7 +11,7 @@ import uvicorn
 from torch import Tensor, nn
 
 from predbn.common import ServingError
-from predbn.norm import Strategy, adapt, find_strategy
+from predbn.norm import Strategy, find_strategy
 
 from .app import create_app
 from .calibration_file import load_calibration
@@ -64,7 +64,6 @@ def prepare_service(
     if calibration is not None:
         load_calibration(model, Path(calibration))
     spec = spec_of(model, settings.name, example=example, labels=labels)
-    adapt(model, strategy)
     return Service(model, strategy, spec, settings)
 
 

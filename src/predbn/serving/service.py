@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from predbn.norm import Strategy, describe
+from predbn.norm import Strategy, adapt, describe, save_streams
 
 from .batcher import Batcher, BatchReport
 from .errors import RequestError
@@ -22,13 +22,12 @@ from .metrics import MOST_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
 from .settings import Settings
+from .stream_folder import NoStore, StreamFolder
 from .stream_record import StreamRecord
-from .stream_store import Snapshot, StreamStore
 from .work import Prediction, Work
 
 R = TypeVar("R")
 
-_STREAMS_AT_ONCE = 32
 
 _log = logging.getLogger("predbn.serving")
 
@@ -39,18 +38,22 @@ class Service:
     def __init__(self, model: nn.Module, strategy: Strategy, spec: ModelSpec, settings: Settings) -> None:
         self.spec, self.settings = spec, settings
         self.metrics = Metrics()
-        self._store = None
-        if settings.state is not None:
+        records: dict[str, StreamRecord] = {}
+        self._folder: StreamFolder | None = None
+        if settings.state is not None and strategy.keeps_state:
             layers = {layer.name: layer.channels for layer in describe(model)}
-            self._store = StreamStore(settings.state, {"strategy": str(strategy), "model": layers})
+            identity = {"strategy": str(strategy), "model": layers}
+            self._folder = StreamFolder(settings.state, identity, records)
+        adapt(model, strategy, max_streams=settings.max_streams, store=self._folder or NoStore())
         self.predictor = Predictor(
             model,
             strategy,
+            records,
             max_streams=settings.max_streams,
-            store=self._store,
-            on_event=lambda event: self.metrics.events.labels(event).inc(),
+            keeps_unsaved=self._folder is not None,
+            on_event=self._count_event,
         )
-        self.metrics.streams.set_function(lambda: len(self.predictor.records))
+        self.metrics.streams.set_function(lambda: len(records))
         self.metrics.watch_streams(self.newest_streams)
         self._model_thread = ThreadPoolExecutor(1, "predbn-model")
         self._disk_thread = ThreadPoolExecutor(1, "predbn-disk")
@@ -77,7 +80,7 @@ class Service:
             report=self._report,
         )
         self.metrics.queue.set_function(lambda: batcher.rows_waiting)
-        if self._store is not None:
+        if self._folder is not None:
             self._checkpoints = asyncio.create_task(self._save_regularly())
 
     async def stop(self) -> None:
@@ -88,9 +91,9 @@ class Service:
         self._is_stopping.set()
         if self._checkpoints is not None:
             await self._checkpoints
-        if self._store is not None:
+        if self._folder is not None:
             await self.checkpoint()
-            self._store.close()
+            self._folder.close()
         _log.info("stopped")
         self._model_thread.shutdown()
         self._disk_thread.shutdown()
@@ -114,46 +117,31 @@ class Service:
 
     async def stream(self, id: str) -> StreamRecord | None:
         """What is known about a stream; None if nothing is."""
-        record = self.predictor.records.get(id)
-        if record is None and self._store is not None:
-            saved = await asyncio.get_running_loop().run_in_executor(self._disk_thread, self._store.read, id)
-            record = None if saved is None else saved[0]
+        record, folder = self.predictor.records.get(id), self._folder
+        if record is None and folder is not None:
+            record = await self._on_disk_thread(lambda: folder.record(id))
         return record
 
     async def forget(self, id: str) -> bool:
         """Forget a stream; False if it is not known."""
         is_known = await self._on_model_thread(lambda: self.predictor.forget(id))
         if is_known:
-            self.metrics.events.labels("forgotten").inc()
+            self._count_event("forgotten")
         return is_known
 
     async def checkpoint(self) -> None:
         """Save the streams that have changed. What cannot be saved is tried again at the next checkpoint."""
-        begin, saved, failure = time.perf_counter(), 0, None
-        # A few at a time, so that predictions need not wait for all of them. Streams that change meanwhile may be saved
-        # twice, but no more are saved than there are.
-        for _ in range(0, len(self.predictor.records) + _STREAMS_AT_ONCE, _STREAMS_AT_ONCE):
-            changed = await self._on_model_thread(lambda: self.predictor.take_changed(_STREAMS_AT_ONCE))
-            failure = await asyncio.get_running_loop().run_in_executor(self._disk_thread, self._save, changed)
-            saved += len(changed)
-            if failure is not None or not changed:
-                break
-        self.metrics.checkpoints.labels("succeeded" if failure is None else "failed").inc()
-        if failure is not None:
-            _log.error("checkpoint failed", extra={"reason": str(failure)})
-        elif saved:
-            _log.info("checkpoint", extra={"streams": saved, "seconds": round(time.perf_counter() - begin, 3)})
-
-    def _save(self, changed: list[Snapshot]) -> OSError | None:
-        assert self._store is not None
-        for number, snapshot in enumerate(changed):
-            try:
-                self._store.write(snapshot)
-            except OSError as error:
-                for unsaved in changed[number:]:
-                    unsaved.record.is_changed = True
-                return error
-        return None
+        changed = sum(record.is_changed for record in self.predictor.records.values())
+        begin = time.perf_counter()
+        try:
+            await self._on_disk_thread(lambda: save_streams(self.predictor.model))
+        except OSError as error:
+            self.metrics.checkpoints.labels("failed").inc()
+            _log.error("checkpoint failed", extra={"reason": str(error)})
+            return
+        self.metrics.checkpoints.labels("succeeded").inc()
+        if changed:
+            _log.info("checkpoint", extra={"streams": changed, "seconds": round(time.perf_counter() - begin, 3)})
 
     async def _save_regularly(self) -> None:
         while not self._is_stopping.is_set():
@@ -164,6 +152,12 @@ class Service:
 
     async def _on_model_thread(self, function: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._model_thread, function)
+
+    async def _on_disk_thread(self, function: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._disk_thread, function)
+
+    def _count_event(self, event: str) -> None:
+        self.metrics.events.labels(event).inc()
 
     def _report(self, report: BatchReport) -> None:
         self.rows += report.rows

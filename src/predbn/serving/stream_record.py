@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-_NOT_SAVED = "is_changed", "is_forgotten"
+import torch
+
+from predbn.norm import LayerState
+
+_NUMBERS = "since", "last", "requests", "examples"
 
 
 @dataclass(eq=False)
@@ -29,7 +33,6 @@ class StreamRecord:
 
     is_changed: bool = False
     """Whether there is something that has not been saved yet."""
-    is_forgotten: bool = False
 
     def count(self, rows: int, seen: list[float], used: list[float]) -> None:
         """Note that a request was predicted."""
@@ -50,9 +53,18 @@ class StreamRecord:
         seen, used = _mean(self.seen), _mean(self.used)
         return used / seen if seen and used is not None else None
 
-    def saved(self) -> dict[str, Any]:
-        """What is kept in its file."""
-        return {key: value for key, value in asdict(self).items() if key not in _NOT_SAVED}
+    def state(self) -> LayerState:
+        """What is kept in its file, in the form in which the state of a layer is."""
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
+        return {**numbers, "seen": torch.tensor(self.seen), "used": torch.tensor(self.used)}
+
+    @classmethod
+    def of(cls, id: str, state: LayerState) -> StreamRecord:
+        """The record of a stream from its file."""
+        values: dict[str, Any] = {name: state[name] for name in _NUMBERS}
+        for name in ("seen", "used"):
+            values[name] = torch.as_tensor(state[name]).tolist()
+        return cls(id, **values)
 
     def summary(self) -> dict[str, Any]:
         """In a line of the list of streams."""

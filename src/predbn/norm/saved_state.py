@@ -1,0 +1,119 @@
+"""What was learned from streams: save it, load it, and check that it fits a model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from predbn.common import AdaptationError
+
+from .adapted_layer import Adaptation, LayerAdaptation, adaptations, adapted_layers
+from .calibration import Calibration
+from .layers import device_of
+from .stream_store import SavedStream
+from .stream_table import States
+
+M = TypeVar("M", bound=nn.Module)
+
+_PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
+"""What states and calibrations have for each channel."""
+
+
+def state_dict(model: nn.Module) -> dict[str, Any]:
+    """What the strategies have learned, as plain tensors and numbers.
+
+    Save it with ``torch.save`` and read it with ``torch.load(…, weights_only=True)``. It does not contain the model's
+    own state dict.
+    """
+    copies = {
+        shared: {key: memory.copied_states() for key, memory in shared.streams.items()} for shared in adaptations(model)
+    }
+    layers = adapted_layers(model)
+    streams: dict[Hashable, Any] = {}
+    for name, _, adaptation in layers:
+        for key, states in copies[adaptation.shared].items():
+            saved = streams.setdefault(key, {"passes": 0, "layers": {}})
+            state = states.get(adaptation.name, {})
+            saved["passes"] = max(saved["passes"], state.get("passes", 0))
+            saved["layers"][name] = state
+    return {
+        "strategies": {name: str(adaptation.shared.strategy) for name, _, adaptation in layers},
+        "streams": streams,
+        "calibration": {
+            name: adaptation.calibration._asdict()
+            for name, _, adaptation in layers
+            if adaptation.calibration is not None
+        },
+    }
+
+
+def load_state_dict(model: M, state: dict[str, Any]) -> M:
+    """Continue from a saved state. Streams that it does not contain begin anew.
+
+    The model must be adapted with the same strategy and layers; if it is not, nothing is changed.
+    """
+    shared_adaptations, layers = adaptations(model), adapted_layers(model)
+    _check_state(layers, state)
+    for shared in shared_adaptations:
+        for memory in shared.streams.values():  # cleared and not replaced: blocks may hold them
+            memory.clear()
+    for name, layer, adaptation in layers:
+        device = device_of(layer)
+        for key, saved in state["streams"].items():
+            values = _copied(saved["layers"].get(name, {}), device)
+            if "size" in values:  # older states of `frozen` count the passes of the stream and not of each layer
+                values.setdefault("passes", saved["passes"])
+            adaptation.shared.streams.begin(key).states[adaptation.name] = values
+        if name in state["calibration"]:
+            adaptation.calibration = Calibration(**_copied(state["calibration"][name], device))
+    return model
+
+
+def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: dict[str, Any]) -> None:
+    if set(state) != {"strategies", "streams", "calibration"}:
+        raise AdaptationError("this is not a state saved by predbn.state_dict(model)")
+    strategies = {name: str(adaptation.shared.strategy) for name, _, adaptation in layers}
+    for name in {**strategies, **state["strategies"]}:
+        current, saved = (by_name.get(name, "not adapted") for by_name in (strategies, state["strategies"]))
+        if current != saved and {current, saved} != {"train", "not adapted"}:
+            raise AdaptationError(f"layer '{name}' is '{current}' in this model and '{saved}' in the saved state")
+    for name, layer, _ in layers:
+        for saved_stream in state["streams"].values():
+            _check_channels(name, layer, saved_stream["layers"].get(name, {}))
+        _check_channels(name, layer, state["calibration"].get(name, {}))
+    for name, values in state["calibration"].items():
+        if not set(Calibration._fields) - set(Calibration._field_defaults) <= set(values) <= set(Calibration._fields):
+            raise AdaptationError(
+                f"the calibration of layer '{name}' was saved by another version of predbn; calibrate the model again "
+                "and save its state anew"
+            )
+
+
+def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
+    reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
+    for key in _PER_CHANNEL:
+        value = values.get(key)
+        if reference is not None and value is not None and value.shape[-1:] != reference.shape:
+            raise AdaptationError(
+                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.shape[-1]}: "
+                "it belongs to another model"
+            )
+
+
+def _copied(values: dict[str, Any], device: Any) -> dict[str, Any]:
+    return {k: v.detach().clone().to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+
+
+def restored(model: nn.Module, adaptation: Adaptation, name: Hashable, saved: SavedStream) -> States:
+    """A stream from a store, checked, on the devices of the layers."""
+    layers = {own.name: layer for _, layer, own in adapted_layers(model) if own.shared is adaptation}
+    if saved["strategy"] != str(adaptation.strategy) or not set(saved["layers"]) <= set(layers):
+        raise AdaptationError(
+            f"stream '{name}' was stored by strategy '{saved['strategy']}' or for another model, and this one has "
+            f"'{adaptation.strategy}'; give the model a store of its own"
+        )
+    for own, state in saved["layers"].items():
+        _check_channels(own, layers[own], state)
+    return {own: _copied(state, device_of(layers[own])) for own, state in saved["layers"].items()}
