@@ -69,6 +69,46 @@ def test_groups_have_their_own_statistics(shape, dtype, affine):
         torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=2 * tolerance)
 
 
+@pytest.mark.parametrize("shape", SHAPES[:4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_streams_have_their_own_statistics(shape, dtype):
+    layer = predbn.adapt(layer_for(shape), "batch").to("cuda", dtype)
+    x, ids = (torch.randn(shape) * 3 + 20).to("cuda", dtype), [i % 3 if i < 6 else 1 for i in range(shape[0])]
+    x, ids = torch.cat([x, x.flip(0)]), ids + ids[::-1]
+    with predbn.streams(layer, ids):
+        y = layer(x)
+    wide, tolerance = (layer.weight.double(), layer.bias.double()), max(1e-4, 4 * torch.finfo(dtype).eps)
+    for stream in set(ids):
+        rows = [row for row, other in enumerate(ids) if other == stream]
+        expected = F.batch_norm(x[rows].double(), None, None, *wide, True, 0.0, layer.eps)
+        torch.testing.assert_close(y[rows].double(), expected, rtol=tolerance, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "auto(calibrated=False)", "auto(passes=1)"])
+@torch.no_grad()
+def test_streams_are_as_alone(strategy, robust):
+    """Also if other streams have rows that are not finite. A stream of such rows only keeps its state."""
+
+    def adapted():
+        model = predbn.calibrate(net(), [images(64, seed=9)]).double().cuda()
+        return predbn.adapt(model, strategy, robust=robust)
+
+    together, alone = adapted(), [adapted() for _ in range(3)]
+    ids = [0, 1, 2, 1, 0, 2, 1, 2, 1, 0]
+    for step in range(5):
+        x = images(len(ids), seed=step).double().cuda()
+        is_bad = step in (0, 2)
+        x[[0, 4, 9, 1] if is_bad else []] = float("nan")
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, model in enumerate(alone):
+            rows = [row for row, other in enumerate(ids) if other == stream and not (is_bad and row == 1)]
+            if stream or not is_bad:
+                torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
+
+
 @torch.no_grad()
 def test_state_moves_with_the_model():
     model = predbn.adapt(net(), "frozen")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import predbn
+from predbn.norm.stream_observation import StreamObservation
 
 from .models import images, net, randomise
 
@@ -418,3 +419,11 @@ def test_a_saved_state_of_several_streams_is_continued():
         other = predbn.load_state_dict(adapted(strategy), predbn.state_dict(model))
         with predbn.streams(model, ids), predbn.streams(other, ids):
             assert torch.equal(model(batch_of(ids, 2)), other(batch_of(ids, 2)))
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "frozen(batches=2)", "auto(calibrated=False)"])
+def test_the_route_of_a_gpu(strategy, monkeypatch):
+    """It leaves bad rows out without looking whether there are any."""
+    monkeypatch.setattr(StreamObservation, "_statistics_on_cpu", StreamObservation._statistics_without_waiting)
+    for bad in (float("nan"), float("inf")):
+        test_bad_rows_reach_no_other_stream(strategy, False, bad)

@@ -8,6 +8,7 @@ single precision and makes no full-size temporary.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib.util import find_spec
 
@@ -19,6 +20,7 @@ from .statistics import LazyStatistics
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _MAX_PART_SIZE = 2**18
+_LARGEST_SMALL_MAP = 32
 _LEAST_NATIVE_MAP = 16
 """For maps with fewer values, addcmul is faster."""
 _HAS_TRITON = find_spec("triton") is not None
@@ -177,6 +179,28 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
     between, group_mean = torch.var_mean(mean.unflatten(0, (-1, group)), 1, correction=0)
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
+
+
+def stream_moments(x: Tensor, index: Tensor, sizes: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance of each channel over the rows of each of S streams, [S, C] each. `eps` as for `moments`.
+
+    `index` is the stream of each row, [N], and `sizes` how many rows a stream has, [S, 1]. Small maps are added up
+    position by position, in two passes; for large ones the moments of each row are pooled as in `group_moments`.
+    """
+
+    def mean_of_streams(values: Tensor) -> Tensor:
+        return values.new_zeros(len(sizes), values.shape[1]).index_add(0, index, values) / sizes
+
+    positions = math.prod(x.shape[2:])
+    if positions <= _LARGEST_SMALL_MAP:
+        rows = x.to(stats_dtype(x)).flatten(1)
+        mean = mean_of_streams(rows).unflatten(1, (-1, positions)).mean(2)
+        offset = mean.repeat_interleave(positions, 1) if positions > 1 else mean
+        squares = mean_of_streams((rows - offset.index_select(0, index)).square())
+        return mean, squares.unflatten(1, (-1, positions)).mean(2)
+    row_mean, row_var = example_means_and_variances(x, eps)
+    mean = mean_of_streams(row_mean)
+    return mean, mean_of_streams(row_var + (row_mean - mean.index_select(0, index)).square())
 
 
 def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from predbn.common import AdaptationError
 from . import kernels
 from .composition import Composition
 from .mixed_pass import MixedPass, PassPart
-from .observation import Observation
+from .observation import Observation, is_known_finite
 from .passes import Stream
 from .robust import NARROW, RobustMoments, correct_clipping, is_finite_example, robust_moments
 from .statistics import Moments, Statistics
@@ -47,7 +47,6 @@ class StreamObservation(Observation):
             )
         self._rows = rows
         self._positions = self._rows_per_example * math.prod(x.shape[2:])
-        self._means: Tensor | None = None
         self.size = self._sizes = rows.size_tensor(x)
 
     def choose(self, strategy: Strategy) -> Statistics:
@@ -73,31 +72,53 @@ class StreamObservation(Observation):
         return self._moments
 
     def _compute_moments(self, may_wait: bool) -> Moments:
-        mean, var = self._example_statistics()
         clean = self._clean if self._robust else None
-        is_good = is_finite_example(mean, var) if clean is not None else mean.detach().isfinite().all(1)
-        if not kernels.readable_without_sync(is_good) or not is_good.all():
-            self._is_good = is_good
-            self.size = self._sizes = self._rows.sum(is_good.long()[:, None])
-            if is_good.is_cpu:
-                self.bad_rows = len(is_good) - int(is_good.sum())
-        values = self._sizes * self._positions
         if clean is not None:
-            return Moments(*self._bounded(mean, var, is_good, clean), values, self._sizes)
-        self._means = mean = self._without_bad_rows(mean)
+            statistics = self._robust_statistics(clean)
+        elif self._x.is_cpu:
+            statistics = self._statistics_on_cpu()
+        else:
+            statistics = self._statistics_without_waiting()
+        return Moments(*statistics, self._sizes * self._positions, self._sizes)
+
+    def _statistics_on_cpu(self) -> Statistics:
+        """Rows that are not finite are looked for only if the moments are not."""
+        x, index, sizes = self._x, self._rows.index(self._x, self._rows_per_example), self._sizes
+        mean, var = kernels.stream_moments(x, index, sizes * self._rows_per_example, self.eps)
+        if not is_known_finite(mean, var) and self._find_bad_rows():
+            is_good = self._is_good_row()
+            sizes = self._sizes * self._rows_per_example
+            mean, var = kernels.stream_moments(x[is_good], index[is_good], sizes, self.eps)
+        return Statistics(mean, var)
+
+    def _statistics_without_waiting(self) -> Statistics:
+        mean, var = self._example_statistics()
+        self._leave_out(mean.detach().isfinite().all(1))
+        mean = self._without_bad_rows(mean)
         stream_mean = self._mean_of_streams(mean)
         spread = self._without_bad_rows(var + (mean - self._rows.repeat(stream_mean)).square())
-        return Moments(stream_mean, self._mean_of_streams(spread), values, self._sizes)
+        return Statistics(stream_mean, self._mean_of_streams(spread))
 
-    def _bounded(self, mean: Tensor, var: Tensor, is_good: Tensor, clean: Statistics) -> Statistics:
-        """Robust moments: streams of about the same size are handled together, as groups."""
+    def _leave_out(self, is_good: Tensor) -> bool:
+        if is_good.is_cpu:
+            self.bad_rows = len(is_good) - int(is_good.sum())
+            if self.bad_rows == 0:
+                return False
+        self._is_good = is_good
+        self.size = self._sizes = self._rows.sum(is_good.long()[:, None])
+        return True
+
+    def _robust_statistics(self, clean: Statistics) -> Statistics:
+        """Streams of about the same size are handled together, as groups."""
+        mean, var = self._example_statistics()
+        is_good = is_finite_example(mean, var)
+        self._leave_out(is_good)
         calibration = None if self.calibration is None else self.calibration.to(mean)
         scatter = 1.0 if calibration is None else calibration.scatter
-        found: RobustMoments | None = None
-        for equal in self._rows.equal_streams(mean):
-            own = robust_moments(
-                mean[equal.rows],
-                var[equal.rows],
+        parts = [
+            robust_moments(
+                mean.index_select(0, equal.rows),
+                var.index_select(0, equal.rows),
                 is_good[equal.rows] & equal.is_row,
                 self.eps,
                 clean.var,
@@ -105,13 +126,12 @@ class StreamObservation(Observation):
                 equal.size,
                 self._bounds,
             )
-            if len(equal.streams) == len(self._sizes):
-                found = own
-                break
-            if found is None:
-                found = RobustMoments(*(t.new_zeros(len(self._sizes), t.shape[1]) for t in own))
-            found = RobustMoments(*(t.index_copy(0, equal.streams, o) for t, o in zip(found, own, strict=True)))
-        assert found is not None
+            for equal in self._rows.equal_streams(mean)
+        ]
+        found = parts[0]
+        if len(parts) > 1:
+            order = torch.cat([equal.streams for equal in self._rows.equal_streams(mean)]).argsort()
+            found = RobustMoments(*(torch.cat(values)[order] for values in zip(*parts, strict=True)))
         self._between = found.between
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
             return correct_clipping(found, calibration.clipping, self._sizes.to(mean.dtype))
@@ -127,9 +147,9 @@ class StreamObservation(Observation):
         """The unbiased variance of the means of each stream's examples, [S, C]; 0 for a single example."""
         mean = self.moments(allow_single_value=True).mean
         if self._between is None:
-            assert self._means is not None
-            spread = (self._means - self._rows.repeat(mean)).square()
-            self._between = self._mean_of_streams(self._without_bad_rows(spread))
+            means = self._mean_of_rows(kernels.example_means(self._x))
+            spread = self._without_bad_rows((means - self._rows.repeat(mean)).square())
+            self._between = self._mean_of_streams(spread)
         return self._between * (self._sizes / (self._sizes - 1).clamp(min=1)).to(mean.dtype)
 
     def _check_single_values(self) -> None:

@@ -62,13 +62,18 @@ class StreamRows:
         """How many examples each stream has, [S, 1], on the device of a tensor."""
         return self._on(like.device)[1]
 
+    def index(self, like: Tensor, rows_per_example: int = 1) -> Tensor:
+        """The stream of each row, [N · rows], on the device of a tensor."""
+        index = self._on(like.device)[0]
+        return index if rows_per_example == 1 else index.repeat_interleave(rows_per_example)
+
     def sum(self, values: Tensor) -> Tensor:
         """[S, …] from [N, …]."""
-        return values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self._on(values.device)[0], values)
+        return values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.index(values), values)
 
     def repeat(self, values: Tensor) -> Tensor:
         """[N, …] from [S, …]."""
-        return values.index_select(0, self._on(values.device)[0])
+        return values.index_select(0, self.index(values))
 
     def part(self, streams: Sequence[int]) -> tuple[Tensor, StreamRows]:
         """The examples of some of the streams, and which of these they belong to."""
