@@ -67,6 +67,7 @@ def changed(**entry: object) -> dict[str, object]:
             "there is no output 'x': the model gives probabilities and logits.",
         ),
         (infer_body(pixels(), stream=1.5), 400, "the parameter stream must be a text or an integer."),
+        (infer_body(pixels(), stream="default"), 400, "no stream may be called 'default': choose another name."),
         (infer_body(pixels(), stream="a" * 200), 400, "the parameter stream must be at most 128 printable characters."),
         (infer_body(pixels(), stream="a", sequence_id="b"), 400, TWO_STREAMS),
         (
@@ -81,6 +82,13 @@ def test_a_wrong_request_gets_one_sentence_and_the_next_one_is_served(server: Ru
     answer = server.ask("POST", INFER, body)
     assert (answer.status, answer.json) == (status, {"error": sentence})
     logits_of(server.infer(pixels()))
+
+
+def test_json_is_limited_because_parsing_it_keeps_others_waiting():
+    with running(tiny_service()) as server:
+        answer = server.ask("POST", INFER, b" " * (8 << 20) + b"{}")
+        assert answer.status == 413
+        assert answer.json["error"] == "the JSON has more than 8388608 bytes: send the tensor as bytes, or fewer rows."
 
 
 @pytest.mark.parametrize("length", ["-1", "9999999", "x", "²"])

@@ -11,8 +11,9 @@ import torch
 
 import predbn
 from predbn.norm import DirectoryStore
-from predbn.serving import RequestError, Service, ServingError, Work
+from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
 
+from ..norm.models import net
 from .running import classifier, pixels, tiny_service
 
 STRATEGIES = ("ema", "frozen(batches=2)", "auto_stream")
@@ -228,3 +229,29 @@ def test_a_bug_of_the_model_is_logged_and_not_shown_to_clients(caplog):
     ):
         send(broken, ("a", 0))
     assert "mat1 and mat2" in next(r.reason for r in caplog.records if r.message == "model failed")
+
+
+def test_more_requests_at_once_than_streams_fit_into_memory():
+    small = service(max_streams=1)
+
+    async def run():
+        await small.start()
+        works = [Work(pixels(seed=seed).numpy(), name) for seed, name in enumerate([None, None, "a", None, "b", None])]
+        answers = await asyncio.gather(*(small.infer(work) for work in works))
+        await small.stop()
+        return answers
+
+    for seed, answer in enumerate(asyncio.run(run())):
+        close(torch.from_numpy(answer.logits), send(service(), (None, seed))[0])
+    assert list(small.predictor.records) == ["b"]
+
+
+def test_what_a_model_of_ones_own_must_say():
+    with pytest.raises(ServingError, match="a Net does not say what it takes: give example="):
+        prepare_service(net(), "ema", Settings())
+    with pytest.raises(ServingError, match=r"the example is torch.bfloat16 \[1, 3, 8, 8\]: give rows of BOOL, UINT8"):
+        prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 3, 8, 8, dtype=torch.bfloat16))
+    with pytest.raises(ServingError, match=r"the model cannot predict the example"):
+        prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 4))
+    with pytest.raises(ServingError, match=r"must give one row of class scores for each example"):
+        prepare_service(net().conv1, "ema", Settings(), example=torch.zeros(1, 3, 8, 8))

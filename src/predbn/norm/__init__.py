@@ -28,11 +28,13 @@ from .strategies import (
     find_strategy,
     strategies,
 )
+from .stream_registry import DEFAULT_STREAM
 from .stream_store import DirectoryStore, SavedStream, StreamStore
 from .stream_table import LayerState
 from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
 
 __all__ = [
+    "DEFAULT_STREAM",
     "AdaptationError",
     "Auto",
     "AutoStream",

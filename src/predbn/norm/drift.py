@@ -59,7 +59,7 @@ class DriftMeter:
         streams, last = len(first_examples), [adaptation.last_pass for adaptation in self._adaptations]
         first = torch.tensor(first_examples)
         seen = self._distances([seen for seen, _ in last], streams)
-        if all(seen is used for seen, used in last):
+        if all(adaptation.shared.strategy.uses_batch_alone for adaptation in self._adaptations):
             return Drift(seen, seen)
         of_streams = [None if used is None else _of_rows(used, first, examples) for _, used in last]
         return Drift(seen, self._distances(of_streams, streams))

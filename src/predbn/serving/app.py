@@ -28,6 +28,8 @@ from .work import Work
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 _TOP = 5
 """So many classes are named for a picture."""
+_DECODERS = 2
+"""So many pictures are decoded at once: each may take a hundred megabytes meanwhile."""
 
 _log = logging.getLogger("predbn.serving")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -39,6 +41,7 @@ class ServingApp:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._bodies = BodyReader(service.settings)
+        self._decoders = asyncio.Semaphore(_DECODERS)
         self._page = (files("predbn.serving") / "page.html").read_bytes()
 
     def routes(self) -> list[Route]:
@@ -104,7 +107,8 @@ class ServingApp:
         service = self._service
         stream = stream_id(request.query_params, request.headers.get(SESSION))
         async with self._bodies.read(request) as body:
-            row = await asyncio.to_thread(picture_row, body, service.spec, service.settings.max_pixels)
+            async with self._decoders:
+                row = await asyncio.to_thread(picture_row, body, service.spec, service.settings.max_pixels)
             prediction = await service.infer(Work(row, stream))
         probabilities = prediction.probabilities[0]
         labels = service.spec.labels

@@ -59,7 +59,7 @@ def spec_of(
         )
     else:
         input_name = "input"
-    datatype = datatype_of(torch.empty(0, dtype=example.dtype).numpy().dtype)
+    datatype = datatype_of(example.dtype)
     if datatype is None or example.dim() == 0:
         raise ServingError(
             f"the example is {example.dtype} {list(example.shape)}: give rows of {', '.join(DATATYPES)}."

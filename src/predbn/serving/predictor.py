@@ -117,12 +117,11 @@ class Predictor:
         finally:
             for name in names:
                 if keeps_state and isinstance(name, int):
-                    remove_stream(self.model, name)
+                    self._remove_stream(name)
 
     def _count(self, works: Sequence[Work], first_rows: Sequence[int]) -> None:
         """Note what the pass has shown of each stream."""
-        named = [(work, first) for work, first in zip(works, first_rows, strict=True) if work.stream is not None]
-        if not named:
+        if all(work.stream is None for work in works):
             return
         seen, used = self._drift.measure(first_rows, sum(len(work.rows) for work in works))
         for work, own_seen, own_used in zip(works, seen.tolist(), used.tolist(), strict=True):
@@ -135,13 +134,16 @@ class Predictor:
         """Forget a stream, in memory and in the store; False if it is not known."""
         is_known = id in self.records
         if self.strategy.keeps_state:
-            try:
-                remove_stream(self.model, id)
-                is_known = True
-            except AdaptationError:  # there is none
-                pass
+            is_known |= self._remove_stream(id)
         self.records.pop(id, None)  # afterwards: the store puts a stream that it reads among the records
         return is_known
+
+    def _remove_stream(self, name: str | int) -> bool:
+        try:
+            remove_stream(self.model, name)
+        except AdaptationError:  # there is none; it may have left memory already
+            return False
+        return True
 
     def _remove_old_records(self) -> None:
         """Remove the records of streams that have left memory. One that could not be saved has not left it."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from predbn.norm import DEFAULT_STREAM
+
 from .errors import RequestError
 from .model_spec import OUTPUTS, ModelSpec
 from .tensors import DATATYPES, Array, from_bytes, from_json
@@ -21,6 +23,8 @@ from .work import Prediction, Work
 
 JSON_LENGTH = "inference-header-content-length"
 SESSION = "x-session-id"
+MAX_JSON = 8 << 20
+"""The most bytes of JSON. Nothing else can be answered while it is parsed, which takes about 0.1 s for so many."""
 MAX_STREAM_ID = 128
 """The most characters of a stream's id."""
 
@@ -37,6 +41,8 @@ class InferRequest:
 def parse_request(body: bytes, headers: Mapping[str, str], spec: ModelSpec, max_rows: int) -> InferRequest:
     """The request of a body; a RequestError with one sentence if something about it is wrong."""
     text, binary = _split(body, headers.get(JSON_LENGTH))
+    if len(text) > MAX_JSON:
+        raise RequestError(413, f"the JSON has more than {MAX_JSON} bytes: send the tensor as bytes, or fewer rows.")
     request = _object(_parse_json(text), "the request")
     parameters = _object(request.get("parameters", {}), "parameters")
     rows = _parse_input(request.get("inputs"), binary, spec, max_rows)
@@ -85,6 +91,8 @@ def stream_id(parameters: Mapping[str, Any], session: str | None) -> str | None:
         found[str(value)] = where
         if len(str(value)) > MAX_STREAM_ID or not str(value).isprintable():
             raise RequestError(400, f"the {where} must be at most {MAX_STREAM_ID} printable characters.")
+        if str(value) == DEFAULT_STREAM:
+            raise RequestError(400, f"no stream may be called '{DEFAULT_STREAM}': choose another name.")
     if len(found) > 1:
         raise RequestError(400, f"the {' and the '.join(found.values())} name different streams: send one of them.")
     return next(iter(found), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from .errors import RequestError
 
@@ -25,9 +26,10 @@ DATATYPES: dict[str, np.dtype[Any]] = {
 """The types of the protocol that torch has too. Bytes are little-endian."""
 
 
-def datatype_of(dtype: np.dtype[Any]) -> str | None:
+def datatype_of(dtype: torch.dtype) -> str | None:
     """The protocol's name of a type; None if it has none."""
-    return next((name for name, other in DATATYPES.items() if other == dtype), None)
+    name = str(dtype).removeprefix("torch.")
+    return next((datatype for datatype, other in DATATYPES.items() if other.name == name), None)
 
 
 def from_bytes(name: str, content: memoryview, shape: tuple[int, ...], datatype: str) -> Array:
