@@ -121,10 +121,27 @@ def run(seconds: float) -> dict[str, Any]:
                 server.terminate()
 
 
+def markdown() -> str:
+    """The result as a sentence for docs/serving.md."""
+    result = json.loads((RESULTS / "serving-soak.json").read_text())
+    right, total = result["answers"].get("as deserved", 0), sum(result["answers"].values())
+    first, second, third = result["memory_mib"]
+    return (
+        f"{total:,} requests for {result['streams']:,} streams, {result['in_memory']} of them in memory at a time: "
+        f"{right:,} were answered as they deserve (wrong ones with 400). Memory of the server in MiB, in the first, "
+        f"second and last third of {result['seconds']:.0f} s: {first:.0f}, {second:.0f}, {third:.0f}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
-    result = run(parser.parse_args().seconds)
+    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the sentence of the document")
+    args = parser.parse_args()
+    if args.markdown:
+        print(markdown())
+        return
+    result = run(args.seconds)
     print(json.dumps(result, indent=1))
     (RESULTS / "serving-soak.json").write_text(json.dumps(result, indent=1) + "\n")
     if result["growth"] > MAX_GROWTH or set(result["answers"]) != {"as deserved"}:
