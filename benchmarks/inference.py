@@ -2,13 +2,14 @@
 
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager and compiled
+    python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of the README from results/
 
 Every round runs every variant once, in a new random order; the reported figure is the median over the rounds of
 (variant / plain in the same round), so that other load on the machine disturbs all variants alike. With one thread CPU
 time is measured, otherwise wall time. Two rows are for comparison: `train mode` sets the batch norm layers to
 `.train()`, `naive` is torch.var_mean and F.batch_norm. Prints a table and writes results/inference-<device>.json with a
-card for each case; cases that are not measured again are kept.
+card for each case; cases that are not measured again are kept. `--streams` prints its table and writes nothing.
 """
 
 from __future__ import annotations
@@ -107,15 +108,49 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
     return found
 
 
-def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
+def stream_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
+    """Rows of several streams in one batch, and the same with a batch for each stream."""
+    plain, x = build("resnet18", num_classes=10), torch.randn(64, 3, 32, 32)
+    calibrated = predbn.calibrate(copy.deepcopy(plain), list(torch.randn(256, 3, 32, 32).split(64)))
+
+    def together(strategy: str, count: int) -> Callable[[Tensor], None]:
+        model, ids = predbn.adapt(copy.deepcopy(calibrated), strategy), [row % count for row in range(len(x))]
+
+        def predict(x: Tensor) -> None:
+            with predbn.streams(model, ids):
+                model(x)
+
+        return predict
+
+    def one_by_one(strategy: str, count: int) -> Callable[[Tensor], None]:
+        model = predbn.adapt(copy.deepcopy(calibrated), strategy)
+
+        def predict(x: Tensor) -> None:
+            for stream in range(count):
+                with predbn.stream(model, stream):
+                    model(x[stream::count])
+
+        return predict
+
+    for count in (1, 16, 64):
+        models: dict[str, Callable[[Tensor], object]] = {"plain": plain}
+        for strategy in ("batch", "prior", "ema", "auto_stream"):
+            if strategy == "batch" and count == len(x):
+                continue  # the last maps have one value, and a single one has no variance
+            models[f"{strategy}, together"] = together(strategy, count)
+            models[f"{strategy}, one by one"] = one_by_one(strategy, count)
+        yield f"resnet18 32 px, batch 64 of {count} streams", measure(models, x, rounds, "cpu")
+
+
+def clock(device: str) -> Callable[[Callable[[Tensor], object], Tensor], float]:
     now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
-    def on_cpu(model: nn.Module, x: Tensor) -> float:
+    def on_cpu(model: Callable[[Tensor], object], x: Tensor) -> float:
         begin = now()
         model(x)
         return now() - begin
 
-    def on_gpu(model: nn.Module, x: Tensor) -> float:
+    def on_gpu(model: Callable[[Tensor], object], x: Tensor) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         model(x)
@@ -127,7 +162,7 @@ def clock(device: str) -> Callable[[nn.Module, Tensor], float]:
 
 
 @torch.inference_mode()
-def measure(models: dict[str, nn.Module], x: Tensor, rounds: int, device: str) -> Rows:
+def measure(models: dict[str, Callable[[Tensor], object]], x: Tensor, rounds: int, device: str) -> Rows:
     run, times = clock(device), {name: [] for name in models}
     for model in models.values():
         for _ in range(2):
@@ -212,12 +247,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--eager", action="store_true", help="on a GPU, skip the compiled models")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     options = parser.parse_args()
     if options.markdown:
         print(markdown())
         return
     torch.set_num_threads(options.threads)
+    if options.streams:
+        for case, rows in stream_cases(options.rounds):
+            show(case, rows, {})
+        return
     card = {
         "command": f"python benchmarks/inference.py --device {options.device} --rounds {options.rounds}",
         "torch": torch.__version__,

@@ -282,6 +282,9 @@ def test_wrong_ids_are_refused():
         model(images(3))
     with predbn.streams(model, ["a", "a"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
         model(images(3))
+    layer = predbn.adapt(nn.BatchNorm2d(3).eval(), "batch")
+    with predbn.streams(layer, ["a", "a"]), pytest.raises(predbn.AdaptationError, match=r"3 examples.* got 2 ids"):
+        layer(images(3))
     for ids, message in [
         ([["a"], "b"], r"got \['a'\] as the id"),
         ("ab", "takes a list"),
@@ -290,6 +293,8 @@ def test_wrong_ids_are_refused():
     ]:
         with pytest.raises(predbn.AdaptationError, match=message), predbn.streams(model, ids):
             pass
+    with predbn.streams(model, ["a", "b"]), pytest.raises(predbn.AdaptationError, match="those of one source"):
+        predbn.calibrate(model, [images(2)])
     with predbn.stream(model, "a"):
         model(images(3))
     with pytest.raises(predbn.AdaptationError, match="not adapted"), predbn.streams(net(), ["a"]):
@@ -323,8 +328,25 @@ def test_a_stream_without_a_variance_is_named():
         model(images(3))
 
 
+@pytest.mark.parametrize("strategy", ["ema(start='first')", "frozen", "frozen(batches=2)"])
+@torch.no_grad()
+def test_a_stream_that_began_may_go_on_with_a_single_row(strategy):
+    """Although others begin in the same batch, for which a single row would be refused."""
+    together, *alone = (adapted(strategy) for _ in range(4))
+    for step, ids in enumerate([[0, 0], [0, 1, 1], [0, 1, 2, 2], [2, 1, 0]]):
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream in set(ids):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], alone[stream](x[rows]), rtol=1e-5, atol=1e-5)
+    with predbn.streams(together, [0, 3]), pytest.raises(predbn.AdaptationError, match="stream '3'"):
+        together(batch_of([0, 3], 9))
+
+
 @pytest.mark.parametrize("strategy", ["batch", "ema"])
 def test_a_compiled_model_refuses_several_streams(strategy):
+    torch._dynamo.reset()
     model = predbn.adapt(net(), strategy)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():

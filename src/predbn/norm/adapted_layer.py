@@ -144,6 +144,8 @@ class LayerAdaptation:
         call = running_call()
         own_call = None if call is None else call.of(shared)
         selection = current_selection(shared) if own_call is None else own_call.selection
+        if call is None:
+            selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
         if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
             if x.numel() == x.shape[1]:
@@ -160,20 +162,20 @@ class LayerAdaptation:
         weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
         own_pass = new_pass(shared, selection) if own_call is None else None
         running_pass = own_pass if own_call is None else own_call.states
-        observation = new_observation(
-            x,
-            selection.rows,
-            layer=self.name,
-            shared=shared,
-            eps=eps,
-            source=None if mean is None or var is None else Statistics(mean, var),
-            calibration=None if strategy.ignores_calibration else self.calibration,
-            memory=running_pass or shared.default_stream,
-            examples=x.shape[0] if call is None else call.count_examples(x),
-            composition=None if call is None else call.composition,
-        )
         is_kept = False
         try:
+            observation = new_observation(
+                x,
+                selection.rows,
+                layer=self.name,
+                shared=shared,
+                eps=eps,
+                source=None if mean is None or var is None else Statistics(mean, var),
+                calibration=None if strategy.ignores_calibration else self.calibration,
+                memory=running_pass or shared.default_stream,
+                examples=x.shape[0] if call is None else call.count_examples(x),
+                composition=None if call is None else call.composition,
+            )
             statistics = observation.choose(strategy)
             is_kept = True
         finally:

@@ -28,6 +28,7 @@ from .observation import Observation
 from .statistics import Moments, Statistics, pool
 from .strategies import Strategy
 from .strategies.base import load_statistics, save_statistics
+from .stream_blocks import current_selection
 
 _MOST_REPETITIONS = 30
 _TOLERANCE = 1e-6
@@ -228,6 +229,11 @@ def _collecting(model: nn.Module, collectors: Mapping[Adaptation, Strategy]) -> 
     """Use collectors as the strategies, without groups, in `.eval()` mode, eagerly and without gradients."""
     with ExitStack() as stack:
         for adaptation, collector in collectors.items():
+            if current_selection(adaptation).rows is not None:
+                raise AdaptationError(
+                    "calibration and population statistics are those of one source; measure them outside of "
+                    "predbn.streams(model, …)"
+                )
             stack.callback(adaptation.__dict__.update, strategy=adaptation.strategy, group=adaptation.group)
             adaptation.strategy, adaptation.group = collector, None
         stack.enter_context(evaluating(model))

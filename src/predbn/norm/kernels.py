@@ -188,19 +188,24 @@ def stream_moments(x: Tensor, index: Tensor, sizes: Tensor, eps: float) -> tuple
     position by position, in two passes; for large ones the moments of each row are pooled as in `group_moments`.
     """
 
-    def mean_of_streams(values: Tensor) -> Tensor:
-        return values.new_zeros(len(sizes), values.shape[1]).index_add(0, index, values) / sizes
+    sizes = sizes.to(stats_dtype(x))
+
+    def sum_of_streams(values: Tensor) -> Tensor:
+        return values.new_zeros(len(sizes), values.shape[1]).index_add_(0, index, values)
 
     positions = math.prod(x.shape[2:])
     if positions <= _LARGEST_SMALL_MAP:
         rows = x.to(stats_dtype(x)).flatten(1)
-        mean = mean_of_streams(rows).unflatten(1, (-1, positions)).mean(2)
-        offset = mean.repeat_interleave(positions, 1) if positions > 1 else mean
-        squares = mean_of_streams((rows - offset.index_select(0, index)).square())
-        return mean, squares.unflatten(1, (-1, positions)).mean(2)
+
+        def mean_of_streams(values: Tensor) -> Tensor:
+            return sum_of_streams(values).view(len(sizes), -1, positions).mean(2) / sizes
+
+        mean = mean_of_streams(rows)
+        offset = mean[:, :, None].expand(-1, -1, positions).flatten(1)
+        return mean, mean_of_streams((rows - offset.index_select(0, index)).square())
     row_mean, row_var = example_means_and_variances(x, eps)
-    mean = mean_of_streams(row_mean)
-    return mean, mean_of_streams(row_var + (row_mean - mean.index_select(0, index)).square())
+    mean = sum_of_streams(row_mean) / sizes
+    return mean, sum_of_streams(row_var + (row_mean - mean.index_select(0, index)).square()) / sizes
 
 
 def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:

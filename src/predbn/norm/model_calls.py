@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from predbn.common import AdaptationError
-
 from .composition import Composition, composition_of
 from .kernels import is_tracing
 from .mixed_pass import MixedPass
@@ -119,15 +117,6 @@ class Call:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
 
-    def check_examples(self) -> None:
-        """Raise an error if there are not as many examples as the block of streams has ids."""
-        wanted = self.selection.examples
-        if wanted is not None and not self.model.training and self.examples != wanted:
-            raise AdaptationError(
-                f"the model was called with {self.examples or 'no'} examples, but predbn.streams(model, …) got "
-                f"{wanted} ids; give it one for each example"
-            )
-
     def of(self, adaptation: Adaptation) -> Call | None:
         """The innermost call whose layers have this adaptation."""
         call: Call | None = self
@@ -176,7 +165,8 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
         return
     call = _eager.current = Call(model, examples, outer)
     call.frame, call.exception = frame, sys.exc_info()[1]
-    call.check_examples()
+    if not model.training:
+        call.selection.check_examples(examples)
     calls = model.__dict__[_ATTRIBUTE]
     try:
         calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}

@@ -37,6 +37,14 @@ class Selection(NamedTuple):
     rows: StreamRows | None = None
     examples: int | None = None
 
+    def check_examples(self, examples: int | None) -> None:
+        """Raise an error if a model is called with another number of examples."""
+        if self.examples is not None and examples != self.examples:
+            raise AdaptationError(
+                f"the model was called with {examples or 'no'} examples, but predbn.streams(model, …) got "
+                f"{self.examples} ids; give it one for each example"
+            )
+
 
 class Block:
     """A block that was opened by the function with the frame `frame_id`."""

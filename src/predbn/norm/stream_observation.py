@@ -1,7 +1,7 @@
 """What a strategy sees of a layer's call if the rows of its input belong to several streams.
 
-The moments of each example are known first, [N, C]. Those of the streams follow by sums over the rows of each stream
-(`stream_rows.py`): with the mean m_i and variance v_i of its n examples, a stream has
+The moments of all S streams, [S, C], come from sums over the rows of each stream (`kernels.stream_moments`): with the
+mean m_i and variance v_i of its n examples, a stream has
 
     μ = Σ m_i / n,    σ² = Σ (v_i + (m_i − μ)²) / n.
 
@@ -11,6 +11,7 @@ No row of one stream enters into the sums of another, and examples that are not 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,8 +39,8 @@ class StreamObservation(Observation):
     """
 
     def __init__(self, x: Tensor, rows: StreamRows, memory: MixedPass | Stream, **arguments: Any) -> None:
-        super().__init__(x, memory=Stream() if isinstance(memory, MixedPass) else memory, **arguments)
-        self._pass = memory if isinstance(memory, MixedPass) else None
+        self._parts = memory.parts() if isinstance(memory, MixedPass) else []
+        super().__init__(x, memory=self._parts[0] if isinstance(memory, MixedPass) else memory, **arguments)
         if len(rows) * self._rows_per_example != len(x):
             raise AdaptationError(
                 f"layer '{self.layer}' got {len(x)} rows for the {len(rows)} examples of predbn.streams(model, …), so "
@@ -51,14 +52,12 @@ class StreamObservation(Observation):
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics of each row that a strategy chooses; it is asked once for the streams of each stage."""
-        parts = [] if self._pass is None else self._pass.parts()
-        if len(parts) <= 1:
-            self._memory = parts[0] if parts else self._memory
+        if len(self._parts) <= 1:
             return self.per_row(strategy.statistics(self))
-        chosen = [strategy.statistics(_ObservationPart(self, part)) for part in parts]
-        order = torch.tensor([stream for part in parts for stream in part.streams], device=self._x.device)
+        chosen = [strategy.statistics(_ObservationPart(self, part)) for part in self._parts]
+        order = torch.tensor([stream for part in self._parts for stream in part.streams], device=self._x.device)
         mean, var = (
-            torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, parts, strict=True)])
+            torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, self._parts, strict=True)])
             for values in zip(*chosen, strict=True)
         )
         return self.per_row(Statistics(*(t.index_select(0, order.argsort()) for t in (mean, var))))
@@ -68,7 +67,7 @@ class StreamObservation(Observation):
         if self._moments is None:
             self._moments = self._compute_moments(may_wait)
         if not allow_single_value:
-            self._check_single_values()
+            self._check_single_values(range(len(self._rows.names)))
         return self._moments
 
     def _compute_moments(self, may_wait: bool) -> Moments:
@@ -152,16 +151,18 @@ class StreamObservation(Observation):
             self._between = self._mean_of_streams(spread)
         return self._between * (self._sizes / (self._sizes - 1).clamp(min=1)).to(mean.dtype)
 
-    def _check_single_values(self) -> None:
+    def _check_single_values(self, streams: Iterable[int]) -> None:
+        """Raise an error if one of these streams has a single value per channel."""
         if self._positions > 1:
             return
-        sizes = self._sizes[:, 0].tolist() if self._sizes.is_cpu else self._rows.sizes
-        for name, size, own in zip(self._rows.names, self._rows.sizes, sizes, strict=True):
-            if size == 1 or own == 1:
+        good = self._sizes[:, 0].tolist() if self._sizes.is_cpu else self._rows.sizes
+        for stream in streams:
+            if 1 in (self._rows.sizes[stream], good[stream]):
                 raise AdaptationError(
-                    f"layer '{self.layer}' got one value per channel for stream '{name}', which has no variance, so "
-                    "that the stream's own statistics are undefined; predict more of its examples at once, or use "
-                    "strategy 'prior' (mixes in the source statistics) or 'ema' (averages over the stream)"
+                    f"layer '{self.layer}' got one value per channel for stream '{self._rows.names[stream]}', which "
+                    "has no variance, so that the stream's own statistics are undefined; predict more of its examples "
+                    "at once, or use strategy 'prior' (mixes in the source statistics) or 'ema' (averages over the "
+                    "stream)"
                 )
 
     def per_row(self, statistics: Statistics) -> Statistics:
@@ -182,15 +183,16 @@ class _ObservationPart(StreamObservation):
 
     def __init__(self, whole: StreamObservation, part: PassPart) -> None:
         self.__dict__.update(whole.__dict__)
-        self._whole, self._memory = whole, part
+        self._whole, self._memory, self._streams = whole, part, part.streams
         self._index = torch.tensor(part.streams, device=self._x.device)
         self.size = self._of_part(whole.size)
         if self.composition is not None:
             self.composition = Composition(*map(self._of_part, self.composition))
 
     def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
-        whole = self._whole.moments(allow_single_value=allow_single_value, may_wait=may_wait)
-        moments = Moments(*map(self._of_part, whole))
+        moments = Moments(*map(self._of_part, self._whole.moments(allow_single_value=True, may_wait=may_wait)))
+        if not allow_single_value:
+            self._whole._check_single_values(self._streams)
         self.size = moments.size
         return moments
 

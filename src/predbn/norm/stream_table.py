@@ -7,7 +7,7 @@ operations, whatever the number of streams and layers:
 
     gather    copy the rows of the S streams of the batch, [S, D]
     strategy  works on views of the columns, [S, C] in place of [C], so that it serves all streams at once
-    scatter   join what it has changed, and copy it back into the rows
+    scatter   join the columns, changed or not, and copy them back into the rows
 
 Streams differ in what they remember: one that begins has nothing yet. This is a stream's *stage*: which tensors there
 are, and how many passes were counted. Streams of the same stage are handled together; a batch mostly has one stage, or
