@@ -59,6 +59,33 @@ def test_a_full_batch_does_not_wait():
     run(test)
 
 
+def test_a_client_that_is_alone_does_not_wait():
+    async def test():
+        model = Model()
+        batches = batcher(model, max_wait=1000.0)
+        for mark in range(3):
+            await batches.submit(work(mark=mark))
+        assert len(model.batches) == 3
+
+    run(test)
+
+
+def test_a_batch_waits_for_the_clients_that_were_there_before():
+    async def test():
+        async def client(name: str) -> None:
+            for mark in range(10):
+                await batches.submit(work(stream=name, mark=mark))
+                await asyncio.sleep(0.001 * int(name))  # they do not come back at the same time
+
+        model = Model()
+        batches = batcher(model, max_wait=1.0)
+        clients = [asyncio.create_task(client(name)) for name in "1234"]
+        await asyncio.gather(*clients)
+        assert [len(batch) for batch in model.batches] == [4] * 10
+
+    run(test)
+
+
 def test_a_request_with_more_rows_than_a_batch_is_predicted_by_itself():
     async def test():
         model = Model()

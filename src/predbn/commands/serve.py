@@ -56,7 +56,7 @@ def serve_command(
         str | None,
         typer.Option(envvar="PREDBN_TOKEN", help="Clients must send it as Authorization: Bearer TOKEN."),
     ] = None,
-    max_wait: Annotated[float, typer.Option(min=0, help="Milliseconds that a request waits for others.")] = 2.0,
+    max_wait: Annotated[float, typer.Option(min=0, help="Milliseconds that a request waits for others.")] = 5.0,
     max_batch: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Rows that are predicted at once.")] = 64,
     max_queue: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Rows that may wait.")] = 1024,
     max_rows: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Rows of a request.")] = 512,

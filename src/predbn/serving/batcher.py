@@ -1,9 +1,12 @@
 """Requests that come one by one are predicted together.
 
 A request waits until there are `max_batch` rows, but at most `max_wait` seconds. While a batch is being predicted, the
-next one collects. If the model remembers its streams, a batch takes at most one request of each: the next one begins
-where it has ended. So a stream's requests are predicted in the order in which they came, and their predictions do not
-depend on which others happen to wait at the same time.
+next one collects. It does not wait for more requests than there were at once before: a client who sends one request
+after another, alone, never waits.
+
+If the model remembers its streams, a batch takes at most one request of each: the next one begins where it has ended.
+So a stream's requests are predicted in the order in which they came, and their predictions do not depend on which
+others happen to wait at the same time.
 """
 
 from __future__ import annotations
@@ -57,6 +60,9 @@ class Batcher:
         self._changed = asyncio.Event()
         self._is_closing = False
         self._rows_per_second = math.inf
+        self._unanswered = 0
+        self._most_unanswered = 0
+        """Since the last batch was taken: so many clients may send the next request soon."""
         self.rows_waiting = 0
         self._task = asyncio.create_task(self._run())
 
@@ -76,8 +82,13 @@ class Batcher:
         waiting = _Waiting(work, loop.create_future(), loop.time())
         self._queue.append(waiting)
         self.rows_waiting += rows
+        self._unanswered += 1
+        self._most_unanswered = max(self._most_unanswered, self._unanswered)
         self._changed.set()
-        return await waiting.result  # cancelled with whoever waits for it, and then not predicted
+        try:
+            return await waiting.result  # cancelled with whoever waits for it, and then not predicted
+        finally:
+            self._unanswered -= 1
 
     async def close(self) -> None:
         """Accept no more work, and wait for what is in the queue."""
@@ -100,13 +111,18 @@ class Batcher:
             await self._changed.wait()
         now = asyncio.get_running_loop().time
         deadline = self._queue[0].since + self._max_wait
-        while self.rows_waiting < self._max_batch and not self._is_closing and now() < deadline:
+        while not self._is_full() and now() < deadline:
             self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), deadline - now())
             except asyncio.TimeoutError:
                 break
         return True
+
+    def _is_full(self) -> bool:
+        """Whether it makes no sense to wait for more."""
+        is_everyone_here = len(self._queue) >= self._most_unanswered
+        return is_everyone_here or self.rows_waiting >= self._max_batch or self._is_closing
 
     def _take(self) -> list[_Waiting]:
         """The next batch: the oldest request, and in their order all others that fit and may be predicted with it."""
@@ -129,6 +145,7 @@ class Batcher:
             if stream is not None and (self._one_per_stream or not is_taken):
                 blocked.add(stream)
         self._queue = left
+        self._most_unanswered = self._unanswered
         return taken
 
     async def _predict_batch(self, batch: list[_Waiting]) -> None:

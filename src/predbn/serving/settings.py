@@ -19,8 +19,8 @@ class Settings:
     token: str | None = None
     """If set, a client has to send it as `Authorization: Bearer TOKEN`."""
 
-    max_wait: float = 0.002
-    """For so many seconds a request waits for others that are predicted with it."""
+    max_wait: float = 0.005
+    """For at most so many seconds a request waits for others that are predicted with it."""
     max_batch: int = 64
     """So many rows are predicted at once. A request with more is predicted by itself: its rows are one batch."""
     max_queue: int = 1024
