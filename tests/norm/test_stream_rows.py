@@ -229,6 +229,40 @@ def test_a_layer_that_is_called_twice_in_a_pass(strategy):
             torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("strategy", ["auto", "auto_stream"])
+@torch.no_grad()
+def test_groups_of_classes(strategy):
+    """More classes than are told apart are in groups of similar ones."""
+    calibrated = predbn.calibrate(net(classes=150).double(), list(images(200, seed=99).double().split(50)))
+    together, *alone = (predbn.adapt(copy.deepcopy(calibrated), strategy) for _ in range(4))
+    for step in range(4):
+        ids = [0, 1, 2, 0, 1, 0, 1, 1]
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, model in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], model(x[rows]), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_parts_that_were_adapted_separately():
+    def model() -> nn.Module:
+        parts = nn.Sequential(CalledTwice(), nn.ReLU(), nn.Sequential(randomise(nn.BatchNorm2d(3), 5))).double().eval()
+        predbn.adapt(parts[0], "ema")
+        predbn.adapt(parts[2], "prior")
+        return parts
+
+    together, *alone = (model() for _ in range(3))
+    for step, ids in enumerate([[0, 1, 0], [1, 1, 0]]):
+        x = batch_of(ids, step)
+        with predbn.streams(together, ids):
+            y = together(x)
+        for stream, own in enumerate(alone):
+            rows = rows_of(ids, stream)
+            torch.testing.assert_close(y[rows], own(x[rows]), rtol=1e-5, atol=1e-5)
+
+
 def test_gradients_stay_in_their_stream():
     model, alone = adapted("batch"), adapted("batch")
     ids = [0, 1, 1, 0, 1, 0]

@@ -33,8 +33,8 @@ class MemoryStore(dict):
         self.puts.append(name)
         self[name] = saved
 
-    def remove(self, name: object) -> None:
-        self.pop(name, None)
+    def remove(self, name: object) -> bool:
+        return self.pop(name, None) is not None
 
     def names(self) -> list[object]:
         return list(self)
@@ -114,6 +114,15 @@ def test_the_size_of_a_state():
         predbn.stream_bytes(model, "x")
 
 
+@torch.inference_mode()
+def test_inference_keeps_one_copy_of_a_state():
+    model = predbn.adapt(net(), "ema")
+    for _ in range(2):
+        model(images())
+    (adaptation,) = adaptations(model)
+    assert adaptation.default_stream.previous == {}
+
+
 def test_streams_are_saved_once_and_continued_by_another_process(tmp_path):
     model = adapted("auto_stream", store=tmp_path)
     for step in range(2):
@@ -145,6 +154,29 @@ def test_removed_and_reset_streams_do_not_come_back():
     assert torch.equal(predict(model, ["a", "b", "c", "d"], 1), predict(fresh, ["a", "b", "c", "d"], 1))
 
 
+def test_a_stream_that_is_removed_while_it_is_used_leaves_nothing():
+    model, ids = adapted("ema"), ["a", "b"]
+    with predbn.streams(model, ids), torch.no_grad():
+        model(batch_of([0, 1], 0))
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(predbn.remove_stream, model, "a").result(10)
+        model(batch_of([0, 1], 1))
+    assert in_memory(model) == {"b"}
+    (adaptation,) = adaptations(model)
+    assert len(adaptation.streams.table._stage_of_row) == 1
+
+
+def test_a_damaged_stream_can_be_removed(tmp_path):
+    model = adapted("ema", store=tmp_path)
+    predict(model, ["a", "b"])
+    predbn.save_streams(model)
+    DirectoryStore(tmp_path)._path("a").write_bytes(b"hello")
+    other = adapted("ema", store=tmp_path)
+    predbn.remove_stream(other, "a")
+    assert list(DirectoryStore(tmp_path).names()) == ["b"]
+    predict(other, ["a", "b"], 1)
+
+
 NAMES = ["a", "A", 1, "1", -3, "", ".", "..", "../../etc/passwd", "a/b", "x" * 5000, "Кам\nера \0", "con", "🎥"]
 
 
@@ -160,8 +192,8 @@ def test_any_text_and_integer_is_a_name(tmp_path):
         assert torch.equal(saved["layers"]["bn"]["mean"], torch.full((2,), float(i)))
     assert sorted(map(repr, store.names())) == sorted(map(repr, NAMES))
     assert [path.parent for path in tmp_path.rglob("*.safetensors")] == [tmp_path / "streams"] * len(NAMES)
-    store.remove("a")
-    store.remove("a")
+    assert store.remove("a")
+    assert not store.remove("a")
     assert store.get("a") is None
     for name in (("a", 1), 1.5, True, None):
         with pytest.raises(predbn.AdaptationError, match="text or an integer"):

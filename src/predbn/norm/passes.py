@@ -34,8 +34,10 @@ class Stream:
     A stream that is predicted together with others is in a table with them (`stream_table.py`), in the row `row`; then
     `states` is empty. A stream that is used by itself has tensors of its own in `states`.
 
-    `previous` holds the states before the last pass: activation checkpointing runs parts of that pass once more.
-    `users` counts the open blocks of the stream, and `is_saved` says that it is in a store as it is here.
+    `previous` holds the states before the last pass, because activation checkpointing runs parts of that pass once
+    more; in inference mode it cannot. `number` is the order in which streams are locked.
+    `users` counts the open blocks of the stream, `is_saved` says that it is in a store as it is here, and `is_removed`
+    that nobody can open it again.
     """
 
     def __init__(self, states: States | None = None) -> None:
@@ -46,6 +48,7 @@ class Stream:
         self.number = next(_numbers)
         self.users = 0
         self.is_saved = False
+        self.is_removed = False
         self.lock = threading.RLock()
 
     def clear(self) -> None:
@@ -86,7 +89,7 @@ class Stream:
         return {key: value for key, value in self.__dict__.items() if key != "lock"} | {"users": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.RLock())
+        self.__dict__.update(state, lock=threading.RLock(), number=next(_numbers))
 
 
 class Pass:
@@ -138,7 +141,8 @@ class Pass:
         """Keep the new states, or drop them."""
         if keep and self.states and not self.is_repeated and not self.is_rejected:
             states = self.states if is_tracing() else self._finite_states()
-            self.stream.previous = self.stream.states
+            can_be_repeated = is_tracing() or not torch.is_inference_mode_enabled()
+            self.stream.previous = self.stream.states if can_be_repeated else {}
             self.stream.states = {**self.stream.states, **states}
         if self.is_locked:
             self.is_locked = False

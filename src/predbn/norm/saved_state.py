@@ -109,10 +109,10 @@ def _copied(values: dict[str, Any], device: Any) -> dict[str, Any]:
 def restored(model: nn.Module, adaptation: Adaptation, name: Hashable, saved: SavedStream) -> States:
     """A stream from a store, checked, on the devices of the layers."""
     layers = {own.name: layer for _, layer, own in adapted_layers(model) if own.shared is adaptation}
-    if saved["strategy"] != str(adaptation.strategy) or not set(saved["layers"]) <= set(layers):
+    if saved["strategy"] != str(adaptation.streams.strategy) or not set(saved["layers"]) <= set(layers):
         raise AdaptationError(
             f"stream '{name}' was stored by strategy '{saved['strategy']}' or for another model, and this one has "
-            f"'{adaptation.strategy}'; give the model a store of its own"
+            f"'{adaptation.streams.strategy}'; give the model a store of its own"
         )
     for own, state in saved["layers"].items():
         _check_channels(own, layers[own], state)

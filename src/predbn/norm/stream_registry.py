@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .passes import Stream
@@ -36,7 +36,7 @@ class StreamRegistry(Mapping[Hashable, Stream]):
         self.table = StreamTable()
         self.store = store
         self.default = Stream()
-        self._strategy = strategy
+        self.strategy = strategy
         self._most = most
         self._streams: dict[Hashable, Stream] = {DEFAULT_STREAM: self.default}
         self._create_locks()
@@ -61,6 +61,13 @@ class StreamRegistry(Mapping[Hashable, Stream]):
     def __len__(self) -> int:
         return len(self._streams)
 
+    def items(self) -> ItemsView[Hashable, Stream]:
+        """Of a copy, since other threads may open and close streams meanwhile."""
+        return dict(self._streams).items()
+
+    def values(self) -> ValuesView[Stream]:
+        return dict(self._streams).values()
+
     def begin(self, name: Hashable) -> Stream:
         """The stream in memory, or a new one."""
         with self._lock:
@@ -68,7 +75,7 @@ class StreamRegistry(Mapping[Hashable, Stream]):
 
     def open(self, names: Iterable[Hashable], restore: Restore) -> tuple[Stream, ...]:
         """Streams that stay in memory until they are closed. Those that are not there come from the store, or begin."""
-        if not self._strategy.keeps_state:
+        if not self.strategy.keeps_state:
             return tuple(self._streams.get(name) or Stream() for name in names)
         opened: list[Stream] = []
         with self._lock:
@@ -84,24 +91,23 @@ class StreamRegistry(Mapping[Hashable, Stream]):
         return tuple(opened)
 
     def _restored(self, name: Hashable, restore: Restore) -> Stream:
-        saved = self._stored(name)
+        with self._store_lock:
+            saved = None if self.store is None else self.store.get(name)
         if saved is None:
             return Stream()
         stream = Stream(restore(name, saved))
         stream.is_saved = True
         return stream
 
-    def _stored(self, name: Hashable) -> SavedStream | None:
-        with self._store_lock:
-            return None if self.store is None else self.store.get(name)
-
     def close(self, streams: Iterable[Stream]) -> None:
-        if not self._strategy.keeps_state:
+        if not self.strategy.keeps_state:
             return
         with self._lock:
             for stream in streams:
                 stream.users -= 1
                 stream.is_saved = False
+                if stream.is_removed and not stream.users:
+                    stream.clear()
             if self._most is not None:
                 self._evict(len(self._streams) - 1 - self._most)  # the default stream does not count
 
@@ -132,29 +138,30 @@ class StreamRegistry(Mapping[Hashable, Stream]):
                 return
             stream.is_saved = stream.users == 0  # before it is copied: another thread may use it meanwhile
             try:
-                self.store.put(name, {"strategy": str(self._strategy), "layers": stream.copied_states()})
+                self.store.put(name, {"strategy": str(self.strategy), "layers": stream.copied_states()})
             except BaseException:
                 stream.is_saved = False
                 raise
 
     def forget(self, name: Hashable) -> bool:
-        """Remove a stream from memory and from the store; whether there was one."""
+        """Remove a stream from memory and from the store; whether there was one. Whoever uses it begins anew."""
         with self._lock, self._store_lock:
             stream = self._streams.pop(name, None)
-            is_stored = self._stored(name) is not None
-            if stream is not None:
-                stream.clear()
-            if is_stored and self.store is not None:
-                self.store.remove(name)
-            return stream is not None or is_stored
+            is_stored = self.store is not None and self.store.remove(name)
+        if stream is not None:
+            stream.is_removed = True
+            stream.clear()
+        return is_stored or stream is not None
 
     def reset(self, name: Hashable | None) -> bool:
         """Clear a stream, or all of them with None, in memory and in the store; whether there was one."""
         with self._lock, self._store_lock:
-            stored = [] if self.store is None else [own for own in self.store.names() if name in (None, own)]
-            for own in stored:
-                self.store.remove(own)  # type: ignore[union-attr]
+            is_stored = False
+            if self.store is not None:
+                for stored in list(self.store.names()) if name is None else [name]:
+                    is_stored = self.store.remove(stored) or is_stored
             found = [stream for own, stream in self._streams.items() if name in (None, own)]
-            for stream in found:
-                stream.clear()
-            return bool(stored or found)
+        for stream in found:
+            stream.is_saved = False
+            stream.clear()
+        return is_stored or bool(found)

@@ -40,8 +40,8 @@ class StreamStore(Protocol):
     def put(self, name: Hashable, saved: SavedStream) -> None:
         """Keep it, in place of what was there. The tensors are the store's own."""
 
-    def remove(self, name: Hashable) -> None:
-        """Forget it; nothing happens if there is none."""
+    def remove(self, name: Hashable) -> bool:
+        """Forget it; whether there was one."""
 
     def names(self) -> Iterator[Hashable]:
         """The streams that are there."""
@@ -91,8 +91,12 @@ class DirectoryStore:
         with atomic_write(path, checksum=True) as partial:
             partial.write_bytes(save(tensors, {"card": json.dumps(card)}))
 
-    def remove(self, name: Hashable) -> None:
-        self._path(name).unlink(missing_ok=True)
+    def remove(self, name: Hashable) -> bool:
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def names(self) -> Iterator[Hashable]:
         for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
