@@ -132,10 +132,9 @@ class Predictor:
 
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""
-        is_known = id in self.records
+        is_known = self.records.pop(id, None) is not None
         if self.strategy.keeps_state:
             is_known |= self._remove_stream(id)
-        self.records.pop(id, None)  # afterwards: the store puts a stream that it reads among the records
         return is_known
 
     def _remove_stream(self, name: str | int) -> bool:

@@ -101,8 +101,8 @@ class NoStore:
     def put(self, name: Hashable, saved: SavedStream) -> None:
         pass
 
-    def remove(self, name: Hashable) -> None:
-        pass
+    def remove(self, name: Hashable) -> bool:
+        return False
 
     def names(self) -> Iterator[Hashable]:
         return iter(())
