@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos lint clean
+.PHONY: demo test chaos soak lint clean
 
 demo: .venv/installed
 	$(BIN)/predbn demo
@@ -13,6 +13,10 @@ test: .venv/installed-dev lint
 # Kills, torn files, full disks, two processes, flipped bits: some minutes; writes results/reliability.json.
 chaos: .venv/installed-dev
 	$(BIN)/python -m tests.chaos
+
+# Two minutes of full load on a server whose streams come and go; writes results/serving-soak.json.
+soak: .venv/installed-dev
+	$(BIN)/python benchmarks/serving_soak.py
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

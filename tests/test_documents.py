@@ -19,6 +19,8 @@ import outliers
 import peer_attacks
 import peer_streams
 import ray_engine
+import serving
+import serving_soak
 import training
 from predbn.commands import zoo
 from predbn.paper import Runs, auto_tables, headline_table, verify
@@ -79,6 +81,12 @@ def test_the_criteo_page_shows_the_measured_preparation():
 def test_the_criteo_page_shows_the_measured_scores(name, plan):
     shown = between((ROOT / "docs" / "criteo.md").read_text(), name)
     assert shown == k1.table(Runs(ROOT / "results" / "criteo"), plan), "print it as the page says"
+
+
+@pytest.mark.parametrize(("name", "benchmark"), [("cost", serving), ("soak", serving_soak)])
+def test_the_page_on_serving_shows_what_was_measured(name, benchmark):
+    shown = between((ROOT / "docs" / "serving.md").read_text(), name)
+    assert shown == benchmark.markdown(), f"run: python {Path(benchmark.__file__).relative_to(ROOT)} --markdown"
 
 
 def test_the_reliability_page_shows_what_was_tried():

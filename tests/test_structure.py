@@ -24,11 +24,25 @@ FOLDERS = [
     "evaluation",
     "diagnostics",
     "training",
+    "serving",
     "report",
     "paper",
     "commands",
 ]
-HEAVY = ["pandas", "altair", "optuna", "triton", "timm", "torchvision", "scipy", "typer", "rich", "predbn.training"]
+HEAVY = [
+    "pandas",
+    "altair",
+    "optuna",
+    "triton",
+    "timm",
+    "torchvision",
+    "scipy",
+    "typer",
+    "rich",
+    "starlette",
+    "uvicorn",
+    "predbn.training",
+]
 
 
 def imports(path: Path) -> list[tuple[str, str]]:

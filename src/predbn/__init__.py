@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         stream_bytes,
         streams,
     )
+    from .serving import serve
 
 __all__ = [
     "AdaptationError",
@@ -74,12 +75,16 @@ __all__ = [
     "reset",
     "restore",
     "save_streams",
+    "serve",
     "state_dict",
     "strategies",
     "stream",
     "stream_bytes",
     "streams",
 ]
+
+_FOLDERS = {"PredbnError": "common", "serve": "serving"}
+"""Where the names are that are not in `norm`."""
 
 if TYPE_CHECKING:
     __version__: str
@@ -100,7 +105,7 @@ else:
             return _import_module(f"{__name__}.{name}")
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        folder = _import_module(f"{__name__}.{'common' if name == 'PredbnError' else 'norm'}")
+        folder = _import_module(f"{__name__}.{_FOLDERS.get(name, 'norm')}")
         globals()[name] = getattr(folder, name)
         return globals()[name]
 

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from predbn import __version__
 
+from .calibrate import calibrate_command
 from .corrupt import corrupt_command
 from .data import data_app
 from .demo import demo_command
@@ -17,6 +18,7 @@ from .diagnose import diagnose_command
 from .evaluate import evaluate_command
 from .paper import paper_app
 from .results import results_app
+from .serve import serve_command
 from .train import train_app, tune_app
 from .zoo import zoo_command
 
@@ -80,6 +82,8 @@ app.command("demo")(demo_command)
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("diagnose")(diagnose_command)
+app.command("calibrate")(calibrate_command)
+app.command("serve")(serve_command)
 app.command("zoo")(zoo_command)
 app.add_typer(results_app, name="results")
 app.add_typer(paper_app, name="paper")

@@ -19,6 +19,7 @@ from .errors import (
     PaperError,
     PredbnError,
     ReportError,
+    ServingError,
     ShiftError,
     TrainingError,
     first_line,
@@ -39,6 +40,7 @@ from .names import class_by_name, did_you_mean, find_by_name, format_spec
 from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
+from .tensor_files import read_tensors, write_tensors
 from .threads import each_on_one_core, map_ahead, map_threads
 from .torch_files import read_torch_file, write_torch_file
 
@@ -60,6 +62,7 @@ __all__ = [
     "Progress",
     "ProgressWithNote",
     "ReportError",
+    "ServingError",
     "ShiftError",
     "TrainingError",
     "atomic_write",
@@ -87,12 +90,14 @@ __all__ = [
     "progress_bar",
     "read_checked",
     "read_json",
+    "read_tensors",
     "read_torch_file",
     "sync_folder",
     "write_array",
     "write_bytes",
     "write_checksum",
     "write_json",
+    "write_tensors",
     "write_text",
     "write_torch_file",
 ]

@@ -52,6 +52,10 @@ class TrainingError(PredbnError):
     """A training that cannot be started or continued."""
 
 
+class ServingError(PredbnError):
+    """A server that cannot be started, or a request that it cannot answer."""
+
+
 class ReportError(PredbnError):
     """Something that cannot be drawn."""
 

@@ -28,7 +28,7 @@ from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
 from .npy import load_array
-from .picture_content import as_rgb, open_picture
+from .picture_content import PICTURE_ERRORS, as_rgb, open_picture
 from .pictures import (
     Interpolation,
     Listing,
@@ -64,6 +64,7 @@ __all__ = [
     "IMAGENET_SETS",
     "MISSING_NUMBER",
     "PERCENTAGES",
+    "PICTURE_ERRORS",
     "SAMPLE_FOLDER",
     "SEVERITIES",
     "Cifar10C",

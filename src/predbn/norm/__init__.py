@@ -10,6 +10,7 @@ from .calibration import Calibration
 from .capture import CapturedModel, capture
 from .collect import evaluating, input_of
 from .describe import Description, LayerDescription, describe
+from .drift import Drift, DriftMeter
 from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
@@ -28,10 +29,13 @@ from .strategies import (
     find_strategy,
     strategies,
 )
+from .stream_registry import DEFAULT_STREAM
 from .stream_store import DirectoryStore, SavedStream, StreamStore
+from .stream_table import LayerState
 from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
 
 __all__ = [
+    "DEFAULT_STREAM",
     "AdaptationError",
     "Auto",
     "AutoStream",
@@ -40,9 +44,12 @@ __all__ = [
     "CapturedModel",
     "Description",
     "DirectoryStore",
+    "Drift",
+    "DriftMeter",
     "Ema",
     "Frozen",
     "LayerDescription",
+    "LayerState",
     "Layers",
     "Moments",
     "Observation",

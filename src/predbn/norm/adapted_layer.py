@@ -61,6 +61,8 @@ class Adaptation:
         self.layer_count = layer_count
         self.streams = StreamRegistry(strategy, max_streams, store)
         self.has_warned = False
+        self.watches_drift = False
+        """Whether layers keep what they have seen and used in `last_pass`, for `drift.py`."""
         self.classes: Calibration | None = None
         """The calibration of a layer that tells classes apart; None if there is none."""
 
@@ -103,6 +105,8 @@ class LayerAdaptation:
         self._calibration: Calibration | None = None
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
+        self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
+        """The statistics of the streams, [C] or [S, C], and those of the rows that were used, [C] or [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
 
@@ -150,6 +154,8 @@ class LayerAdaptation:
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
                 self._record(x, batch)
+                if shared.watches_drift:
+                    self.last_pass = batch.statistics, batch.statistics
                 return y
         if running[0] is None or running[1] is None:
             running = layer.running_mean, layer.running_var
@@ -169,11 +175,15 @@ class LayerAdaptation:
                 examples=x.shape[0] if call is None else call.count_examples(x),
                 composition=None if call is None else call.composition,
             )
-            normalised = observation.normalise_with_kernels(strategy, weight, bias)
+            normalised = None
+            if not shared.watches_drift:  # the kernels tell the statistics of the batch only
+                normalised = observation.normalise_with_kernels(strategy, weight, bias)
             if normalised is None:
                 weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
                 statistics = observation.choose(strategy)
+                if shared.watches_drift:
+                    self.last_pass = observation.seen, statistics
             is_kept = True
         finally:
             if own_pass is not None:

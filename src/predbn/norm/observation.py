@@ -331,9 +331,14 @@ class Observation:
         return Statistics(*(t[:, None].expand(-1, rows, -1).flatten(0, 1) for t in statistics))
 
     @property
+    def seen(self) -> Statistics | None:
+        """The moments that the strategy has asked for, of the batch or of each group or stream; None if it has not."""
+        return None if self._moments is None else self._moments.statistics
+
+    @property
     def batch_statistics(self) -> Statistics | None:
         """The batch's own statistics if the strategy has asked for them; None for groups."""
-        return None if self._moments is None or self._group is not None else self._moments.statistics
+        return None if self._group is not None else self.seen
 
 
 def is_known_finite(mean: Tensor, var: Tensor, may_wait: bool = False) -> bool:

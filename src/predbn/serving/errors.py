@@ -1,0 +1,16 @@
+"""Requests that cannot be answered, with the HTTP status that says why."""
+
+from __future__ import annotations
+
+from predbn.common import ServingError
+
+
+class RequestError(ServingError):
+    """One request that is wrong or comes at a wrong time. Its sentence goes to the client; the others are served.
+
+    `retry_after` is after how many seconds it makes sense to send the request again.
+    """
+
+    def __init__(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.retry_after = status, retry_after

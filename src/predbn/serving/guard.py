@@ -1,0 +1,77 @@
+"""Who may send a request, and how much of it is read: token, host, size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.requests import ClientDisconnect, Request
+
+from .errors import RequestError
+from .settings import Settings
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+PUBLIC = ("/", "/v2/health/live", "/v2/health/ready")
+"""Needs no token: the page, which has no data in it, and what a load balancer asks."""
+
+
+def check_access(request: Request, settings: Settings) -> None:
+    """Raise an error if a request may not be answered.
+
+    A server without a token trusts all programs of its machine, but not the pages that are open in a browser there.
+    Their requests come from another site, or with a name for this machine that is not its own (DNS rebinding).
+    """
+    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+        raise RequestError(403, "requests from pages of other sites are refused.")
+    if settings.token is None:
+        if settings.host in LOCAL and request.url.hostname not in LOCAL:
+            raise RequestError(
+                403, f"this server is for its own machine: call it {settings.host}, or start it with --host."
+            )
+    elif request.url.path not in PUBLIC:
+        given = request.headers.get("authorization", "").encode("latin-1", "replace")
+        if not hmac.compare_digest(given, f"Bearer {settings.token}".encode()):
+            raise RequestError(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN.")
+
+
+class BodyReader:
+    """Reads bodies. Together they never take more than `max_memory` bytes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of a request, which counts as memory until the end of the block."""
+        encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
+        if encoding not in ("", "identity"):
+            raise RequestError(415, f"the body is compressed ({encoding[:20]}): send it as it is.")
+        if length.isascii() and length.isdecimal():
+            self._check_size(int(length))
+        chunks: list[bytes] = []
+        try:
+            await asyncio.wait_for(self._collect(request, chunks), self._settings.timeout)
+            yield b"".join(chunks)
+        except asyncio.TimeoutError:
+            raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
+        except ClientDisconnect:
+            raise RequestError(400, "the client has gone.") from None
+        finally:
+            self._held -= sum(map(len, chunks))
+
+    async def _collect(self, request: Request, chunks: list[bytes]) -> None:
+        size = 0
+        async for chunk in request.stream():
+            chunks.append(chunk)
+            size += len(chunk)
+            self._held += len(chunk)
+            self._check_size(size)
+            if self._held > self._settings.max_memory:
+                raise RequestError(503, "too many requests at once: send the request again later.", retry_after=1)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._settings.max_body:
+            raise RequestError(413, f"the body has more than {self._settings.max_body} bytes: send several requests.")

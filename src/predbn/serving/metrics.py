@@ -1,0 +1,89 @@
+"""What Prometheus reads at /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .batcher import BatchReport
+from .stream_record import StreamRecord
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+MOST_STREAMS = 100
+"""Only so many streams, those used last, have series of their own: Prometheus keeps every series that it has seen."""
+
+
+class Metrics:
+    """The counters, histograms and gauges of one server."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter("predbn_requests", "Requests by HTTP status.", ["status"], registry=registry)
+        self.rows = Counter("predbn_rows", "Rows that were predicted.", registry=registry)
+        self._batch_rows = Histogram("predbn_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=registry)
+        self._waiting = Histogram(
+            "predbn_waiting_seconds", "How long a request waits for its batch.", buckets=_SECONDS, registry=registry
+        )
+        self._compute = Histogram(
+            "predbn_compute_seconds", "How long the model takes for a batch.", buckets=_SECONDS, registry=registry
+        )
+        self.queue = Gauge("predbn_queue_rows", "Rows that wait.", registry=registry)
+        self.streams = Gauge("predbn_streams", "Streams in memory.", registry=registry)
+        self.events = Counter(
+            "predbn_stream_events",
+            "Streams that were evicted from memory, or forgotten.",
+            ["event"],
+            registry=registry,
+        )
+        self.checkpoints = Counter(
+            "predbn_checkpoints", "Checkpoints that succeeded or failed.", ["outcome"], registry=registry
+        )
+        for event in ("evicted", "forgotten"):
+            self.events.labels(event)
+        for outcome in ("succeeded", "failed"):
+            self.checkpoints.labels(outcome)
+
+    def count_batch(self, report: BatchReport) -> None:
+        """Add a batch."""
+        self.rows.inc(report.rows)
+        self._batch_rows.observe(report.rows)
+        self._compute.observe(report.seconds)
+        for seconds in report.waited:
+            self._waiting.observe(seconds)
+
+    def watch_streams(self, newest: Callable[[], Iterable[StreamRecord]]) -> None:
+        """Show how far the newest streams are off, whenever the metrics are read."""
+        self._registry.register(_StreamCollector(newest))
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+
+class _StreamCollector(Collector):
+    def __init__(self, newest: Callable[[], Iterable[StreamRecord]]) -> None:
+        self._newest = newest
+
+    def collect(self) -> Iterator[Metric]:
+        distance = GaugeMetricFamily(
+            "predbn_stream_distance",
+            "How far a stream's last batch was from the source statistics, in standard deviations; mean over layers.",
+            labels=["stream"],
+        )
+        believed = GaugeMetricFamily(
+            "predbn_stream_believed",
+            "How much of that distance the strategy has corrected: 0 for none of it, about 1 for all.",
+            labels=["stream"],
+        )
+        examples = GaugeMetricFamily("predbn_stream_examples", "Examples of a stream so far.", labels=["stream"])
+        for record in self._newest():
+            examples.add_metric([record.id], record.examples)
+            if record.distance is not None:
+                distance.add_metric([record.id], record.distance)
+            if record.believed is not None:
+                believed.add_metric([record.id], record.believed)
+        yield from (distance, believed, examples)

@@ -1,0 +1,111 @@
+"""Start a server for a model."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from torch import Tensor, nn
+
+from predbn.common import ServingError
+from predbn.norm import Strategy, find_strategy
+
+from .app import create_app
+from .calibration_file import load_calibration
+from .guard import LOCAL
+from .logs import log_as_json
+from .model_spec import spec_of
+from .service import Service
+from .settings import Settings
+
+_MAX_CONNECTIONS = 1000
+"""Further clients are answered with 503: each connection takes a file descriptor."""
+
+_log = logging.getLogger("predbn.serving")
+
+
+def serve(
+    model: nn.Module,
+    strategy: str | Strategy = "auto_stream",
+    *,
+    calibration: str | Path | None = None,
+    example: Tensor | None = None,
+    labels: tuple[str, ...] | None = None,
+    log_level: str = "info",
+    **settings: Any,
+) -> None:
+    """Serve a model over HTTP until the process is told to end: Ctrl-C, or SIGTERM.
+
+    calibration   a file of `save_calibration`; not needed if the model is calibrated already
+    example       a batch of inputs, for a model that is not a `predbn.models.Classifier`
+    labels        the names of the classes
+    settings      those of `Settings`: name, host, port, token, max_wait, max_batch, state and so on
+    """
+    chosen = Settings(**settings)
+    log_as_json(log_level)
+    service = prepare_service(model, strategy, chosen, calibration=calibration, example=example, labels=labels)
+    run_server(service)
+
+
+def prepare_service(
+    model: nn.Module,
+    strategy: str | Strategy,
+    settings: Settings,
+    *,
+    calibration: str | Path | None = None,
+    example: Tensor | None = None,
+    labels: tuple[str, ...] | None = None,
+) -> Service:
+    """Adapt a model for serving. It is changed in place."""
+    strategy = find_strategy(strategy)
+    if calibration is not None:
+        load_calibration(model, Path(calibration))
+    spec = spec_of(model, settings.name, example=example, labels=labels)
+    return Service(model, strategy, spec, settings)
+
+
+def run_server(service: Service) -> None:
+    """Answer requests until a signal comes. Then the queue is emptied and all streams are saved."""
+    settings = service.settings
+    with open_socket(settings) as listening:
+        host, port = listening.getsockname()[:2]
+        _log.info(
+            "serving",
+            extra={
+                "address": f"http://{f'[{host}]' if ':' in host else host}:{port}",
+                "model": service.spec.name,
+                "strategy": str(service.predictor.strategy),
+                "device": str(service.predictor.device),
+            },
+        )
+        if settings.host not in LOCAL and settings.token is None:
+            _log.warning("anyone who can reach this machine can use the server: --token keeps others out")
+        http_server(service).run(sockets=[listening])
+
+
+def http_server(service: Service) -> uvicorn.Server:
+    """The HTTP server of a service, not yet started."""
+    config = uvicorn.Config(
+        create_app(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=int(service.settings.timeout) + 1,
+    )
+    return uvicorn.Server(config)
+
+
+def open_socket(settings: Settings) -> socket.socket:
+    """Listen on the address; port 0 is any that is free."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_MAX_CONNECTIONS)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        raise ServingError(
+            f"port {settings.port} of {settings.host} cannot be used ({reason}): choose another one with --port."
+        ) from None

@@ -1,0 +1,108 @@
+"""The folder in which a server keeps its streams, so that they outlive it.
+
+The files are those of `predbn.norm.DirectoryStore`: one per stream, without pickle, each written atomically and with a
+checksum. A server that is killed loses at most what has changed since the last checkpoint. Streams that are not in
+memory are read when they come back, so that neither start nor memory depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from predbn.common import AdaptationError, ServingError, lock_folder, read_json, write_json
+from predbn.norm import DirectoryStore, SavedStream
+
+from .stream_record import StreamRecord
+
+_RECORD = "record of the server"
+"""Stands in the file of a stream where a layer would: no layer has a name with spaces."""
+_REMEDY = "delete the folder to begin anew, or choose another one"
+_log = logging.getLogger("predbn.serving")
+
+
+class StreamFolder(DirectoryStore):
+    """A store of streams that keeps the record of each stream in the same file. Other processes are kept out.
+
+    `records` are the streams in memory. `identity` says which model and strategy the folder belongs to; a folder of
+    others is refused.
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any], records: dict[str, StreamRecord]) -> None:
+        super().__init__(folder / "streams")
+        self._records = records
+        self._opened = ExitStack()
+        self._opened.enter_context(lock_folder(folder, error=ServingError))
+        try:
+            _check_identity(folder, identity)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other processes use the folder."""
+        self._opened.close()
+
+    def put(self, name: Hashable, saved: SavedStream) -> None:
+        record = self._records.get(str(name)) or StreamRecord(str(name))
+        record.is_changed = False  # before it is written: it may change meanwhile
+        try:
+            super().put(name, {**saved, "layers": {**saved["layers"], _RECORD: record.state()}})
+        except BaseException:
+            record.is_changed = True
+            raise
+
+    def get(self, name: Hashable) -> SavedStream | None:
+        found = self._read(name)
+        if found is None:
+            return None
+        record, saved = found
+        self._records[record.id] = record
+        return saved
+
+    def record(self, id: str) -> StreamRecord | None:
+        """What is known about a stream that is not in memory."""
+        found = self._read(id)
+        return None if found is None else found[0]
+
+    def _read(self, name: Hashable) -> tuple[StreamRecord, SavedStream] | None:
+        """A stream; None if there is none. A damaged file is put aside, and its stream begins anew."""
+        try:
+            saved = super().get(name)
+            return None if saved is None else (StreamRecord.of(str(name), saved["layers"].pop(_RECORD)), saved)
+        except (AdaptationError, KeyError, TypeError) as error:
+            path = self._path(name)
+            path.replace(path.with_suffix(".damaged"))
+            _log.error("stream damaged", extra={"stream": name, "reason": str(error)})
+            return None
+
+
+def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
+    card = folder / "server.json"
+    try:
+        known = read_json(card, error=ServingError, remedy=_REMEDY)
+    except FileNotFoundError:
+        write_json(card, identity)
+        return
+    for key, value in identity.items():
+        if known.get(key) != value:
+            raise ServingError(f"{folder} holds streams of another {key}: {_REMEDY}.")
+
+
+class NoStore:
+    """A store for servers without a folder: a stream that leaves memory is forgotten."""
+
+    def get(self, name: Hashable) -> None:
+        return None
+
+    def put(self, name: Hashable, saved: SavedStream) -> None:
+        pass
+
+    def remove(self, name: Hashable) -> bool:
+        return False
+
+    def names(self) -> Iterator[Hashable]:
+        return iter(())

@@ -1,0 +1,116 @@
+"""`predbn serve` and `predbn calibrate`: their options. What the server does is tested in tests/serving."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from predbn import cli
+from predbn.serving import load_calibration
+
+from ..serving.running import classifier
+
+
+def run(monkeypatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["predbn", *arguments])
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
+
+
+def failure(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as stopped:
+        run(monkeypatch, *arguments)
+    return stopped.value.code, " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+MODEL = ("--model", "tests.serving.served_model:build")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--strategy", "atuo"), 2, "unknown strategy 'atuo' (did you mean 'auto'?)"),
+        (("--max-wait", "60000"), 2, "max_wait is 60.0 s, but must be from 0 to the timeout, 30 s."),
+        (("--name", "a/b"), 2, "the name 'a/b' cannot be part of an address"),
+        (("--token", "ü"), 2, "the token must be one or more ASCII characters"),
+        (("--labels", "missing.txt"), 2, "missing.txt cannot be read as text"),
+        (
+            ("--calibration", "missing.safetensors"),
+            1,
+            "missing.safetensors does not exist: write it with predbn calibrate",
+        ),
+        (("--strategy", "ema", "--host", "300.1.1.1"), 1, "cannot be used"),
+    ],
+)
+def test_wrong_options_get_one_sentence(monkeypatch, capsys, options, code, message):
+    found = failure(monkeypatch, capsys, "serve", *MODEL, *options)
+    assert found[0] == code
+    assert message in found[1]
+
+
+def test_a_port_in_use(monkeypatch, capsys):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = str(used.getsockname()[1])
+        code, message = failure(monkeypatch, capsys, "serve", *MODEL, "--strategy", "ema", "--port", port)
+    assert code == 1
+    assert (
+        f"port {port} of 127.0.0.1 cannot be used (Address already in use): choose another one with --port" in message
+    )
+
+
+def test_labels_must_be_as_many_as_classes(monkeypatch, capsys, tmp_path):
+    (tmp_path / "labels.txt").write_text("a\nb\n")
+    code, message = failure(monkeypatch, capsys, "serve", *MODEL, "--labels", str(tmp_path / "labels.txt"))
+    assert code == 1
+    assert "there are 2 labels, but the model has 5 classes" in message
+
+
+def test_options_reach_the_server(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(sys.modules["predbn.serving.serve"], "run_server", started.append)
+    (tmp_path / "labels.txt").write_text("\n".join("abcde"))
+    monkeypatch.setenv("PREDBN_TOKEN", "secret")
+    run(monkeypatch, "serve", *MODEL, "--strategy", "ema", "--name", "tiny", "--max-wait", "5", "--max-batch", "7",
+        "--labels", str(tmp_path / "labels.txt"), "--host", "0.0.0.0")  # fmt: skip
+    (service,) = started
+    assert (service.settings.max_wait, service.settings.max_batch) == (0.005, 7)
+    assert (service.settings.name, service.settings.token, service.settings.host) == ("tiny", "secret", "0.0.0.0")
+    assert service.spec.labels == tuple("abcde")
+    assert str(service.predictor.strategy).startswith("ema")
+
+
+def test_without_the_server_packages_one_sentence_says_what_to_install():
+    code = "import sys; sys.modules['starlette'] = None; from predbn import cli; cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--model", "zoo:resnet20-cifar10/batch/0"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: starlette is not installed: run `pip install predbn[serve]`.\n"
+
+
+def test_the_package_does_not_import_the_server():
+    code = "import sys, predbn; predbn.adapt; print('predbn.serving' in sys.modules, 'starlette' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_calibrate_writes_a_file_that_the_server_reads(monkeypatch, tmp_path, capsys):
+    import numpy as np
+
+    np.save(tmp_path / "clean.npy", np.random.default_rng(0).integers(0, 255, (40, 8, 8, 3), np.uint8))
+    out = tmp_path / "c.safetensors"
+    run(
+        monkeypatch, "calibrate", *MODEL, "--data", str(tmp_path / "clean.npy"), "--out", str(out), "--batch-size", "20"
+    )
+    assert capsys.readouterr().out.strip() == f"{out} has the calibration with 40 pictures."
+    model = classifier()
+    load_calibration(model, out)
+    torch.testing.assert_close(model(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)).isfinite().all(), torch.tensor(True))

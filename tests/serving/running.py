@@ -1,0 +1,115 @@
+"""A server in a thread of the test, and requests to it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from starlette.routing import Route
+from torch import nn
+
+from predbn.models import Classifier, ModelInfo, Preprocessing
+from predbn.serving import Service, Settings, prepare_service
+from predbn.serving.serve import http_server, open_socket
+
+from ..norm.models import net
+
+SIZE = 8
+
+
+def classifier() -> Classifier:
+    """A small network for pictures of 8 × 8 pixels and 5 classes."""
+    preprocessing = Preprocessing((SIZE, SIZE), (127.5, 127.5, 127.5), (64.0, 64.0, 64.0))
+    return Classifier(net(), ModelInfo("tiny", 5, preprocessing)).eval()
+
+
+def pixels(n: int = 4, seed: int = 0) -> torch.Tensor:
+    """Random pictures; the seed also sets how bright they are."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(20 * (seed % 6), 150 + 20 * (seed % 6), (n, 3, SIZE, SIZE), generator=generator).to(
+        torch.uint8
+    )
+
+
+@dataclass
+class Answer:
+    """The status, the headers and the body of an answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A server that is running."""
+
+    address: str
+    service: Service
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """Send a request. A body that is not bytes is sent as JSON."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://{self.address}{path}", data, sent, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return Answer(answer.status, dict(answer.headers), answer.read())
+        except urllib.error.HTTPError as error:
+            return Answer(error.code, dict(error.headers), error.read())
+
+    def infer(self, rows: torch.Tensor, **parameters: Any) -> Answer:
+        """Send rows as JSON."""
+        return self.ask("POST", "/v2/models/model/infer", infer_body(rows, **parameters))
+
+
+def infer_body(rows: torch.Tensor, **parameters: Any) -> dict[str, Any]:
+    """The JSON of a request."""
+    entry = {"name": "images", "datatype": "UINT8", "shape": list(rows.shape), "data": rows.flatten().tolist()}
+    return {"inputs": [entry], "parameters": parameters}
+
+
+def logits_of(answer: Answer) -> torch.Tensor:
+    """The logits of an answer in JSON."""
+    assert answer.status == 200, answer.body
+    output = next(output for output in answer.json["outputs"] if output["name"] == "logits")
+    return torch.tensor(output["data"]).reshape(output["shape"])
+
+
+def tiny_service(strategy: str = "ema", model: nn.Module | None = None, **settings: Any) -> Service:
+    """A service that is not started."""
+    example = None
+    if model is not None and not isinstance(model, Classifier):
+        example = torch.zeros(2, 3, SIZE, SIZE, dtype=next(model.parameters()).dtype)
+    return prepare_service(model or classifier(), strategy, Settings(**{"port": 0, **settings}), example=example)
+
+
+@contextmanager
+def running(service: Service, routes: Sequence[Route] = ()) -> Iterator[Running]:
+    """Run a service on any free port for the length of a block, and stop it cleanly. It may get more addresses."""
+    with open_socket(service.settings) as listening:
+        server = http_server(service)
+        server.config.app.router.routes.extend(routes)
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.005)
+        try:
+            yield Running(f"127.0.0.1:{listening.getsockname()[1]}", service)
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()

@@ -1,0 +1,110 @@
+"""A picture in the body of a request."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import predbn
+from predbn.data import read_picture, resize_crop
+
+from ..norm.models import net
+from .running import Running, classifier, pixels, running, tiny_service
+
+PICTURE = "/v2/models/model/picture"
+
+
+def encoded(format: str, size: tuple[int, int] = (12, 10)) -> bytes:
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(noise).save(content, format)
+    return content.getvalue()
+
+
+def bomb(side: int) -> bytes:
+    """A PNG of a few bytes whose header promises a picture of so many pixels on each side."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_the_classes_are_those_of_the_model(server: Running, format, tmp_path):
+    content = encoded(format)
+    (tmp_path / "picture").write_bytes(content)
+    row = torch.tensor(read_picture(tmp_path / "picture", resize_crop(8))).permute(2, 0, 1)[None]
+    expected = predbn.adapt(classifier(), "ema")(row).softmax(1)[0]
+    answer = server.ask("POST", PICTURE, content).json
+    assert [entry["class"] for entry in answer["classes"]] == expected.argsort(descending=True).tolist()
+    assert [entry["probability"] for entry in answer["classes"]] == pytest.approx(
+        sorted(expected.tolist())[::-1], abs=1e-5
+    )
+    assert answer["stream"] is None
+
+
+def test_a_picture_belongs_to_a_stream(server: Running):
+    assert server.ask("POST", f"{PICTURE}?stream=camera-1", encoded("PNG")).json["stream"] == "camera-1"
+    assert server.ask("POST", PICTURE, encoded("PNG"), x_session_id="camera-1").status == 200
+    assert server.ask("GET", "/v2/streams/camera-1").json["examples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "sentence"),
+    [
+        (b"", 415, "the body is not a picture: send a JPEG or PNG file, as curl --data-binary does."),
+        (b"GIF89a", 415, "the body is not a picture: send a JPEG or PNG file, as curl --data-binary does."),
+        (encoded("JPEG", (100, 100))[:-2000], 422, "the picture is damaged or cut off: send it again."),
+        (encoded("PNG", (100, 100))[:-2000], 422, "the picture is damaged or cut off: send it again."),
+        (bomb(50_000), 413, "the picture has too many pixels and the limit is 100000: send a smaller one."),
+        (bomb(5_000), 413, "the picture has 5000×5000 pixels and the limit is 100000: send a smaller one."),
+        (
+            encoded("PNG", (1, 20_000)),
+            413,
+            "the picture has 1×20000 pixels and the limit is 100000: send a smaller one.",
+        ),
+    ],
+    ids=["empty", "gif", "jpeg cut off", "png cut off", "bomb", "large", "thin"],
+)
+def test_a_wrong_picture_gets_one_sentence_and_the_next_one_is_served(server: Running, content, status, sentence):
+    answer = server.ask("POST", PICTURE, content)
+    assert (answer.status, answer.json) == (status, {"error": sentence})
+    assert server.ask("POST", PICTURE, encoded("PNG")).status == 200
+
+
+def test_classes_have_names_if_there_are_labels():
+    service = tiny_service("train")
+    labelled = service.spec.__class__(**{**vars(service.spec), "labels": tuple("abcde")})
+    service.spec = labelled
+    with running(service) as server:
+        answer = server.ask("POST", PICTURE, encoded("PNG")).json
+        assert [entry["label"] for entry in answer["classes"]] == [
+            "abcde"[entry["class"]] for entry in answer["classes"]
+        ]
+
+
+def test_a_model_that_takes_no_pictures_says_so():
+    with running(tiny_service("train", net())) as server:
+        answer = server.ask("POST", PICTURE, encoded("PNG"))
+        assert (answer.status, answer.json["error"]) == (
+            404,
+            "model 'model' does not take pictures: use /v2/models/model/infer.",
+        )
+
+
+def test_one_row_that_the_strategy_cannot_use_fails_alone():
+    with running(tiny_service("batch")) as server:
+        answer = server.ask("POST", PICTURE, encoded("PNG"))
+        assert answer.status == 422
+        assert "network.bn3" in answer.json["error"]
+        assert server.infer(pixels()).status == 200

@@ -1,0 +1,257 @@
+"""What is kept about streams: in memory, on the disk, and over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+
+import pytest
+import torch
+
+import predbn
+from predbn.norm import DirectoryStore
+from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
+
+from ..norm.models import net
+from .running import classifier, pixels, tiny_service
+
+STRATEGIES = ("ema", "frozen(batches=2)", "auto_stream")
+
+
+def send(service: Service, *requests: tuple[str | None, int]) -> list[torch.Tensor]:
+    """Start a service, send requests (stream, seed) one after another, and stop it."""
+
+    async def run() -> list[torch.Tensor]:
+        await service.start()
+        answers = [await service.infer(Work(pixels(seed=seed).numpy(), stream)) for stream, seed in requests]
+        await service.stop()
+        return [torch.from_numpy(answer.logits) for answer in answers]
+
+    return asyncio.run(run())
+
+
+def calibrated(strategy: str):
+    model = classifier()
+    return predbn.calibrate(model, [pixels(32, seed) for seed in (2, 3)]) if "auto" in strategy else model
+
+
+def service(strategy: str = "ema", **settings) -> Service:
+    return tiny_service(strategy, calibrated(strategy), **settings)
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_restart_goes_on_where_the_server_has_stopped(tmp_path, strategy):
+    sent = [("a", 0), ("b", 1), ("a", 2), ("b", 3), ("a", 4)]
+    uninterrupted = send(service(strategy), *sent)
+    restarted = [send(service(strategy, state=tmp_path), request)[0] for request in sent]
+    for one, other in zip(uninterrupted, restarted, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_streams_that_do_not_fit_into_memory_come_back_from_the_folder(tmp_path, strategy):
+    sent = [(name, seed) for seed in range(3) for name in "abcd"]
+    small = service(strategy, state=tmp_path, max_streams=2)
+    for one, other in zip(send(service(strategy), *sent), send(small, *sent), strict=True):
+        close(one, other)
+    assert len(small.predictor.records) == 2
+    assert set(predbn.state_dict(small.predictor.model)["streams"]) == {"default", "c", "d"}
+    assert 'predbn_stream_events_total{event="evicted"} 10.0' in small.metrics.text().decode()
+
+
+def test_without_a_folder_the_stream_used_least_recently_is_forgotten():
+    small = service(max_streams=2)
+    answers = send(small, ("a", 0), ("b", 0), ("a", 1), ("c", 0), ("b", 0), ("a", 1))
+    close(answers[1], answers[4])  # b was forgotten and begins anew
+    assert list(small.predictor.records) == ["b", "a"]
+
+
+def test_the_records_of_streams_outlive_a_restart_too(tmp_path):
+    send(service(state=tmp_path), ("a", 0), ("a", 1))
+    again = service(state=tmp_path)
+
+    async def known():
+        await again.start()
+        found = await again.stream("a"), await again.stream("z")
+        await again.stop()
+        return found
+
+    record, unknown = asyncio.run(known())
+    assert (record.requests, record.examples) == (2, 8)
+    assert record.distance > 0
+    assert unknown is None
+
+
+def test_a_forgotten_stream_does_not_come_back(tmp_path):
+    running = service(state=tmp_path)
+
+    async def run():
+        await running.start()
+        first = await running.infer(Work(pixels().numpy(), "a"))
+        await running.checkpoint()
+        assert await running.forget("a")
+        assert not await running.forget("a")
+        await running.checkpoint()
+        again = await running.infer(Work(pixels().numpy(), "a"))
+        await running.stop()
+        return first, again
+
+    first, again = asyncio.run(run())
+    close(torch.from_numpy(first.logits), torch.from_numpy(again.logits))
+
+
+def test_a_sequence_that_has_ended_leaves_nothing_behind(tmp_path):
+    running = service(state=tmp_path)
+
+    async def run():
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        await running.checkpoint()
+        await running.infer(Work(pixels().numpy(), "a", ends=True))
+        await running.stop()
+
+    asyncio.run(run())
+    assert list((tmp_path / "streams").iterdir()) == []
+    assert running.predictor.records == {}
+
+
+def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, monkeypatch, caplog):
+    """Checkpoints and evictions fail; when there is room again, the next checkpoint saves everything."""
+    running = service(state=tmp_path, max_streams=2)
+    put = DirectoryStore.put
+
+    def full(self, name, saved):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.folder))
+
+    async def run():
+        await running.start()
+        monkeypatch.setattr(DirectoryStore, "put", full)
+        for name in "abcd":
+            await running.infer(Work(pixels().numpy(), name))
+        await running.checkpoint()
+        assert list(running.predictor.records) == list("abcd")
+        monkeypatch.setattr(DirectoryStore, "put", put)
+        await running.stop()
+
+    with caplog.at_level(logging.ERROR, "predbn.serving"), pytest.warns(UserWarning, match="stays in memory"):
+        asyncio.run(run())
+    assert any(r.message == "checkpoint failed" and "No space left" in r.reason for r in caplog.records)
+    assert 'predbn_checkpoints_total{outcome="failed"} 1.0' in running.metrics.text().decode()
+    assert len(list((tmp_path / "streams").iterdir())) == 4
+    expected = send(service(), ("a", 0), ("a", 1))[1]
+    close(send(service(state=tmp_path), ("a", 1))[0], expected)
+
+
+def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog):
+    first = send(service(state=tmp_path), ("a", 0))[0]
+    (path,) = (tmp_path / "streams").iterdir()
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with caplog.at_level(logging.ERROR, "predbn.serving"):
+        close(send(service(state=tmp_path), ("a", 0))[0], first)
+    assert "is damaged" in next(r.reason for r in caplog.records if r.message == "stream damaged")
+    assert path.with_suffix(".damaged").exists()
+
+
+def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
+    send(service("ema", state=tmp_path), ("a", 0))
+    with pytest.raises(ServingError, match=r"holds streams of another strategy: delete the folder"):
+        service("frozen", state=tmp_path)
+    other = classifier()
+    other.network.bn3 = torch.nn.BatchNorm1d(9)
+    other.network.fc1, other.network.fc2 = torch.nn.Linear(8, 9), torch.nn.Linear(9, 5)
+    with pytest.raises(ServingError, match="holds streams of another model"):
+        tiny_service("ema", other.eval(), state=tmp_path)
+    send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
+
+
+def test_two_servers_cannot_share_a_folder(tmp_path):
+    first = service(state=tmp_path)
+    with pytest.raises(ServingError, match="another process is writing to"):
+        service(state=tmp_path)
+    send(first)
+
+
+def test_a_prediction_that_takes_too_long_is_given_up():
+    slow = service(timeout=0.05)
+    predict = slow.predictor.predict
+
+    async def run():
+        await slow.start()
+        is_released = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wait(works):
+            asyncio.run_coroutine_threadsafe(is_released.wait(), loop).result()
+            return predict(works)
+
+        slow.predictor.predict = wait
+        with pytest.raises(RequestError, match=r"no prediction within 0.05 s") as given_up:
+            await slow.infer(Work(pixels().numpy(), "a"))
+        assert given_up.value.status == 503
+        is_released.set()
+        slow.predictor.predict = predict
+        slow.settings.__dict__["timeout"] = 30.0
+        await slow.infer(Work(pixels().numpy(), "a"))
+        await slow.stop()
+
+    asyncio.run(run())
+
+
+def test_a_stopped_service_refuses_requests():
+    stopped = service()
+    send(stopped)
+    with pytest.raises(RequestError, match="shutting down"):
+        asyncio.run(stopped.infer(Work(pixels().numpy())))
+
+
+def test_an_output_that_is_not_finite_fails_alone():
+    broken = service("train")
+    with torch.no_grad():
+        broken.predictor.model.network.fc2.bias[0] = float("nan")
+    with pytest.raises(RequestError, match="values that are not finite") as failed:
+        send(broken, ("a", 0))
+    assert failed.value.status == 500
+
+
+def test_a_bug_of_the_model_is_logged_and_not_shown_to_clients(caplog):
+    broken = service("train")
+    broken.predictor.model.network.fc2 = torch.nn.Linear(3, 5)
+    with (
+        caplog.at_level(logging.ERROR, "predbn.serving"),
+        pytest.raises(RequestError, match=r"the model failed \(RuntimeError\)"),
+    ):
+        send(broken, ("a", 0))
+    assert "mat1 and mat2" in next(r.reason for r in caplog.records if r.message == "model failed")
+
+
+def test_more_requests_at_once_than_streams_fit_into_memory():
+    small = service(max_streams=1)
+
+    async def run():
+        await small.start()
+        works = [Work(pixels(seed=seed).numpy(), name) for seed, name in enumerate([None, None, "a", None, "b", None])]
+        answers = await asyncio.gather(*(small.infer(work) for work in works))
+        await small.stop()
+        return answers
+
+    for seed, answer in enumerate(asyncio.run(run())):
+        close(torch.from_numpy(answer.logits), send(service(), (None, seed))[0])
+    assert list(small.predictor.records) == ["b"]
+
+
+def test_what_a_model_of_ones_own_must_say():
+    with pytest.raises(ServingError, match="a Net does not say what it takes: give example="):
+        prepare_service(net(), "ema", Settings())
+    with pytest.raises(ServingError, match=r"the example is torch.bfloat16 \[1, 3, 8, 8\]: give rows of BOOL, UINT8"):
+        prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 3, 8, 8, dtype=torch.bfloat16))
+    with pytest.raises(ServingError, match=r"the model cannot predict the example"):
+        prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 4))
+    with pytest.raises(ServingError, match=r"must give one row of class scores for each example"):
+        prepare_service(net().conv1, "ema", Settings(), example=torch.zeros(1, 3, 8, 8))
