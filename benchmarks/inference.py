@@ -1,7 +1,7 @@
 """What prediction-time batch normalisation costs, relative to the plain model.
 
     python benchmarks/inference.py                # CPU, one thread: a few minutes
-    python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager and compiled
+    python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of the README from results/
 
@@ -99,6 +99,7 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         "auto, one pass, not robust": calibrated("auto(passes=1)", robust=False),
         "auto, one pass": calibrated("auto(passes=1)"),
         "auto": calibrated("auto"),
+        "auto_stream": calibrated("auto_stream"),
         "ema": strategy("ema"),
         "frozen": strategy("frozen"),
         "population": strategy("population", loader=[x], exact=False),
@@ -202,21 +203,69 @@ def cpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
 
 
 def gpu_cases(rounds: int, compiled_too: bool = True) -> Iterator[tuple[str, Rows]]:
-    for compiled in (False, True)[: 1 + compiled_too]:
-        for batch in (100, 500):
+    """Eager, as CUDA graphs (`predbn.capture`), and compiled. Everything is relative to plain in the same mode."""
+    captured = ("plain", "batch", "prior(N=16)", "auto, one pass", "auto", "auto_stream", "ema")
+    compiled = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "frozen, folded")
+    for mode, sizes in (("eager", (100, 500)), ("captured", (8, 100, 500)), ("compiled", (100, 500))):
+        for batch in sizes if mode != "compiled" or compiled_too else ():
             plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
             x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half)
             x = x.contiguous(memory_format=torch.channels_last)
             models = variants(plain, x)
-            if compiled:
-                wanted = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "auto", "frozen, folded")
+            if mode == "captured":
+                models = {k: predbn.capture(m) for k, m in models.items() if k in captured}
+                with torch.inference_mode():
+                    for model in models.values():
+                        for _ in range(6):  # a stream's first passes are not recorded
+                            model(x)
+            if mode == "compiled":
                 torch._dynamo.reset()
-                models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in wanted}
-            case = f"resnet50 224 px fp16, batch {batch}, {'compiled' if compiled else 'eager'}"
+                models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in compiled}
+            case = f"resnet50 224 px fp16, batch {batch}, {mode}"
             rows = measure(models, x, rounds, "cuda")
             for name, peak in peak_memory(models, x).items():
                 rows[name]["peak_mib"] = peak
             yield case, rows
+
+
+def kernel_table() -> str:
+    """What the kernels of a layer take, and PyTorch's, in µs per launch from a CUDA graph: the table of
+    docs/performance.md."""
+    from predbn.norm.gpu.normalise import normalise
+    from predbn.norm.gpu.sums import moments, sums, tiling_of
+
+    def microseconds(run: Callable[[], object], count: int = 20) -> float:
+        for _ in range(3):
+            run()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                run()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
+        begin.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / count * 1e3
+
+    def row(channels: int, size: int) -> str:
+        x = torch.randn(100, channels, size, size, device="cuda", dtype=torch.half)
+        x = x.contiguous(memory_format=torch.channels_last)
+        found, (weight, bias) = moments(x), torch.rand(2, channels, device="cuda")
+        half = [t.half() for t in (found[0][0], found[1][0], weight, bias)]
+        runs = (
+            lambda: F.batch_norm(x, *half, False, 0.0, 1e-5),
+            lambda: torch._batch_norm_impl_index(x, weight, bias, None, None, True, 0.0, 1e-5, True),
+            lambda: sums(x, tiling_of(x, 1)),
+            lambda: normalise(x, found, weight, bias, 1e-5),
+        )
+        return f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.0f}" for run in runs) + " |"
+
+    names = "channels, map", "plain batch norm", "PyTorch's training kernel", "ours: sums", "ours: normalise"
+    head = f"| {' | '.join(names)} |\n|---|--:|--:|--:|--:|"
+    shapes = ((64, 112), (64, 56), (256, 56), (128, 28), (512, 28), (256, 14), (1024, 14), (512, 7), (2048, 7))
+    return "\n".join([head, *(row(*shape) for shape in shapes)])
 
 
 def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
@@ -248,6 +297,7 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="on a GPU, skip the compiled models")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
+    parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     options = parser.parse_args()
     if options.markdown:

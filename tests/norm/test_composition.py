@@ -43,10 +43,10 @@ def calibrated(strategy: str = "auto(passes=3)", **options: object) -> nn.Module
 
 def test_shares_are_those_of_the_predicted_classes():
     logits = torch.tensor([[4.0, 0, 0], [0, 3, 0], [5, 0, 0], [0, 0, 2]])
-    shares, doubt = composition_of(logits, None)
+    shares, doubt, *_ = composition_of(logits, None)
     assert shares.tolist() == [0.5, 0.25, 0.25]
     torch.testing.assert_close(doubt, 1 - logits.softmax(1).max(1).values.mean(0, keepdim=True))
-    shares, doubt = composition_of(logits, 2)
+    shares, doubt, *_ = composition_of(logits, 2)
     assert shares.tolist() == [[0.5, 0.5, 0], [0.5, 0, 0.5]]
     assert doubt.shape == (2, 1)
 
@@ -119,7 +119,7 @@ class KnownComposition(Auto):
 
     def statistics(self, observation: Observation) -> Statistics:
         n, clean, eps = observation.size, observation.calibration, observation.eps
-        batch, b, (shares, e) = observation.moments().statistics, clean.between, self.composition
+        batch, b, (shares, e, *_) = observation.moments().statistics, clean.between, self.composition
         sampling = (1 - b) * (1 / n + 1 / clean.size) + 2 * b
         if shares is not None:
             sizes = clean.class_sizes.clamp(min=1).tolist()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import importlib
 from dataclasses import fields
 
 import pytest
@@ -16,7 +18,7 @@ from predbn.norm.robust import correct_clipping, robust_moments
 from predbn.norm.statistics import Statistics, mix
 from predbn.norm.strategies.auto import mixture
 
-from ..models.kernels.conftest import bench
+from ..models.kernels.conftest import INTERPRETED, bench
 from .models import images, net
 
 __all__ = ["bench"]
@@ -196,3 +198,36 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
     x[4, 0, 2, 2] = torch.nan
     with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
+
+
+VARIANTS = [
+    ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
+    ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
+    ("statistics", "_statistics", f"f i {'f ' * 13}| i i i i i | 4 128 64 True True True True False False True"),
+    ("statistics", "_statistics", f"f f {'f ' * 13}| i i i i i | 16 1 64 False False False False True True False"),
+    (
+        "normalise",
+        "_normalise",
+        f"half half half half {'f ' * 11}| i i i i i i | 32 64 128 128 True True True True True",
+    ),
+]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(("module", "name", "arguments"), VARIANTS)
+def test_the_kernels_can_be_compiled_for_a_gpu_that_is_not_here(module, name, arguments):
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    function = getattr(importlib.import_module(f"predbn.norm.gpu.{module}"), name)._function
+    tensors, numbers, constants = (part.split() for part in arguments.split("|"))
+    types = [{"half": "*fp16", "f": "*fp32", "i": "*i32"}[t] for t in tensors] + ["i32"] * len(numbers)
+    is_constant = [name in function.fn.__annotations__ for name in function.arg_names]
+    floats = is_constant.count(False) - len(types)
+    values = iter([*types, *["fp32"] * floats])
+    signature = {n: "constexpr" if c else next(values) for n, c in zip(function.arg_names, is_constant, strict=True)}
+    chosen = map(ast.literal_eval, constants)
+    constexprs = {n: next(chosen) for n, c in zip(function.arg_names, is_constant, strict=True) if c}
+    kernel = compile(ASTSource(function, signature, constexprs), target=GPUTarget("cuda", 90, 32))
+    assert kernel.asm["cubin"]

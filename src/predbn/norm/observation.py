@@ -144,14 +144,14 @@ class Observation:
                 f"layer '{self.layer}' bounds the influence of the examples of each group, which an exported graph "
                 "cannot; adapt with robust=False, or without a group"
             )
-        size: int | Tensor = self.size
         is_one_row = self._rows_per_example == 1 and not self._sync
-        if is_one_row and kernels.can_use_operators(self._x) and size <= MOST_EXAMPLES:
+        if is_one_row and kernels.can_use_operators(self._x) and self.size <= MOST_EXAMPLES:
             return self._moments_by_operator(clean)
         mean, var = self._example_statistics()
         is_finite = is_finite_example(mean, var)
         if kernels.readable_without_sync(mean) and not self._leave_out(is_finite) and self.bad_rows:
             self._reject_pass()
+        size: int | Tensor = self.size
         if self._sync:
             mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
             is_finite = is_finite_example(mean, var)
