@@ -137,3 +137,39 @@ def test_under_vmap_and_as_a_subclass():
     y = torch.vmap(lambda t: kernels.batch_norm(t, torch.ones(3), torch.zeros(3), 1e-5)[0])(x)
     expected = torch.stack([F.batch_norm(t, None, None, training=True) for t in x])
     torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+
+
+@given(shape=shapes, offset=st.sampled_from([0.0, 3.0, 1e3]), streams=st.integers(1, 4), data=st.data())
+def test_moments_of_streams_equal_double_precision(shape, offset, streams, data):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + offset
+    index = torch.tensor(data.draw(st.lists(st.integers(0, streams - 1), min_size=shape[0], max_size=shape[0])))
+    sizes = torch.bincount(index, minlength=streams)[:, None]
+    mean, var = kernels.stream_moments(x, index, sizes, eps=1e-5)
+    assert mean.shape == var.shape == (streams, shape[1])
+    for stream in range(streams):
+        if sizes[stream] == 0:
+            assert mean[stream].isnan().all(), "a stream without rows has no mean"
+            continue
+        expected_mean, expected_var = reference(x[index == stream])
+        # The means of rows are rounded, by 6e-8 of the offset, before they are compared with each other.
+        torch.testing.assert_close(mean[stream].double(), expected_mean, rtol=0, atol=max(offset, 1.0) * 2e-6)
+        torch.testing.assert_close(var[stream].double(), expected_var, rtol=1e-5, atol=1.2e-7 * offset + 1e-11)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 3, 1, 1), (0, 3, 4, 4), (5, 3, 1, 1)])
+def test_moments_of_each_of_no_examples(shape):
+    mean, var = kernels.example_means_and_variances(torch.randn(shape))
+    assert mean.shape == var.shape == shape[:2]
+    assert torch.equal(var, torch.zeros(shape[:2]))
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3, 5), (6, 5, 4, 4), (6, 5, 17), (6, 5, 2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normalising_maps_by_rows(shape, dtype):
+    """Maps of 16 values and more are left to PyTorch's kernel, with the same result."""
+    x, (mean, var) = torch.randn(shape, dtype=dtype), torch.rand(2, 6, 5, dtype=dtype) + 0.1
+    weight, bias = torch.rand(2, 5, dtype=dtype)
+    scale = weight / (var + 1e-5).sqrt()
+    view = [6, 5, *[1] * (len(shape) - 2)]
+    wanted = (x - mean.view(view)) * scale.view(view) + bias.view(view[1:])
+    torch.testing.assert_close(kernels.normalise(x, mean, var, weight, bias, 1e-5), wanted, rtol=1e-4, atol=1e-5)

@@ -213,7 +213,7 @@ def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Te
 
     PyTorch's own kernel is used on a GPU and in graphs only: on a CPU it takes thirty times as long as two sums.
     """
-    if x.dim() == 2 or (_is_eager(x) and x.numel() == x.shape[0] * x.shape[1]):
+    if x.dim() == 2 or (_is_eager(x) and math.prod(x.shape[2:]) == 1):
         x = x.to(stats_dtype(x)).flatten(1)
         return x, torch.zeros_like(x)
     if _can_use_gpu_moments(x):
