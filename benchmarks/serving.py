@@ -15,7 +15,9 @@ A client with so many connections (concurrency) sends requests of four pictures 
 answered, for so many streams in turn. All servers are up, and every stream has had three requests. Then every round
 loads each server once for some seconds, in a random order. Figures are medians over the rounds: pictures per second,
 the percentiles of the time that a request takes, and the ratio of pictures per second to those of the plain network in
-the same round. Writes results/serving-cpu.json.
+the same round. `cpu_ratio` is the same for pictures per second of processor time of all processes of a server, which
+other work on the machine disturbs less; it is not known for Ray, whose processes are detached. Writes
+results/serving-cpu.json. Linux only.
 """
 
 from __future__ import annotations
@@ -133,14 +135,15 @@ async def read_answer(reader: asyncio.StreamReader) -> int:
     return int(head.split(b" ", 2)[1])
 
 
-def measure(port: int, server: str, streams: int, concurrency: int, seconds: float) -> dict[str, float]:
-    requests = [request_bytes(server, stream) for stream in range(streams)]
-    asyncio.run(load(port, requests, concurrency, 0.25 * seconds))
-    begin = time.perf_counter()
-    taken = asyncio.run(load(port, requests, concurrency, seconds))
-    elapsed = time.perf_counter() - begin
+def measure(server: Server, streams: int, concurrency: int, seconds: float) -> dict[str, float]:
+    requests = [request_bytes(server.name, stream) for stream in range(streams)]
+    asyncio.run(load(server.port, requests, concurrency, 0.25 * seconds))
+    begin, cpu = time.perf_counter(), server.cpu_seconds()
+    taken = asyncio.run(load(server.port, requests, concurrency, seconds))
+    elapsed, cpu = time.perf_counter() - begin, server.cpu_seconds() - cpu
     latencies = dict(zip(PERCENTILES, np.percentile(taken, PERCENTILES), strict=True))
-    return {"per_second": ROWS * len(taken) / elapsed, **{f"p{p}_ms": 1e3 * float(v) for p, v in latencies.items()}}
+    speeds = {"per_second": ROWS * len(taken) / elapsed, "per_cpu_second": ROWS * len(taken) / cpu}
+    return {**speeds, **{f"p{p}_ms": 1e3 * float(v) for p, v in latencies.items()}}
 
 
 def free_port() -> int:
@@ -153,7 +156,7 @@ class Server:
     """A server in a process of its own, up when it is made."""
 
     def __init__(self, name: str) -> None:
-        self.port = free_port()
+        self.name, self.port = name, free_port()
         command = [sys.executable, __file__, "--server", name, "--port", str(self.port)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
         self.process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
@@ -166,6 +169,20 @@ class Server:
             except (OSError, RuntimeError, EOFError, asyncio.TimeoutError):
                 time.sleep(0.2)
         raise RuntimeError(f"the server {name} does not answer")
+
+    def cpu_seconds(self) -> float:
+        """The processor time of all processes of the server; NaN for Ray."""
+        if self.name == "ray":
+            return math.nan
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if int(fields[3]) == self.process.pid:  # its session, which begins with the server
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         os.killpg(self.process.pid, signal.SIGTERM)
@@ -192,14 +209,14 @@ def run(names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
                     order = list(names)
                     shuffle(order)
                     for name in order:
-                        samples[name].append(measure(servers[name].port, name, streams, concurrency, seconds))
+                        samples[name].append(measure(servers[name], streams, concurrency, seconds))
                 for name, own in samples.items():
                     figures = {key: statistics.median(sample[key] for sample in own) for key in own[0]}
-                    pairs = zip(own, samples["plain"], strict=True)
-                    ratio = statistics.median(a["per_second"] / b["per_second"] for a, b in pairs)
-                    rows.append(
-                        {"server": name, "streams": streams, "concurrency": concurrency, **figures, "ratio": ratio}
-                    )
+                    for key, speed in (("ratio", "per_second"), ("cpu_ratio", "per_cpu_second")):
+                        pairs = zip(own, samples["plain"], strict=True)
+                        figures[key] = statistics.median(a[speed] / b[speed] for a, b in pairs)
+                    known = {key: None if math.isnan(value) else value for key, value in figures.items()}
+                    rows.append({"server": name, "streams": streams, "concurrency": concurrency, **known})
                     print(json.dumps(rows[-1]), flush=True)
     finally:
         for server in servers.values():
@@ -208,26 +225,26 @@ def run(names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def markdown() -> str:
-    """Pictures per second relative to the plain network, and the latency at the median and at 99 %."""
+    """Pictures per second relative to the plain network, in brackets per second of processor time, and latencies."""
     result = json.loads((RESULTS / "serving-cpu.json").read_text())
     by_key = {(row["server"], row["streams"], row["concurrency"]): row for row in result["rows"]}
     names = list(dict.fromkeys(row["server"] for row in result["rows"]))
     others = [name for name in names if name != "plain"]
-    lines = [
-        "| streams | concurrency | plain, pictures/s | "
-        + " | ".join(others)
-        + " | p50 / p99 in ms: "
-        + ", ".join(names)
-        + " |",
-        "|--:|--:|--:|" + "--:|" * len(others) + "---|",
-    ]
+    headings = ["streams", "concurrency", "plain, pictures/s", *others, f"p50 / p99 in ms: {', '.join(names)}"]
+    lines = [f"| {' | '.join(headings)} |", f"|{'--:|' * (3 + len(others))}---|"]
     for streams in STREAMS:
         for concurrency in CONCURRENCIES:
             own = {name: by_key[name, streams, concurrency] for name in names}
-            ratios = " | ".join(f"{own[name]['ratio']:.2f}" for name in others)
+            ratios = [_ratio(own[name]) for name in others]
             times = ", ".join(f"{row['p50_ms']:.0f} / {row['p99_ms']:.0f}" for row in own.values())
-            lines.append(f"| {streams} | {concurrency} | {own['plain']['per_second']:.0f} | {ratios} | {times} |")
+            cells = [str(streams), str(concurrency), f"{own['plain']['per_second']:.0f}", *ratios, times]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    by_cpu = "" if row["cpu_ratio"] is None else f" ({row['cpu_ratio']:.2f})"
+    return f"{row['ratio']:.2f}{by_cpu}"
 
 
 def main() -> None:
