@@ -303,6 +303,9 @@ def main() -> None:
     if options.markdown:
         print(markdown())
         return
+    if options.kernels:
+        print(kernel_table())
+        return
     torch.set_num_threads(options.threads)
     if options.streams:
         for case, rows in stream_cases(options.rounds):
