@@ -36,12 +36,14 @@ class Kernel:
     def __call__(
         self,
         grid: tuple[int, int, int],
-        tensors: Sequence[Tensor],
+        tensors: Sequence[Tensor | None],
         numbers: Sequence[int],
         floats: Sequence[float] = (),
         constants: Sequence[Any] = (),
     ) -> None:
+        """Launch it. A tensor that the kernel does not read with these constants may be None."""
         first = tensors[0]
+        tensors = [first if tensor is None else tensor for tensor in tensors]
         is_aligned = [tensors[i].data_ptr() % 16 == 0 for i in self._aligned]
         key = (first.device, *is_aligned, *(t.dtype for t in tensors), *numbers, *constants)
         compiled = self._compiled.get(key)

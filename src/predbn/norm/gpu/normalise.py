@@ -115,27 +115,23 @@ def normalise(
     """
     tiling = tiling_of(x, len(statistics[0]), _PROGRAMS)
     y = torch.empty_like(x)
-    none = y
-    clean = source = none, none
-    shares = class_sizes = squares = doubt = numbers = None
+    clean = source = None, None
+    shares = class_sizes = squares = doubt = None
+    numbers = [0.0] * 8
     if mixture is not None:
         clean, source = (mixture.clean.mean, mixture.clean.var), mixture.source
         shares, class_sizes, squares, doubt = mixture.shares, mixture.clean.class_sizes, mixture.squares, mixture.doubt
-        numbers = (
+        numbers = [
             mixture.clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
             mixture.network, mixture.skew,
-        )  # fmt: skip
-    others = (none if t is None else t for t in (shares, class_sizes, squares, doubt))
+        ]  # fmt: skip
     classes = 1 if shares is None else shares.shape[-1]
     blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
     _normalise(
         tiling.grid,
-        (
-            x, y, none if weight is None else weight, none if bias is None else bias, *statistics,
-            none if block_sums is None else block_sums, *clean, *source, *others,
-        ),
+        (x, y, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt),
         (tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
-        (eps, *(numbers or [0.0] * 8), *LIMITS),
+        (eps, *numbers, *LIMITS),
         (
             tiling.tile_rows, tiling.tile_columns, triton.next_power_of_2(blocks_of_sums),
             triton.next_power_of_2(classes), weight is not None, bias is not None, mixture is not None,

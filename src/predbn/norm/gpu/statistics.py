@@ -176,38 +176,33 @@ def statistics(
     columns = BLOCK if bounds is None else min(_COLUMNS, max(1, _TILE // examples))
     blocks = triton.cdiv(channels, columns)
     out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
-    block_sums = None
-    none = out  # for pointers that are not read
-    clean = reference = none, none
-    h, class_means, class_squares, shares = none, None, None, None
+    block_sums, clean, reference, shares = None, None, (None, None), None
     if mixture is not None:
         block_sums = torch.empty((groups, blocks, BLOCK_SUMS), dtype=torch.float32, device=found.device)
-        clean, h, shares = (mixture.clean.mean, mixture.clean.var), mixture.clean.weight, mixture.shares
-        class_means, class_squares = mixture.clean.class_means, mixture.clean.class_squares
-    has_reference = mix is not None and mix.reference is not None
-    if has_reference:
+        clean, shares = mixture.clean, mixture.shares
+    if mix is not None and mix.reference is not None:
         reference = mix.reference
-    scatter = 1.0 if bounds is None else bounds.scatter
-    clipping = None if bounds is None else bounds.clipping
-    fixed_weight = 1.0 if mix is None or mix.weight is None else float(mix.weight)
+    of_clean = "mean", "var", "class_means", "class_squares", "weight"
+    clean_mean, clean_var, class_means, class_squares, h = (getattr(clean, name, None) for name in of_clean)
+    limit, bound_var, scatter, clipping = 0.0, None, 1.0, None
+    if bounds is not None:
+        limit, bound_var, scatter, clipping = bounds.limit, bounds.clean_var, bounds.scatter, bounds.clipping
+    has_scatter = isinstance(scatter, Tensor)
+    weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
     _statistics(
         (groups, blocks, 1),
         (
-            found, none if is_bad is None else is_bad, *clean, scatter if isinstance(scatter, Tensor) else none,
-            none if clipping is None else clipping, none if class_means is None else class_means,
-            none if class_squares is None else class_squares, none if shares is None else shares, h, *reference,
-            none if bounds is None else bounds.clean_var, out, none if block_sums is None else block_sums,
+            found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, class_means,
+            class_squares, shares, h, *reference, bound_var, out, block_sums,
         ),
         (n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1]),
         (
-            eps, 0.0 if bounds is None else bounds.limit, fixed_weight, 0.0 if mix is None else float(mix.source_size),
-            1.0 if isinstance(scatter, Tensor) else float(scatter),
+            eps, limit, 0.0 if weight is None else float(weight), source_size, 1.0 if has_scatter else float(scatter),
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
-            columns, examples, PIECES, bounds is not None, clipping is not None, isinstance(scatter, Tensor),
-            mixture is not None and shares is not None, has_reference, mix is not None and mix.weight is None,
-            mixture is not None,
+            columns, examples, PIECES, bounds is not None, clipping is not None, has_scatter, shares is not None,
+            reference[0] is not None, weight is None, mixture is not None,
         ),
     )  # fmt: skip
     return out, block_sums

@@ -171,7 +171,7 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
     is_one_tile = tiling.tiles == 1 and tiling.pieces == 1
     _sums(
         tiling.grid,
-        (x, found, found if is_bad is None else is_bad),
+        (x, found, is_bad),
         (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
         constants=(tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, is_bad is not None),
     )
