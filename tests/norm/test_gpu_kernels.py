@@ -192,6 +192,26 @@ def test_a_model_with_and_without_kernels(bench, monkeypatch, strategy):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
+def test_parameters_and_buffers_that_are_not_contiguous(bench):
+    layer = torch.nn.BatchNorm2d(5).eval()
+    for name, values in (("weight", 2.0), ("bias", 3.0), ("running_mean", 5.0), ("running_var", 7.0)):
+        every_other = (torch.arange(10.0) / 10 + values).to(bench.device)[::2]
+        parameter = torch.nn.Parameter(every_other) if name in ("weight", "bias") else every_other
+        setattr(layer, name, parameter)
+    x = images(6, size=4).to(bench.device).repeat(1, 2, 1, 1)[:, :5].contiguous()
+    with torch.inference_mode():
+        found = predbn.adapt(layer, "prior(N=4)")(x)
+    wide = x.double().cpu()
+    var, mean = torch.var_mean(wide, (0, 2, 3), correction=0)
+    mean, var = (
+        0.6 * own + 0.4 * stored.double().cpu()
+        for own, stored in ((mean, layer.running_mean), (var, layer.running_var))
+    )
+    scale, shift = (layer.weight.double().cpu() / (var + layer.eps).sqrt()), layer.bias.double().cpu()
+    expected = (wide - mean.view(-1, 1, 1)) * scale.view(-1, 1, 1) + shift.view(-1, 1, 1)
+    torch.testing.assert_close(found.double().cpu(), expected.detach(), rtol=1e-3, atol=1e-3)
+
+
 def test_an_example_that_is_not_finite_changes_no_other(bench):
     model = predbn.adapt(predbn.calibrate(net(), list(images(96).split(32))).to(bench.device), "auto")
     x, others = images(9).to(bench.device), torch.arange(9) != 4

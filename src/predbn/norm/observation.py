@@ -286,6 +286,9 @@ class Observation:
         x = self._x
         if self._sync or self.eps <= 0 or self._rows_per_example > 1 or not kernels.can_use_layer_kernels(x):
             return None
+        own = (weight, bias, *(self.source or ()))
+        if any(t is not None and (t.device != x.device or not t.is_contiguous()) for t in own):
+            return None  # kernels read them one value after the other
         groups = 1 if self._group is None else len(x) // self._group
         values = x.numel() // (x.shape[1] * groups) if groups else 0
         bounds = self._bounds_for_kernels()
