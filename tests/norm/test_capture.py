@@ -1,8 +1,12 @@
-"""Captured models where there is nothing to capture; `test_gpu.py` has the graphs themselves."""
+"""Captured models without a GPU: called as they are, or with graphs that run the model again.
+
+`test_gpu.py` has real graphs.
+"""
 
 from __future__ import annotations
 
 import copy
+import importlib
 
 import pytest
 import torch
@@ -10,6 +14,8 @@ import torch
 import predbn
 
 from .models import images, net
+
+capturing = importlib.import_module("predbn.norm.capture")
 
 
 @pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream"])
@@ -37,3 +43,71 @@ def test_a_plain_model_can_be_captured():
     model = net()
     with torch.inference_mode():
         assert torch.equal(predbn.capture(model)(images(8)), model(images(8)))
+
+
+@pytest.mark.parametrize("graphs", [0, -1, True, 2.5])
+def test_a_number_of_graphs_that_is_none_is_refused(graphs):
+    with pytest.raises(predbn.AdaptationError, match="how many shapes of inputs"):
+        predbn.capture(net(), graphs)
+
+
+class FakeGraph(capturing._Graph):
+    """Does what a CUDA graph does: it reads the static inputs and states, and changes the states in place."""
+
+    def __init__(self, model, inputs, streams):
+        static = [value.clone() for value in inputs]
+        states = [capturing.copy_states(stream.states) for stream in streams]
+        super().__init__(None, static, None, states, list(streams))
+        self.model = model
+
+    def replay(self, inputs, streams):
+        for number, stream in enumerate(streams):
+            self._bring_in(number, stream)
+        for static, value in zip(self.inputs, inputs, strict=True):
+            static.copy_(value)
+        output = self.model(*self.inputs)
+        for stream, own in zip(streams, self.states, strict=True):
+            torch._foreach_copy_(capturing._tensors(own), capturing._tensors(stream.states))
+            stream.states = own
+        return output
+
+
+@pytest.fixture
+def fake_graphs(monkeypatch):
+    monkeypatch.setattr(capturing, "_is_on_gpu", lambda value: True)
+    monkeypatch.setattr(capturing, "_record", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+
+@pytest.mark.usefixtures("fake_graphs")
+@pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream", "frozen"])
+def test_streams_resets_and_other_strategies_between_replays(strategy):
+    model = predbn.calibrate(net(), list(images(96).split(32)))
+    expected, own = (predbn.adapt(copy.deepcopy(model), strategy) for _ in range(2))
+    captured, replayed = predbn.capture(own, graphs=2), 0
+    with torch.inference_mode():
+        for seed in range(30):
+            x = images(12 if seed % 7 else 10, seed=seed, shift=seed / 10)
+            name = "a" if seed % 5 < 3 else "b"
+            for each in (expected, own) if seed == 14 else ():
+                predbn.reset(each)
+            for each in (expected, own) if seed == 20 else ():
+                predbn.adapt(each, "prior")
+            with predbn.stream(expected, name), predbn.stream(own, name):
+                torch.testing.assert_close(captured(x), expected(x), atol=1e-6, rtol=1e-6)
+            replayed += bool(captured._last)
+            assert len(captured._graphs) <= 2
+    assert replayed > 10
+
+
+@pytest.mark.usefixtures("fake_graphs")
+def test_a_saved_state_does_not_change_when_a_graph_is_replayed():
+    model = predbn.adapt(net(), "ema")
+    captured = predbn.capture(model)
+    with torch.inference_mode():
+        for seed in range(6):
+            captured(images(12, seed=seed))
+        saved = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]["mean"]
+        before = saved.clone()
+        captured(images(12, seed=9, shift=3.0))
+    assert torch.equal(saved, before)

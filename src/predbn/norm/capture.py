@@ -18,7 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from .adapted_layer import adapted_layers
+from predbn.common import AdaptationError
+
+from .adapted_layer import LayerAdaptation, adapted_layers
+from .calibration import Calibration
 from .kernels import is_tracing
 from .passes import Stream, copy_states
 from .stream_blocks import current_selection
@@ -35,37 +38,64 @@ class CapturedModel(nn.Module):
     model is called as it is.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, graphs: int) -> None:
         super().__init__()
         self.model = model
+        self.graphs = graphs
+        self._layers: list[tuple[nn.Module, LayerAdaptation, Calibration | None]] = []
+        self._forget()
+
+    def _forget(self) -> None:
         self._graphs: dict[Any, _Graph | None] = {}
         self._calls: dict[Any, int] = {}
+        self._last: dict[Any, _Graph] = {}
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
         streams = None if others else self._streams(inputs)
         if streams is None:
             return self.model(*inputs, **others)
-        before = [_kinds(stream.states) for stream in streams]
-        key = _key(inputs, before)
+        shape = _shape(inputs)
+        last = self._last.get(shape)
+        if last is not None and last.has_states_of(streams):  # most calls: nothing else has to be looked at
+            return last.replay(inputs, streams)
+        before = tuple(_kinds(stream.states) for stream in streams)
+        key = shape, before
         if key not in self._graphs:
             output = self.model(*inputs)
-            is_steady = before == [_kinds(stream.states) for stream in streams]
+            is_steady = before == tuple(_kinds(stream.states) for stream in streams)
             self._calls[key] = self._calls.get(key, 0) + 1 if is_steady else 0
             if self._calls[key] >= _EAGER_CALLS:
-                self._graphs[key] = _record(self.model, inputs, streams)
+                self._add(key, _record(self.model, inputs, streams))
             return output
         graph = self._graphs[key]
-        return self.model(*inputs) if graph is None else graph.replay(inputs, streams)
+        if graph is None:
+            return self.model(*inputs)
+        self._last[shape] = graph
+        return graph.replay(inputs, streams)
+
+    def _add(self, key: Any, graph: _Graph | None) -> None:
+        """Keep a graph, and not more than `graphs` of them."""
+        del self._calls[key]
+        self._graphs[key] = graph
+        for old in list(self._graphs)[: -self.graphs]:
+            del self._graphs[old]
+            self._last.pop(old[0], None)
 
     def _streams(self, inputs: tuple[Any, ...]) -> list[Stream] | None:
         """The streams that these inputs belong to; None if there must be no graph."""
-        are_tensors = bool(inputs) and all(type(value) is Tensor and value.is_cuda for value in inputs)
-        if not are_tensors or self.model.training or torch.is_grad_enabled() or is_tracing():
+        if (
+            not inputs
+            or not all(map(_is_on_gpu, inputs))
+            or self.model.training
+            or torch.is_grad_enabled()
+            or is_tracing()
+        ):
             return None
         if torch.cuda.is_current_stream_capturing():
             return None
-        shared = {id(layer.shared): layer.shared for _, _, layer in adapted_layers(self.model)}.values()
-        selections = [current_selection(adaptation) for adaptation in shared if adaptation.strategy.keeps_state]
+        self._notice_changes()
+        shared = {id(adaptation.shared): adaptation.shared for _, adaptation, _ in self._layers}.values()
+        selections = [current_selection(each) for each in shared if each.strategy.keeps_state]
         if any(selection.rows is not None for selection in selections):
             return None
         streams = [selection.streams[0] for selection in selections]
@@ -73,12 +103,29 @@ class CapturedModel(nn.Module):
             stream.leave_table()
         return streams
 
+    def _notice_changes(self) -> None:
+        """Forget all graphs if the model was adapted again, restored or calibrated since they were recorded."""
+        layers = self._layers
+        is_same = bool(layers) and all(
+            layer.__dict__.get("_predbn") is adaptation and adaptation.calibration is calibration
+            for layer, adaptation, calibration in layers
+        )
+        if not is_same:
+            found = adapted_layers(self.model)
+            self._layers = [(layer, adaptation, adaptation.calibration) for _, layer, adaptation in found]
+            if layers:
+                self._forget()
+
 
 class _Graph:
     """A recorded pass, its inputs and output, and the states that it changes, for each stream."""
 
     def __init__(self, graph: Any, inputs: list[Tensor], output: Any, states: list[States], owners: list[Stream]):
         self.graph, self.inputs, self.output, self.states, self.owners = graph, inputs, output, states, owners
+
+    def has_states_of(self, streams: list[Stream]) -> bool:
+        """Whether these streams are those whose states are in the memory of the graph."""
+        return all(stream.states is own for stream, own in zip(streams, self.states, strict=True))
 
     def replay(self, inputs: tuple[Tensor, ...], streams: list[Stream]) -> Any:
         for stream in streams:
@@ -107,7 +154,7 @@ class _Graph:
         stream.states, stream.is_captured, self.owners[number] = own, True, stream
 
 
-def capture(model: nn.Module) -> CapturedModel:
+def capture(model: nn.Module, graphs: int = 8) -> CapturedModel:
     """Record the predictions of a model as CUDA graphs, one for each shape of its inputs.
 
         fast = predbn.capture(predbn.adapt(model, "auto"))
@@ -115,9 +162,12 @@ def capture(model: nn.Module) -> CapturedModel:
             fast(images)
 
     The third call with the same shape records; later ones take as long as the GPU takes. The model itself is not
-    changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved.
+    changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved. A graph takes
+    as much memory as a pass; `graphs` of them are kept.
     """
-    return CapturedModel(model)
+    if isinstance(graphs, bool) or not isinstance(graphs, int) or graphs < 1:
+        raise AdaptationError(f"graphs={graphs!r}; it is how many shapes of inputs are kept as graphs, 1 or more")
+    return CapturedModel(model, graphs)
 
 
 def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream]) -> _Graph | None:
@@ -153,10 +203,14 @@ def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream])
     return _Graph(graph, static, output, states, list(streams))
 
 
-def _key(inputs: tuple[Tensor, ...], kinds: list[Any]) -> Any:
+def _is_on_gpu(value: Any) -> bool:
+    return type(value) is Tensor and value.is_cuda
+
+
+def _shape(inputs: tuple[Tensor, ...]) -> Any:
     described = tuple((value.shape, value.stride(), value.dtype, value.device) for value in inputs)
     cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return described, cast, torch.is_inference_mode_enabled(), tuple(kinds)
+    return described, cast, torch.is_inference_mode_enabled()
 
 
 def _kinds(states: States) -> tuple[Any, ...]:
