@@ -129,6 +129,15 @@ def test_more_replicas_than_the_cluster_has_room_for(cluster, tmp_path):
         pass
 
 
+def test_a_replica_that_cannot_start_says_why(cluster, tmp_path, monkeypatch):
+    """The server writes its card into a folder that the node of the replicas does not see."""
+    monkeypatch.setattr("predbn.serving.ray_replicas.check_folder", lambda *_: None)
+    refused = pytest.raises(ServingError, match=r"cannot be started \(.*all nodes must share this folder\): predbn and")
+    with refused, ray_server(tmp_path, replicas=1):
+        pass
+    assert replica_pids() == {}
+
+
 @pytest.mark.parametrize("strategy", ["auto_stream", "batch"])
 def test_predictions_are_those_of_one_process(cluster, tmp_path, strategy):
     model = classifier()
@@ -276,13 +285,17 @@ def test_a_replica_killed_under_load(cluster, tmp_path):
         wait_for_answers(clients, 3)
         kept = {client.stream: len(client.attempts) for client in clients}
         wait_for_checkpoints(server, 0, 2)
-        os.kill(replica_pids()[0], signal.SIGKILL)
+        before = replica_pids()
+        os.kill(before[0], signal.SIGKILL)
         wait_for_answers(clients, 5)
+        after = replica_pids()
+        assert (after[0] != before[0], after[1]) == (True, before[1])
         for client in clients:
             client.end()
     assert {replica_of(client.stream, 2) for client in clients} == {0, 1}
     for client in clients:
-        assert client.check(kept[client.stream]) == (replica_of(client.stream, 2) == 0)
+        restarts = client.check(kept[client.stream])  # none if the checkpoint had all of its requests
+        assert restarts <= (replica_of(client.stream, 2) == 0)
 
 
 def test_a_server_that_was_killed_is_replaced_with_its_replicas(cluster, tmp_path):
@@ -330,4 +343,4 @@ def test_a_node_killed_under_load(cluster, tmp_path):
         for client in clients:
             client.end()
     for client in clients:
-        assert client.check(kept[client.stream]) == 1
+        assert client.check(kept[client.stream]) <= 1

@@ -1,8 +1,8 @@
 """The replicas of a server on a Ray cluster: how they are started, asked and ended.
 
 Every replica is a Ray Serve application of its own, with a single process: a request can reach no other replica than
-the one it is sent to, and waits if that one is just being replaced. (The replicas of one Ray Serve deployment share
-its requests. Affinity to one of them is given up when it is busy, and a new one does not take over its streams.)
+the one it is sent to, and waits if that one is just being replaced. (The replicas of one deployment share its requests:
+the routers of Ray Serve prefer one of them for a session, but by default take another if it is busy.)
 """
 
 from __future__ import annotations
@@ -140,10 +140,18 @@ class Replicas:
             handles: list[Any] = self._serve.run_many(targets)
         except RuntimeError as error:
             raise ServingError(
-                f"the replicas cannot be started ({first_line(error)}): predbn and the code of the model must be "
-                "installed on every node; the logs of Ray say more."
+                f"the replicas cannot be started ({self._why_not_started() or first_line(error)}): predbn and the code "
+                "of the model must be installed on every node; the logs of Ray say more."
             ) from None
         return handles
+
+    def _why_not_started(self) -> str:
+        """The last line of the traceback in the process of a replica; empty if there is none."""
+        for name, application in self._serve.status().applications.items():
+            for deployment in application.deployments.values():
+                if name.startswith(self._prefix) and deployment.message:
+                    return str(deployment.message.strip().splitlines()[-1]).rstrip(".")
+        return ""
 
     def _end_applications(self) -> None:
         """End all replicas that belong to the folder."""
