@@ -45,6 +45,8 @@ MODEL = ("--model", "tests.serving.served_model:build")
             1,
             "missing.safetensors does not exist: write it with predbn calibrate",
         ),
+        (("--replicas", "3"), 2, "it needs --engine ray: add that, or leave it out."),
+        (("--engine", "ray"), 2, "replicas hand over streams in a folder: give one that all nodes share."),
         (("--strategy", "ema", "--host", "300.1.1.1"), 1, "cannot be used"),
     ],
 )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ import torch
 import predbn
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
+from predbn.serving.serve import service_parts
 
 from ..norm.models import net
 from .running import classifier, pixels, tiny_service
@@ -176,6 +180,34 @@ def test_two_servers_cannot_share_a_folder(tmp_path):
     with pytest.raises(ServingError, match="another process is writing to"):
         service(state=tmp_path)
     send(first)
+
+
+def replica(number: int, state: Path) -> Service:
+    return Service(*service_parts(classifier(), "ema", Settings(state=state)), replica=number)
+
+
+def test_a_replica_waits_until_the_one_before_it_has_ended(tmp_path):
+    send(service(state=tmp_path))
+    first, other = replica(0, tmp_path), replica(1, tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(replica, 0, tmp_path)
+        assert wait([second], 0.2).not_done
+        with pytest.raises(ServingError, match=r"another process is writing to .*replica-"):
+            service(state=tmp_path)
+        send(first, ("a", 0))
+        answer = send(second.result(60), ("a", 1))[0]
+    send(other)
+    close(answer, send(service(), ("a", 0), ("a", 1))[1])
+
+
+def test_a_replica_refuses_a_folder_that_is_not_shared(tmp_path):
+    with pytest.raises(ServingError, match="all nodes must share this folder"):
+        replica(0, tmp_path)
+
+
+def test_an_error_can_be_sent_to_another_process():
+    error = pickle.loads(pickle.dumps(RequestError(503, "later.", retry_after=7)))
+    assert (type(error), error.status, str(error), error.retry_after) == (RequestError, 503, "later.", 7)
 
 
 def test_a_prediction_that_takes_too_long_is_given_up():

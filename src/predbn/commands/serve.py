@@ -13,7 +13,9 @@ from predbn.common import PredbnError
 from .interrupts import if_interrupted
 from .options import (
     MAX_COUNT,
+    Address,
     Device,
+    EngineName,
     Mean,
     Size,
     Std,
@@ -66,6 +68,15 @@ def serve_command(
     ] = None,
     checkpoint_every: Annotated[float, typer.Option(min=0.1, help="Seconds between checkpoints of streams.")] = 10.0,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request to arrive, and to be predicted.")] = 30,
+    engine: Annotated[
+        EngineName,
+        typer.Option(help="in-process, or ray for replicas on a Ray cluster (pip install predbn\\[serve-ray])."),
+    ] = EngineName.in_process,
+    replicas: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_COUNT, help="With --engine ray: processes that share the streams; 2 by default."),
+    ] = None,
+    address: Address = None,
     device: Device = "auto",
     log_level: Annotated[LogLevel, typer.Option(help="Logs are JSON on the standard error output.")] = LogLevel.info,
 ) -> None:
@@ -75,12 +86,23 @@ def serve_command(
 
     predbn serve --model timm:resnet50.tv_in1k --calibration c.safetensors --state streams --port 8080
 
+    predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy ema --state streams --engine ray --replicas 4
+
     curl --data-binary @cat.jpg 'http://localhost:8080/v2/models/model/picture?stream=camera-7'
     """
     from predbn.models import open_model
     from predbn.norm import find_strategy
     from predbn.serving import Settings, serve
 
+    ray_options: dict[str, Any] = {"replicas": replicas, "address": address}
+    ray_options = {option: value for option, value in ray_options.items() if value is not None}
+    if ray_options and engine is EngineName.in_process:
+        hint = f"--{min(ray_options)}"
+        raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=hint)
+    if state is None and engine is EngineName.ray:
+        raise typer.BadParameter(
+            "replicas hand over streams in a folder: give one that all nodes share.", param_hint="--state"
+        )
     with usage_error("--strategy"):
         find_strategy(strategy)
     settings: dict[str, Any] = {
@@ -114,6 +136,8 @@ def serve_command(
             calibration=calibration,
             labels=class_names,
             log_level=log_level.value,
+            engine=engine.value,
+            **ray_options,
             **settings,
         )
 

@@ -13,7 +13,7 @@ from .engines import Engine, InProcess
 from .job import Job, framing_of
 from .plan import Model, Plan, Setting
 from .plan_file import read_plan
-from .ray_engine import RayEngine
+from .ray_engine import RayEngine, connect_to_ray
 from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
 from .run import evaluate, open_run
@@ -43,6 +43,7 @@ __all__ = [
     "Unit",
     "UnitResult",
     "compare",
+    "connect_to_ray",
     "evaluate",
     "framing_of",
     "mce_by_image",

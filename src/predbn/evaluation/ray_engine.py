@@ -97,6 +97,11 @@ class RayEngine:
         self._job = self._pool = None
 
 
+def connect_to_ray(address: str) -> bool:
+    """Connect this process to a cluster; False if it is connected already. Addresses are those of `RayEngine`."""
+    return _connect(_import_ray(), address)
+
+
 def _import_ray() -> Any:
     try:
         import ray

@@ -22,7 +22,7 @@ from .errors import RequestError
 from .guard import BodyReader, check_access
 from .pictures import picture_row
 from .protocol import SESSION, encode_response, parse_request, stream_id
-from .service import Service
+from .service import AnyService
 from .work import Work
 
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
@@ -38,7 +38,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class ServingApp:
     """The handlers. Each answers one kind of request; a RequestError becomes its status and one sentence."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: AnyService) -> None:
         self._service = service
         self._bodies = BodyReader(service.settings)
         self._decoders = asyncio.Semaphore(_DECODERS)
@@ -142,23 +142,13 @@ class ServingApp:
 
     async def streams(self, request: Request) -> Response:
         """The streams used last, and how many there are in memory."""
-        service = self._service
-        return JSONResponse(
-            {
-                "model": service.spec.name,
-                "strategy": str(service.predictor.strategy),
-                "since": service.started,
-                "rows": service.rows,
-                "count": len(service.predictor.records),
-                "streams": [record.summary() for record in service.newest_streams()],
-            }
-        )
+        return JSONResponse(await self._service.overview())
 
     async def stream(self, request: Request) -> Response:
-        record = await self._service.stream(request.path_params["id"])
-        if record is None:
+        details = await self._service.details(request.path_params["id"])
+        if details is None:
             raise _unknown_stream(request)
-        return JSONResponse(record.details(self._service.predictor.layers))
+        return JSONResponse(details)
 
     async def forget(self, request: Request) -> Response:
         if not await self._service.forget(request.path_params["id"]):
@@ -166,13 +156,13 @@ class ServingApp:
         return Response(status_code=204)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await self._service.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def page(self, request: Request) -> Response:
         return Response(self._page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
 
 
-def create_app(service: Service) -> Starlette:
+def create_app(service: AnyService) -> Starlette:
     """The ASGI application of a service. It starts and stops the service with itself."""
 
     @asynccontextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from predbn.common import ServingError
 
 
@@ -14,3 +17,7 @@ class RequestError(ServingError):
     def __init__(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
         super().__init__(sentence)
         self.status, self.retry_after = status, retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is sent to another process. Exceptions are otherwise made again from their sentence alone."""
+        return partial(RequestError, retry_after=self.retry_after), (self.status, str(self))

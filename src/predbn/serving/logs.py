@@ -12,6 +12,7 @@ _USUAL = set(vars(logging.LogRecord("", 0, "", 0, "", None, None))) | {
     "asctime",
     "color_message",
     "taskName",
+    "_ray_timestamp_ns",
 }
 """What every log record has; the rest is what was given as `extra`."""
 

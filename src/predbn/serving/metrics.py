@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from .batcher import BatchReport
 from .stream_record import StreamRecord
@@ -62,6 +63,38 @@ class Metrics:
     def text(self) -> bytes:
         """All of them, as Prometheus reads them."""
         return generate_latest(self._registry)
+
+    def families(self) -> list[Metric]:
+        """All of them, to be sent to another process."""
+        return list(self._registry.collect())
+
+
+def replica_metrics(requests: Counter, replicas: Sequence[Sequence[Metric] | None]) -> bytes:
+    """What Prometheus reads if a server has replicas: theirs with the label `replica`, and the requests of the server.
+
+    A replica that does not answer has no metrics; `predbn_replica_up` says so.
+    """
+    up = GaugeMetricFamily("predbn_replica_up", "Whether a replica answers.", labels=["replica"])
+    families: dict[str, Metric] = {family.name: family for family in requests.collect()}
+    for number, own_families in enumerate(replicas):
+        up.add_metric([str(number)], own_families is not None)
+        for family in own_families or ():
+            joined = families.setdefault(
+                family.name, Metric(family.name, family.documentation, family.type, family.unit)
+            )
+            for sample in family.samples:
+                joined.samples.append(Sample(sample.name, {**sample.labels, "replica": str(number)}, sample.value))
+    registry = CollectorRegistry()
+    registry.register(_Families([up, *families.values()]))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._families)
 
 
 class _StreamCollector(Collector):

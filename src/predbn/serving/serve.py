@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from torch import Tensor, nn
@@ -17,8 +17,8 @@ from .app import create_app
 from .calibration_file import load_calibration
 from .guard import LOCAL
 from .logs import log_as_json
-from .model_spec import spec_of
-from .service import Service
+from .model_spec import ModelSpec, spec_of
+from .service import AnyService, Service
 from .settings import Settings
 
 _MAX_CONNECTIONS = 1000
@@ -35,6 +35,9 @@ def serve(
     example: Tensor | None = None,
     labels: tuple[str, ...] | None = None,
     log_level: str = "info",
+    engine: Literal["in-process", "ray"] = "in-process",
+    replicas: int = 2,
+    address: str = "auto",
     **settings: Any,
 ) -> None:
     """Serve a model over HTTP until the process is told to end: Ctrl-C, or SIGTERM.
@@ -42,12 +45,22 @@ def serve(
     calibration   a file of `save_calibration`; not needed if the model is calibrated already
     example       a batch of inputs, for a model that is not a `predbn.models.Classifier`
     labels        the names of the classes
+    engine        "in-process", or "ray" for several processes on the nodes of a Ray cluster
+    replicas      how many processes; each takes a core, or a GPU if the model is on one
+    address       of the Ray cluster: "auto" (the one that this machine belongs to), "host:port", or "local" to start
+                  one on this machine alone
     settings      those of `Settings`: name, host, port, token, max_wait, max_batch, state and so on
     """
     chosen = Settings(**settings)
     log_as_json(log_level)
-    service = prepare_service(model, strategy, chosen, calibration=calibration, example=example, labels=labels)
-    run_server(service)
+    if engine == "in-process":
+        run_server(prepare_service(model, strategy, chosen, calibration=calibration, example=example, labels=labels))
+        return
+    from .ray_service import RayService
+
+    prepared = service_parts(model, strategy, chosen, calibration, example, labels)
+    with RayService(*prepared, replicas=replicas, address=address, log_level=log_level) as service:
+        run_server(service)
 
 
 def prepare_service(
@@ -60,14 +73,25 @@ def prepare_service(
     labels: tuple[str, ...] | None = None,
 ) -> Service:
     """Adapt a model for serving. It is changed in place."""
-    strategy = find_strategy(strategy)
+    return Service(*service_parts(model, strategy, settings, calibration, example, labels))
+
+
+def service_parts(
+    model: nn.Module,
+    strategy: str | Strategy,
+    settings: Settings,
+    calibration: str | Path | None = None,
+    example: Tensor | None = None,
+    labels: tuple[str, ...] | None = None,
+) -> tuple[nn.Module, Strategy, ModelSpec, Settings]:
+    """What a `Service` or a `RayService` is made of. The model gets its calibration."""
     if calibration is not None:
         load_calibration(model, Path(calibration))
     spec = spec_of(model, settings.name, example=example, labels=labels)
-    return Service(model, strategy, spec, settings)
+    return model, find_strategy(strategy), spec, settings
 
 
-def run_server(service: Service) -> None:
+def run_server(service: AnyService) -> None:
     """Answer requests until a signal comes. Then the queue is emptied and all streams are saved."""
     settings = service.settings
     with open_socket(settings) as listening:
@@ -77,8 +101,8 @@ def run_server(service: Service) -> None:
             extra={
                 "address": f"http://{f'[{host}]' if ':' in host else host}:{port}",
                 "model": service.spec.name,
-                "strategy": str(service.predictor.strategy),
-                "device": str(service.predictor.device),
+                "strategy": str(service.strategy),
+                "device": str(service.device),
             },
         )
         if settings.host not in LOCAL and settings.token is None:
@@ -86,7 +110,7 @@ def run_server(service: Service) -> None:
         http_server(service).run(sockets=[listening])
 
 
-def http_server(service: Service) -> uvicorn.Server:
+def http_server(service: AnyService) -> uvicorn.Server:
     """The HTTP server of a service, not yet started."""
     config = uvicorn.Config(
         create_app(service),

@@ -10,11 +10,12 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import nn
 
-from predbn.norm import Strategy, adapt, describe, save_streams
+from predbn.norm import Strategy, adapt, save_streams
 
 from .batcher import Batcher, BatchReport
 from .errors import RequestError
@@ -22,7 +23,7 @@ from .metrics import MOST_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
 from .settings import Settings
-from .stream_folder import NoStore, StreamFolder
+from .stream_folder import NoStore, StreamFolder, identity_of
 from .stream_record import StreamRecord
 from .work import Prediction, Work
 
@@ -32,18 +33,55 @@ R = TypeVar("R")
 _log = logging.getLogger("predbn.serving")
 
 
+class AnyService(Protocol):
+    """What the HTTP interface needs: a `Service`, or a `RayService`, which has several of them."""
+
+    spec: ModelSpec
+    settings: Settings
+    metrics: Metrics
+
+    @property
+    def strategy(self) -> Strategy: ...
+
+    @property
+    def device(self) -> torch.device | None: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def infer(self, work: Work) -> Prediction: ...
+
+    async def overview(self) -> dict[str, Any]: ...
+
+    async def details(self, id: str) -> dict[str, Any] | None: ...
+
+    async def forget(self, id: str) -> bool: ...
+
+    async def metrics_text(self) -> bytes: ...
+
+
 class Service:
     """One served model: `await start()`, `await infer(…)` from many tasks, `await stop()`."""
 
-    def __init__(self, model: nn.Module, strategy: Strategy, spec: ModelSpec, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        strategy: Strategy,
+        spec: ModelSpec,
+        settings: Settings,
+        *,
+        replica: int | None = None,
+    ) -> None:
         self.spec, self.settings = spec, settings
         self.metrics = Metrics()
         records: dict[str, StreamRecord] = {}
         self._folder: StreamFolder | None = None
         if settings.state is not None and strategy.keeps_state:
-            layers = {layer.name: layer.channels for layer in describe(model)}
-            identity = {"strategy": str(strategy), "model": layers}
-            self._folder = StreamFolder(settings.state, identity, records)
+            self._folder = StreamFolder(settings.state, identity_of(model, strategy), records, replica)
         adapt(model, strategy, max_streams=settings.max_streams, store=self._folder or NoStore())
         self.predictor = Predictor(
             model,
@@ -62,6 +100,14 @@ class Service:
         self._checkpoints: asyncio.Task[None] | None = None
         self.started = time.time()
         self.rows = 0
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.predictor.strategy
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.predictor.device
 
     @property
     def is_ready(self) -> bool:
@@ -114,6 +160,26 @@ class Service:
     def newest_streams(self, most: int = MOST_STREAMS) -> list[StreamRecord]:
         """The streams in memory that were used last, the newest first."""
         return list(self.predictor.records.values())[: -most - 1 : -1]
+
+    async def overview(self) -> dict[str, Any]:
+        """What the list of streams says: the streams used last, and how many there are in memory."""
+        return {
+            "model": self.spec.name,
+            "strategy": str(self.strategy),
+            "since": self.started,
+            "rows": self.rows,
+            "count": len(self.predictor.records),
+            "streams": [record.summary() for record in self.newest_streams()],
+        }
+
+    async def details(self, id: str) -> dict[str, Any] | None:
+        """All that is known about a stream; None if nothing is."""
+        record = await self.stream(id)
+        return None if record is None else record.details(self.predictor.layers)
+
+    async def metrics_text(self) -> bytes:
+        """What Prometheus reads."""
+        return self.metrics.text()
 
     async def stream(self, id: str) -> StreamRecord | None:
         """What is known about a stream; None if nothing is."""

@@ -13,13 +13,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from predbn.common import AdaptationError, ServingError, lock_folder, read_json, write_json
-from predbn.norm import DirectoryStore, SavedStream
+from predbn.norm import DirectoryStore, SavedStream, Strategy, describe
 
 from .stream_record import StreamRecord
 
 _RECORD = "record of the server"
 """Stands in the file of a stream where a layer would: no layer has a name with spaces."""
+_CARD = "server.json"
+_REPLICA = "replica-"
 _REMEDY = "delete the folder to begin anew, or choose another one"
 _log = logging.getLogger("predbn.serving")
 
@@ -28,16 +32,25 @@ class StreamFolder(DirectoryStore):
     """A store of streams that keeps the record of each stream in the same file. Other processes are kept out.
 
     `records` are the streams in memory. `identity` says which model and strategy the folder belongs to; a folder of
-    others is refused.
+    others is refused. The replicas of a server share its folder: `replica` is the number of this one. The server has
+    locked and checked the folder, and no two replicas have the same streams; a replica only waits until the one that
+    had its number before has ended.
     """
 
-    def __init__(self, folder: Path, identity: dict[str, Any], records: dict[str, StreamRecord]) -> None:
+    def __init__(
+        self, folder: Path, identity: dict[str, Any], records: dict[str, StreamRecord], replica: int | None = None
+    ) -> None:
         super().__init__(folder / "streams")
         self._records = records
         self._opened = ExitStack()
+        if replica is not None:
+            if not (folder / _CARD).exists():
+                raise ServingError(f"{folder} is not here what it is for the server: all nodes must share this folder.")
+            self._opened.enter_context(lock_folder(folder, run=f"{_REPLICA}{replica}", wait=True, error=ServingError))
+            return
         self._opened.enter_context(lock_folder(folder, error=ServingError))
         try:
-            _check_identity(folder, identity)
+            check_folder(folder, identity)
         except BaseException:
             self.close()
             raise
@@ -80,8 +93,20 @@ class StreamFolder(DirectoryStore):
             return None
 
 
-def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
-    card = folder / "server.json"
+def identity_of(model: nn.Module, strategy: Strategy) -> dict[str, Any]:
+    """What the streams of a folder have in common."""
+    return {"strategy": str(strategy), "model": {layer.name: layer.channels for layer in describe(model)}}
+
+
+def check_folder(folder: Path, identity: dict[str, Any]) -> None:
+    """Refuse a folder of another model or strategy, or one in which replicas of an earlier server are still writing.
+
+    Replicas may outlive a server that was killed. The caller has locked the folder.
+    """
+    for path in folder.glob(f".{_REPLICA}*.lock"):
+        with lock_folder(folder, run=path.stem[1:], error=ServingError):
+            pass
+    card = folder / _CARD
     try:
         known = read_json(card, error=ServingError, remedy=_REMEDY)
     except FileNotFoundError:
