@@ -111,3 +111,26 @@ def test_a_saved_state_does_not_change_when_a_graph_is_replayed():
         before = saved.clone()
         captured(images(12, seed=9, shift=3.0))
     assert torch.equal(saved, before)
+
+
+@pytest.mark.usefixtures("fake_graphs")
+def test_a_plain_model_that_is_adapted_later():
+    model = net()
+    captured, x = predbn.capture(model), images(8)
+    with torch.inference_mode():
+        for _ in range(4):
+            captured(x)
+        predbn.adapt(model, "batch")
+        assert torch.equal(captured(x), model(x))
+        for _ in range(4):
+            captured(x)
+        predbn.restore(model)
+        assert torch.equal(captured(x), net()(x))
+
+
+def test_a_copy_of_a_captured_model_has_no_graphs_of_the_original():
+    captured = predbn.capture(predbn.adapt(net(), "ema"))
+    again = copy.deepcopy(captured)
+    with torch.inference_mode():
+        assert torch.equal(again(images(8)), captured(images(8)))
+    assert again._lock is not captured._lock

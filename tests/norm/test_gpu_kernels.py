@@ -212,6 +212,40 @@ def test_parameters_and_buffers_that_are_not_contiguous(bench):
     torch.testing.assert_close(found.double().cpu(), expected.detach(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("strategy", ["prior", "ema", "auto"])
+def test_gradients_of_parameters_flow_although_the_input_needs_none(bench, monkeypatch, strategy):
+    model = predbn.calibrate(net(), list(images(96).split(32))).to(bench.device)
+    x, grads = images(8).to(bench.device), []
+    for has_kernels in (True, False):
+        monkeypatch.setattr(kernels, "_HAS_TRITON", has_kernels)
+        own = predbn.adapt(copy.deepcopy(model), strategy)
+        own.requires_grad_(False).bn1.requires_grad_(True)
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            own(x).square().sum().backward()
+        grads.append(own.bn1.weight.grad)
+    torch.testing.assert_close(*grads, atol=1e-4, rtol=1e-3)
+
+
+def test_kernels_are_not_used_for_functions_of_parameters(bench):
+    model = predbn.adapt(net().to(bench.device), "prior")
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    x = images(8).to(bench.device)
+    grads = torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).square().sum())(parameters)
+    assert all(grad.isfinite().all() for grad in grads.values())
+    assert grads["bn1.weight"].abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_bounds_from_running_statistics_in_half_precision(bench, monkeypatch, dtype):
+    layer = net().bn1.to(bench.device, dtype)
+    x, found = images(8).to(bench.device, dtype).repeat(1, 3, 1, 1)[:, :8].contiguous(), []
+    for has_kernels in (True, False):
+        monkeypatch.setattr(kernels, "_HAS_TRITON", has_kernels)
+        with torch.inference_mode():
+            found.append(predbn.adapt(copy.deepcopy(layer), "prior", robust=True)(x))
+    torch.testing.assert_close(*found, atol=3e-2, rtol=3e-2)
+
+
 def test_an_example_that_is_not_finite_changes_no_other(bench):
     model = predbn.adapt(predbn.calibrate(net(), list(images(96).split(32))).to(bench.device), "auto")
     x, others = images(9).to(bench.device), torch.arange(9) != 4

@@ -36,6 +36,18 @@ from .stream_store import StreamStore
 _PLAIN = (nn.Parameter, Tensor)
 
 
+class _Changes:
+    """How often layers of any model were adapted, restored or given a calibration.
+
+    Whoever keeps something that depends on it looks again when the count has changed.
+    """
+
+    count = 0
+
+
+CHANGES = _Changes()
+
+
 class Adaptation:
     """What all layers share that were adapted by one call of `adapt`."""
 
@@ -117,6 +129,7 @@ class LayerAdaptation:
 
     @calibration.setter
     def calibration(self, calibration: Calibration | None) -> None:
+        CHANGES.count += 1
         self._calibration = calibration
         if calibration is not None and calibration.class_sizes is not None:
             self.shared.classes = calibration
@@ -450,6 +463,7 @@ def attach(layer: nn.Module, adaptation: LayerAdaptation | None) -> None:
     if adaptation is None:
         detach(layer)
         return
+    CHANGES.count += 1
     own = layer.__dict__
     if "forward" in own and not isinstance(layer, AdaptedLayer):
         own["_predbn_forward"] = own.pop("forward")
@@ -459,6 +473,7 @@ def attach(layer: nn.Module, adaptation: LayerAdaptation | None) -> None:
 
 def detach(layer: nn.Module) -> None:
     """Make an adapted layer the layer it was."""
+    CHANGES.count += 1
     layer.__class__ = source_class(layer)
     layer.__dict__.pop("_predbn", None)
     if "_predbn_forward" in layer.__dict__:

@@ -11,6 +11,7 @@ a stream remembers in kind (its first ones do) is not recorded, nor are several 
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import LayerAdaptation, adapted_layers
+from .adapted_layer import CHANGES, LayerAdaptation, adapted_layers
 from .calibration import Calibration
 from .kernels import is_tracing
 from .passes import Stream, copy_states
@@ -43,6 +44,8 @@ class CapturedModel(nn.Module):
         self.model = model
         self.graphs = graphs
         self._layers: list[tuple[nn.Module, LayerAdaptation, Calibration | None]] = []
+        self._changes = -1
+        self._lock = threading.RLock()
         self._forget()
 
     def _forget(self) -> None:
@@ -51,9 +54,15 @@ class CapturedModel(nn.Module):
         self._last: dict[Any, _Graph] = {}
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
-        streams = None if others else self._streams(inputs)
-        if streams is None:
+        if others or not _can_be_captured(self.model, inputs):
             return self.model(*inputs, **others)
+        with self._lock:  # a graph has one place for inputs, states and output
+            return self._predict(inputs)
+
+    def _predict(self, inputs: tuple[Tensor, ...]) -> Any:
+        streams = self._streams()
+        if streams is None:
+            return self.model(*inputs)
         shape = _shape(inputs)
         last = self._last.get(shape)
         if last is not None and last.has_states_of(streams):  # most calls: nothing else has to be looked at
@@ -81,18 +90,8 @@ class CapturedModel(nn.Module):
             del self._graphs[old]
             self._last.pop(old[0], None)
 
-    def _streams(self, inputs: tuple[Any, ...]) -> list[Stream] | None:
-        """The streams that these inputs belong to; None if there must be no graph."""
-        if (
-            not inputs
-            or not all(map(_is_on_gpu, inputs))
-            or self.model.training
-            or torch.is_grad_enabled()
-            or is_tracing()
-        ):
-            return None
-        if torch.cuda.is_current_stream_capturing():
-            return None
+    def _streams(self) -> list[Stream] | None:
+        """The streams that are predicted; None if a batch may hold several."""
         self._notice_changes()
         shared = {id(adaptation.shared): adaptation.shared for _, adaptation, _ in self._layers}.values()
         selections = [current_selection(each) for each in shared if each.strategy.keeps_state]
@@ -104,17 +103,28 @@ class CapturedModel(nn.Module):
         return streams
 
     def _notice_changes(self) -> None:
-        """Forget all graphs if the model was adapted again, restored or calibrated since they were recorded."""
-        layers = self._layers
-        is_same = bool(layers) and all(
-            layer.__dict__.get("_predbn") is adaptation and adaptation.calibration is calibration
-            for layer, adaptation, calibration in layers
-        )
-        if not is_same:
-            found = adapted_layers(self.model)
-            self._layers = [(layer, adaptation, adaptation.calibration) for _, layer, adaptation in found]
-            if layers:
-                self._forget()
+        """Forget all graphs if layers of the model were adapted, restored or calibrated since they were recorded."""
+        if self._changes == CHANGES.count:
+            return
+        self._changes = CHANGES.count
+        layers = [(layer, adaptation, adaptation.calibration) for _, layer, adaptation in adapted_layers(self.model)]
+        if list(map(_identities, layers)) != list(map(_identities, self._layers)):
+            self._layers = layers
+            self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy records graphs of its own."""
+        own = "_lock", "_graphs", "_calls", "_last"
+        return {key: value for key, value in self.__dict__.items() if key not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.RLock()
+        self._forget()
+
+
+def _identities(values: tuple[Any, ...]) -> list[int]:
+    return [id(value) for value in values]
 
 
 class _Graph:
@@ -176,6 +186,11 @@ def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream])
     static = [value.clone(memory_format=torch.preserve_format) for value in inputs]
     states = [copy_states(of_stream) for of_stream in before]
     graph = torch.cuda.CUDAGraph()
+    # Casts of parameters must happen in the graph: autocast would keep them in memory that it frees.
+    is_caching = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    for stream in streams:
+        stream.lock.acquire()
     try:
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -198,9 +213,17 @@ def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream])
         warnings.warn(f"this model cannot be recorded as a CUDA graph and is called as it is: {reason}", stacklevel=3)
         return None
     finally:
+        torch.set_autocast_cache_enabled(is_caching)
         for stream, of_stream in zip(streams, before, strict=True):
             stream.states = of_stream
+            stream.lock.release()
     return _Graph(graph, static, output, states, list(streams))
+
+
+def _can_be_captured(model: nn.Module, inputs: tuple[Any, ...]) -> bool:
+    if not inputs or not all(map(_is_on_gpu, inputs)) or torch.cuda.is_current_stream_capturing():
+        return False
+    return not (model.training or torch.is_grad_enabled() or is_tracing())
 
 
 def _is_on_gpu(value: Any) -> bool:

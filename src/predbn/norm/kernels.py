@@ -23,6 +23,7 @@ from .statistics import LazyStatistics
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _MAX_PART_SIZE = 2**18
+_PLAIN = torch.Tensor, torch.nn.Parameter
 _KERNEL_DTYPES = torch.float16, torch.bfloat16, torch.float32
 _LARGEST_SMALL_MAP = 32
 _LEAST_NATIVE_MAP = 16
@@ -82,6 +83,14 @@ def can_use_layer_kernels(x: Tensor) -> bool:
 def readable_without_sync(x: Tensor) -> bool:
     """Whether Python can read the values without waiting for a device and without losing a gradient."""
     return x.is_cpu and _is_native(x)
+
+
+def can_be_read_by_kernels(parameter: Tensor, x: Tensor) -> bool:
+    """Whether the kernels may read a parameter or buffer: one value after the other, and without gradients."""
+    if parameter.requires_grad and torch.is_grad_enabled():
+        return False
+    is_plain = type(parameter) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
+    return is_plain and parameter.device == x.device and parameter.is_contiguous()
 
 
 def can_use_operators(x: Tensor) -> bool:

@@ -15,7 +15,7 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .gpu.operators import bounded_moments
-from .gpu.rules import MOST_EXAMPLES, Bounds
+from .gpu.rules import MOST_EXAMPLES, Bounds, Mixture
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
 from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
@@ -286,16 +286,15 @@ class Observation:
         x = self._x
         if self._sync or self.eps <= 0 or self._rows_per_example > 1 or not kernels.can_use_layer_kernels(x):
             return None
-        own = (weight, bias, *(self.source or ()))
-        if any(t is not None and (t.device != x.device or not t.is_contiguous()) for t in own):
-            return None  # kernels read them one value after the other
+        if not all(kernels.can_be_read_by_kernels(t, x) for t in (weight, bias, *(self.source or ())) if t is not None):
+            return None
         groups = 1 if self._group is None else len(x) // self._group
         values = x.numel() // (x.shape[1] * groups) if groups else 0
         bounds = self._bounds_for_kernels()
         if values <= 1 or (bounds is not None and self.size > MOST_EXAMPLES):
             return None
         rule = strategy.rule(self)
-        if rule is None:
+        if rule is None or (isinstance(rule, Mixture) and not rule.is_on(x.device)):
             return None
         from .gpu.layer import normalise_by_rule
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..calibration import Calibration
@@ -53,6 +54,10 @@ class Mixture:
     shares: Tensor | None = None
     squares: Tensor | None = None
     doubt: Tensor | None = None
+
+    def is_on(self, device: torch.device) -> bool:
+        """Whether the classes are known on this device; a model may lie on several."""
+        return all(t is None or t.device == device for t in (self.shares, self.squares, self.doubt))
 
 
 Rule = Mix | Mixture

@@ -90,7 +90,7 @@ def _statistics(
         least = scatter_number
         if SCATTER:
             least = tl.load(scatter + channel, mask=valid, other=1.0)
-        usual = tl.load(bound_var + channel, mask=valid, other=1.0)
+        usual = tl.load(bound_var + channel, mask=valid, other=1.0).to(tl.float32)
         spread = tl.maximum((high - low) / gaussian, tl.sqrt(least * (usual + eps)))
         log_spread = tl.maximum(tl.log(high_var / low_var) / gaussian, tl.sqrt(2 * least))
         bound = limit * (1 + wider / count)
