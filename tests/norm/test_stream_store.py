@@ -319,3 +319,18 @@ def test_files_contain_no_pickles(tmp_path):
     content = path.read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["card"])["stream"] == "a"
+
+
+@pytest.mark.parametrize("forget", ["reset", "load"])
+def test_a_stream_that_was_reset_or_loaded_is_written_again(forget):
+    store = MemoryStore()
+    model, other, new = adapted("ema", store=store), adapted("ema", store=store), adapted("ema")
+    before = predbn.state_dict(model)
+    predict(model, ["a", "a"])
+    predbn.save_streams(model)
+    if forget == "reset":
+        predbn.reset(model, "a")
+    else:
+        predbn.load_state_dict(model, before)
+    predbn.save_streams(model)
+    assert torch.equal(predict(other, ["a", "a"], 3), predict(new, ["a", "a"], 3))

@@ -57,7 +57,7 @@ class Stream:
         with self.lock:
             if self.table is not None:
                 self.table.remove(self.row)
-            self.states, self.previous, self.table = {}, {}, None
+            self.states, self.previous, self.table, self.is_saved = {}, {}, None, False
 
     def state(self, layer: str) -> LayerState:
         return self.states.setdefault(layer, {})

@@ -25,7 +25,7 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     """What the strategies have learned, as plain tensors and numbers.
 
     Save it with ``torch.save`` and read it with ``torch.load(…, weights_only=True)``. It does not contain the model's
-    own state dict.
+    own state dict, nor streams that are in a store and not in memory: `save_streams` brings a store up to date.
     """
     copies = {
         shared: {key: memory.copied_states() for key, memory in shared.streams.items()} for shared in adaptations(model)
@@ -50,7 +50,7 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
 
 
 def load_state_dict(model: M, state: dict[str, Any]) -> M:
-    """Continue from a saved state. Streams that it does not contain begin anew.
+    """Continue from a saved state. Streams in memory that it does not contain begin anew; a store stays as it is.
 
     The model must be adapted with the same strategy and layers; if it is not, nothing is changed.
     """
