@@ -180,6 +180,19 @@ def test_a_token_keeps_others_out():
         assert server.ask("GET", "/v2/streams", authorization="Bearer secret").status == 200
 
 
+@pytest.mark.parametrize("host", ["a/?", "a/v2/health/live?", "a/#", "["])
+def test_the_header_host_does_not_replace_the_token(host):
+    with running(tiny_service(token="secret")) as server:
+        assert server.ask("GET", "/v2/streams", host=host).status == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost", 200), ("LOCALHOST:1", 200), ("[::1]:1", 200), ("a@localhost", 403), ("[", 403)]
+)
+def test_by_which_names_a_server_without_a_token_may_be_called(server: Running, host, status):
+    assert server.ask("GET", "/v2/streams", host=host).status == status
+
+
 def test_pages_of_other_sites_cannot_use_the_server(server: Running):
     assert server.ask("GET", "/v2/streams", host="rebound.example:8080").status == 403
     assert server.ask("DELETE", "/v2/streams/a", sec_fetch_site="cross-site").status == 403
