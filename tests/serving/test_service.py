@@ -16,6 +16,7 @@ import predbn
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
+from predbn.serving.stream_record import StreamRecord
 
 from ..norm.models import net
 from .running import classifier, pixels, tiny_service
@@ -149,6 +150,60 @@ def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, mon
     assert len(list((tmp_path / "streams").iterdir())) == 4
     expected = send(service(), ("a", 0), ("a", 1))[1]
     close(send(service(state=tmp_path), ("a", 1))[0], expected)
+
+
+class Growing(StreamRecord):
+    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
+
+    records: dict[str, StreamRecord]
+
+    @property
+    def is_changed(self):
+        self.records[f"new {len(self.records)}"] = StreamRecord("new")
+        return True
+
+    @is_changed.setter
+    def is_changed(self, value):
+        pass
+
+
+def test_a_checkpoint_is_made_while_streams_come(tmp_path):
+    running = service(state=tmp_path)
+
+    async def run():
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        records = running.predictor.records
+        records["a"].__class__, Growing.records = Growing, records
+        await running.checkpoint()
+        await running.stop()
+
+    asyncio.run(run())
+    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
+
+
+def test_after_a_checkpoint_that_failed_for_any_reason_the_next_one_is_made(tmp_path, monkeypatch, caplog):
+    running = service(state=tmp_path, checkpoint_every=0.01)
+    put = DirectoryStore.put
+
+    def broken(self, name, saved):
+        raise RuntimeError("broken")
+
+    async def run():
+        monkeypatch.setattr(DirectoryStore, "put", broken)
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        while not caplog.records and not running._checkpoints.done():
+            await asyncio.sleep(0.01)
+        assert not running._checkpoints.done()
+        running._checkpoints.cancel()
+        monkeypatch.setattr(DirectoryStore, "put", put)
+        await running.stop()
+
+    with caplog.at_level(logging.ERROR, "predbn.serving"):
+        asyncio.run(run())
+    assert caplog.records[0].reason == "broken"
+    assert len(list((tmp_path / "streams").iterdir())) == 1
 
 
 def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog):
