@@ -6,12 +6,15 @@ import http.client
 import json
 import logging
 import socket
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 
 import predbn
+from predbn.serving import RequestError
+from predbn.serving.tensors import from_json
 
 from ..norm.models import net
 from .running import Running, classifier, infer_body, logits_of, pixels, running, tiny_service
@@ -59,6 +62,11 @@ def changed(**entry: object) -> dict[str, object]:
         (changed(data=[1, 2]), 400, NUMBERS),
         (changed(data=[0.5] * 768), 400, NUMBERS),
         (changed(data=[[1], [1, 2]]), 400, NUMBERS),
+        (changed(data=[1, "2"] * 384), 400, NUMBERS),
+        (changed(data=[1, True] * 384), 400, NUMBERS),
+        (changed(data=[1, None] * 384), 400, NUMBERS),
+        (changed(data=[10**400, 0.5] * 384), 400, NUMBERS),
+        (changed(data=[[1]] + [1] * 767), 400, NUMBERS),
         (changed(data=[300] * 768), 400, "input 'images' has values that UINT8 cannot hold: it goes from 0 to 255."),
         (changed(parameters={"binary_data_size": 5}), 400, "binary_data_size is 5, but 0 bytes follow the JSON."),
         (
@@ -82,6 +90,17 @@ def test_a_wrong_request_gets_one_sentence_and_the_next_one_is_served(server: Ru
     answer = server.ask("POST", INFER, body)
     assert (answer.status, answer.json) == (status, {"error": sentence})
     logits_of(server.infer(pixels()))
+
+
+def test_texts_among_numbers_take_no_memory():
+    """numpy makes an array of texts in which each has the size of the longest one: here 4 GB."""
+    data = ["x" * 1_000_000, *[1] * 999]
+    tracemalloc.start()
+    with pytest.raises(RequestError, match="must be a list of UINT8 numbers"):
+        from_json("images", data, (1000,), "UINT8")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
 
 
 def test_json_is_limited_because_parsing_it_keeps_others_waiting():
