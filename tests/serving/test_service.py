@@ -230,6 +230,11 @@ def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
     send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
 
 
+def test_the_folder_may_be_given_as_a_text(tmp_path):
+    send(service(state=str(tmp_path)), ("a", 0))
+    assert len(list((tmp_path / "streams").iterdir())) == 1
+
+
 def test_two_servers_cannot_share_a_folder(tmp_path):
     first = service(state=tmp_path)
     with pytest.raises(ServingError, match="another process is writing to"):
