@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -321,6 +322,41 @@ def test_a_bug_of_the_model_is_logged_and_not_shown_to_clients(caplog):
     ):
         send(broken, ("a", 0))
     assert "mat1 and mat2" in next(r.reason for r in caplog.records if r.message == "model failed")
+
+
+class Skipping(torch.nn.Module):
+    """Calls its first layer only if there are more than four rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.second(self.first(x) if len(x) > 4 else x).mean((2, 3))
+
+
+def test_a_layer_that_a_pass_does_not_call_is_not_measured():
+    predictor = tiny_service(model=Skipping().eval()).predictor
+    rows = torch.randn(12, 3, 8, 8).numpy()
+    predictor.predict([Work(rows[:3], "a"), Work(rows[3:6], "b"), Work(rows[6:9], "c")])
+    predictor.predict([Work(rows[:2], "a"), Work(rows[2:4], "b")])
+    record = predictor.records["a"]
+    assert (record.requests, record.examples) == (2, 5)
+    assert [math.isnan(value) for value in record.seen] == [True, False]
+
+
+def test_a_drift_that_cannot_be_measured_does_not_change_streams_twice(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("broken")
+
+    measured, unmeasured = (tiny_service(model=net()).predictor for _ in range(2))
+    works = [Work(torch.randn(4, 3, 8, 8).numpy(), name) for name in "ab"]
+    expected = [measured.predict(works) for _ in range(2)][1]
+    monkeypatch.setattr("predbn.norm.DriftMeter.measure", broken)
+    answers = [unmeasured.predict(works) for _ in range(2)][1]
+    for answer, other in zip(answers, expected, strict=True):
+        close(torch.from_numpy(answer.logits), torch.from_numpy(other.logits))
+    assert unmeasured.records["a"].distance is None
 
 
 def test_more_requests_at_once_than_streams_fit_into_memory():

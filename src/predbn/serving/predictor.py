@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import PredbnError, ServingError, first_line
-from predbn.norm import AdaptationError, DriftMeter, Strategy, device_of, remove_stream, streams
+from predbn.norm import AdaptationError, Drift, DriftMeter, Strategy, device_of, remove_stream, streams
 
 from .errors import RequestError
 from .stream_record import StreamRecord
@@ -88,6 +88,7 @@ class Predictor:
         rows = torch.tensor(joined, device=self.device)
         if rows.dim() == 4:  # convolutions prefer it
             rows = rows.contiguous(memory_format=torch.channels_last)
+        self._drift.clear()
         with torch.inference_mode(), self._streams(works):
             logits: Tensor = self.model(rows).float()
             probabilities = logits.softmax(1)
@@ -123,12 +124,21 @@ class Predictor:
         """Note what the pass has shown of each stream."""
         if all(work.stream is None for work in works):
             return
-        seen, used = self._drift.measure(first_rows, sum(len(work.rows) for work in works))
+        seen, used = self._measure(first_rows, sum(len(work.rows) for work in works))
         for work, own_seen, own_used in zip(works, seen.tolist(), used.tolist(), strict=True):
             if work.stream is not None:
                 record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
                 record.count(len(work.rows), own_seen, own_used)
                 self.records[work.stream] = record
+
+    def _measure(self, first_rows: Sequence[int], rows: int) -> Drift:
+        """The drift, or NaN if it cannot be measured. The streams have changed already: the prediction is valid."""
+        try:
+            return self._drift.measure(first_rows, rows)
+        except Exception as error:
+            _log.error("drift not measured", extra={"reason": first_line(error)}, exc_info=error)
+            unknown = torch.full((len(first_rows), len(self.layers)), torch.nan)
+            return Drift(unknown, unknown)
 
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""
