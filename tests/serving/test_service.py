@@ -374,6 +374,27 @@ def test_more_requests_at_once_than_streams_fit_into_memory():
     assert list(small.predictor.records) == ["b"]
 
 
+def test_requests_without_a_stream_take_no_place_of_streams_in_memory():
+    small = service(max_streams=2)
+    sent = [("a", 0), ("b", 1), (None, 2), ("a", 3), (None, 4), ("b", 5)]
+    answers = [answer for answer, (name, _) in zip(send(small, *sent), sent, strict=True) if name is not None]
+    for one, other in zip(answers, send(service(), *(request for request in sent if request[0])), strict=True):
+        close(one, other)
+
+
+def test_a_checkpoint_does_not_save_a_request_without_a_stream(tmp_path):
+    running = service(state=tmp_path)
+    saved = []
+
+    def save(*_):
+        predbn.save_streams(running.predictor.model)
+        saved.extend(tmp_path.glob("streams/*"))
+
+    running.predictor.model.register_forward_hook(save)  # in the middle of a prediction
+    send(running, (None, 0), (None, 1))
+    assert saved == []
+
+
 def test_what_a_model_of_ones_own_must_say():
     with pytest.raises(ServingError, match="a Net does not say what it takes: give example="):
         prepare_service(net(), "ema", Settings())
