@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import torch
 
 import predbn
 from predbn.serving import RequestError
+from predbn.serving.model_spec import spec_of
+from predbn.serving.protocol import parse_request
 from predbn.serving.tensors import from_json
 
 from ..norm.models import net
@@ -110,11 +113,18 @@ def test_json_is_limited_because_parsing_it_keeps_others_waiting():
         assert answer.json["error"] == "the JSON has more than 8388608 bytes: send the tensor as bytes, or fewer rows."
 
 
-@pytest.mark.parametrize("length", ["-1", "9999999", "x", "²"])
+@pytest.mark.parametrize("length", ["-1", "9999999", "x", "²", "9" * 5000])
 def test_a_wrong_length_of_the_json(server: Running, length):
     connection = http.client.HTTPConnection(server.address)
     connection.request("POST", INFER, b"{}", {"Inference-Header-Content-Length": length.encode("latin-1")})
     assert connection.getresponse().status == 400
+
+
+def test_an_empty_shape_for_a_model_whose_rows_are_numbers():
+    body = json.dumps(changed(shape=[], data=[])).encode()
+    with pytest.raises(RequestError, match=r"has the shape \[\], but the model takes \[rows\]") as refused:
+        parse_request(body, {}, replace(spec_of(classifier(), "model"), row_shape=()), 16)
+    assert refused.value.status == 400
 
 
 def test_a_compressed_body_is_refused(server: Running):

@@ -93,6 +93,25 @@ def test_the_records_of_streams_outlive_a_restart_too(tmp_path):
     assert unknown is None
 
 
+def test_a_stream_that_was_saved_during_its_first_request_can_be_asked_for(tmp_path):
+    running = service(state=tmp_path)
+    hook = running.predictor.model.register_forward_hook(
+        lambda *_: predbn.save_streams(running.predictor.model) and None
+    )
+
+    async def run():
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        running.predictor.records.clear()
+        found = await running.details("a")
+        hook.remove()
+        await running.stop()
+        return found
+
+    found = asyncio.run(run())
+    assert (found["requests"], found["layers"]) == (0, [])
+
+
 def test_a_forgotten_stream_does_not_come_back(tmp_path):
     running = service(state=tmp_path)
 
