@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import math
 import pickle
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import predbn
+from predbn.common import write_json
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
@@ -248,6 +250,26 @@ def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
     with pytest.raises(ServingError, match="holds streams of another model"):
         tiny_service("ema", other.eval(), state=tmp_path)
     send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
+
+
+@pytest.mark.parametrize("changed", ["conv1.weight", "bn1.running_mean"])
+def test_a_folder_of_a_network_with_other_weights_is_refused(tmp_path, changed):
+    send(service(state=tmp_path), ("a", 0))
+    other = classifier()
+    with torch.no_grad():
+        other.network.state_dict()[changed].view(-1)[0] += 1
+    with pytest.raises(ServingError, match="holds streams of another network: delete the folder"):
+        tiny_service(model=other, state=tmp_path)
+    send(service(state=tmp_path), ("a", 0))
+
+
+def test_a_folder_of_a_version_that_did_not_know_the_weights_is_still_used(tmp_path):
+    send(service(state=tmp_path), ("a", 0))
+    card = tmp_path / "server.json"
+    complete = json.loads(card.read_text())
+    write_json(card, {key: value for key, value in complete.items() if key != "network"})
+    close(send(service(state=tmp_path), ("a", 1))[0], send(service(), ("a", 0), ("a", 1))[1])
+    assert json.loads(card.read_text()) == complete
 
 
 def test_the_folder_may_be_given_as_a_text(tmp_path):
