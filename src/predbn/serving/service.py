@@ -18,7 +18,7 @@ from torch import nn
 from predbn.norm import Strategy, adapt, save_streams
 
 from .batcher import Batcher, BatchReport
-from .errors import RequestError
+from .errors import RequestError, late_prediction
 from .metrics import MOST_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
@@ -151,11 +151,7 @@ class Service:
         try:
             return await asyncio.wait_for(self._batcher.submit(work), self.settings.timeout)
         except asyncio.TimeoutError:
-            raise RequestError(
-                503,
-                f"there was no prediction within {self.settings.timeout:g} s: send the request again later.",
-                retry_after=5,
-            ) from None
+            raise late_prediction(self.settings.timeout) from None
 
     def newest_streams(self, most: int = MOST_STREAMS) -> list[StreamRecord]:
         """The streams in memory that were used last, the newest first."""
