@@ -6,12 +6,18 @@ import http.client
 import json
 import logging
 import socket
+import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import predbn
+from predbn.serving import RequestError
+from predbn.serving.model_spec import spec_of
+from predbn.serving.protocol import parse_request
+from predbn.serving.tensors import from_json
 
 from ..norm.models import net
 from .running import Running, classifier, infer_body, logits_of, pixels, running, tiny_service
@@ -59,6 +65,11 @@ def changed(**entry: object) -> dict[str, object]:
         (changed(data=[1, 2]), 400, NUMBERS),
         (changed(data=[0.5] * 768), 400, NUMBERS),
         (changed(data=[[1], [1, 2]]), 400, NUMBERS),
+        (changed(data=[1, "2"] * 384), 400, NUMBERS),
+        (changed(data=[1, True] * 384), 400, NUMBERS),
+        (changed(data=[1, None] * 384), 400, NUMBERS),
+        (changed(data=[10**400, 0.5] * 384), 400, NUMBERS),
+        (changed(data=[[1]] + [1] * 767), 400, NUMBERS),
         (changed(data=[300] * 768), 400, "input 'images' has values that UINT8 cannot hold: it goes from 0 to 255."),
         (changed(parameters={"binary_data_size": 5}), 400, "binary_data_size is 5, but 0 bytes follow the JSON."),
         (
@@ -84,6 +95,17 @@ def test_a_wrong_request_gets_one_sentence_and_the_next_one_is_served(server: Ru
     logits_of(server.infer(pixels()))
 
 
+def test_texts_among_numbers_take_no_memory():
+    """numpy makes an array of texts in which each has the size of the longest one: here 4 GB."""
+    data = ["x" * 1_000_000, *[1] * 999]
+    tracemalloc.start()
+    with pytest.raises(RequestError, match="must be a list of UINT8 numbers"):
+        from_json("images", data, (1000,), "UINT8")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
 def test_json_is_limited_because_parsing_it_keeps_others_waiting():
     with running(tiny_service()) as server:
         answer = server.ask("POST", INFER, b" " * (8 << 20) + b"{}")
@@ -91,11 +113,18 @@ def test_json_is_limited_because_parsing_it_keeps_others_waiting():
         assert answer.json["error"] == "the JSON has more than 8388608 bytes: send the tensor as bytes, or fewer rows."
 
 
-@pytest.mark.parametrize("length", ["-1", "9999999", "x", "²"])
+@pytest.mark.parametrize("length", ["-1", "9999999", "x", "²", "9" * 5000])
 def test_a_wrong_length_of_the_json(server: Running, length):
     connection = http.client.HTTPConnection(server.address)
     connection.request("POST", INFER, b"{}", {"Inference-Header-Content-Length": length.encode("latin-1")})
     assert connection.getresponse().status == 400
+
+
+def test_an_empty_shape_for_a_model_whose_rows_are_numbers():
+    body = json.dumps(changed(shape=[], data=[])).encode()
+    with pytest.raises(RequestError, match=r"has the shape \[\], but the model takes \[rows\]") as refused:
+        parse_request(body, {}, replace(spec_of(classifier(), "model"), row_shape=()), 16)
+    assert refused.value.status == 400
 
 
 def test_a_compressed_body_is_refused(server: Running):
@@ -178,6 +207,19 @@ def test_a_token_keeps_others_out():
             assert answer.status == 401
             assert answer.headers["www-authenticate"] == "Bearer"
         assert server.ask("GET", "/v2/streams", authorization="Bearer secret").status == 200
+
+
+@pytest.mark.parametrize("host", ["a/?", "a/v2/health/live?", "a/#", "["])
+def test_the_header_host_does_not_replace_the_token(host):
+    with running(tiny_service(token="secret")) as server:
+        assert server.ask("GET", "/v2/streams", host=host).status == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost", 200), ("LOCALHOST:1", 200), ("[::1]:1", 200), ("a@localhost", 403), ("[", 403)]
+)
+def test_by_which_names_a_server_without_a_token_may_be_called(server: Running, host, status):
+    assert server.ask("GET", "/v2/streams", host=host).status == status
 
 
 def test_pages_of_other_sites_cannot_use_the_server(server: Running):

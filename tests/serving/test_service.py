@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -13,9 +15,11 @@ import pytest
 import torch
 
 import predbn
+from predbn.common import write_json
 from predbn.norm import DirectoryStore
 from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
+from predbn.serving.stream_record import StreamRecord
 
 from ..norm.models import net
 from .running import classifier, pixels, tiny_service
@@ -91,6 +95,25 @@ def test_the_records_of_streams_outlive_a_restart_too(tmp_path):
     assert unknown is None
 
 
+def test_a_stream_that_was_saved_during_its_first_request_can_be_asked_for(tmp_path):
+    running = service(state=tmp_path)
+    hook = running.predictor.model.register_forward_hook(
+        lambda *_: predbn.save_streams(running.predictor.model) and None
+    )
+
+    async def run():
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        running.predictor.records.clear()
+        found = await running.details("a")
+        hook.remove()
+        await running.stop()
+        return found
+
+    found = asyncio.run(run())
+    assert (found["requests"], found["layers"]) == (0, [])
+
+
 def test_a_forgotten_stream_does_not_come_back(tmp_path):
     running = service(state=tmp_path)
 
@@ -151,6 +174,60 @@ def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, mon
     close(send(service(state=tmp_path), ("a", 1))[0], expected)
 
 
+class Growing(StreamRecord):
+    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
+
+    records: dict[str, StreamRecord]
+
+    @property
+    def is_changed(self):
+        self.records[f"new {len(self.records)}"] = StreamRecord("new")
+        return True
+
+    @is_changed.setter
+    def is_changed(self, value):
+        pass
+
+
+def test_a_checkpoint_is_made_while_streams_come(tmp_path):
+    running = service(state=tmp_path)
+
+    async def run():
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        records = running.predictor.records
+        records["a"].__class__, Growing.records = Growing, records
+        await running.checkpoint()
+        await running.stop()
+
+    asyncio.run(run())
+    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
+
+
+def test_after_a_checkpoint_that_failed_for_any_reason_the_next_one_is_made(tmp_path, monkeypatch, caplog):
+    running = service(state=tmp_path, checkpoint_every=0.01)
+    put = DirectoryStore.put
+
+    def broken(self, name, saved):
+        raise RuntimeError("broken")
+
+    async def run():
+        monkeypatch.setattr(DirectoryStore, "put", broken)
+        await running.start()
+        await running.infer(Work(pixels().numpy(), "a"))
+        while not caplog.records and not running._checkpoints.done():
+            await asyncio.sleep(0.01)
+        assert not running._checkpoints.done()
+        running._checkpoints.cancel()
+        monkeypatch.setattr(DirectoryStore, "put", put)
+        await running.stop()
+
+    with caplog.at_level(logging.ERROR, "predbn.serving"):
+        asyncio.run(run())
+    assert caplog.records[0].reason == "broken"
+    assert len(list((tmp_path / "streams").iterdir())) == 1
+
+
 def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog):
     first = send(service(state=tmp_path), ("a", 0))[0]
     (path,) = (tmp_path / "streams").iterdir()
@@ -173,6 +250,31 @@ def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
     with pytest.raises(ServingError, match="holds streams of another model"):
         tiny_service("ema", other.eval(), state=tmp_path)
     send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
+
+
+@pytest.mark.parametrize("changed", ["conv1.weight", "bn1.running_mean"])
+def test_a_folder_of_a_network_with_other_weights_is_refused(tmp_path, changed):
+    send(service(state=tmp_path), ("a", 0))
+    other = classifier()
+    with torch.no_grad():
+        other.network.state_dict()[changed].view(-1)[0] += 1
+    with pytest.raises(ServingError, match="holds streams of another network: delete the folder"):
+        tiny_service(model=other, state=tmp_path)
+    send(service(state=tmp_path), ("a", 0))
+
+
+def test_a_folder_of_a_version_that_did_not_know_the_weights_is_still_used(tmp_path):
+    send(service(state=tmp_path), ("a", 0))
+    card = tmp_path / "server.json"
+    complete = json.loads(card.read_text())
+    write_json(card, {key: value for key, value in complete.items() if key != "network"})
+    close(send(service(state=tmp_path), ("a", 1))[0], send(service(), ("a", 0), ("a", 1))[1])
+    assert json.loads(card.read_text()) == complete
+
+
+def test_the_folder_may_be_given_as_a_text(tmp_path):
+    send(service(state=str(tmp_path)), ("a", 0))
+    assert len(list((tmp_path / "streams").iterdir())) == 1
 
 
 def test_two_servers_cannot_share_a_folder(tmp_path):
@@ -224,7 +326,7 @@ def test_a_prediction_that_takes_too_long_is_given_up():
             return predict(works)
 
         slow.predictor.predict = wait
-        with pytest.raises(RequestError, match=r"no prediction within 0.05 s") as given_up:
+        with pytest.raises(RequestError, match=r"within 0.05 s, but the stream may have counted the rows") as given_up:
             await slow.infer(Work(pixels().numpy(), "a"))
         assert given_up.value.status == 503
         is_released.set()
@@ -263,6 +365,41 @@ def test_a_bug_of_the_model_is_logged_and_not_shown_to_clients(caplog):
     assert "mat1 and mat2" in next(r.reason for r in caplog.records if r.message == "model failed")
 
 
+class Skipping(torch.nn.Module):
+    """Calls its first layer only if there are more than four rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.second(self.first(x) if len(x) > 4 else x).mean((2, 3))
+
+
+def test_a_layer_that_a_pass_does_not_call_is_not_measured():
+    predictor = tiny_service(model=Skipping().eval()).predictor
+    rows = torch.randn(12, 3, 8, 8).numpy()
+    predictor.predict([Work(rows[:3], "a"), Work(rows[3:6], "b"), Work(rows[6:9], "c")])
+    predictor.predict([Work(rows[:2], "a"), Work(rows[2:4], "b")])
+    record = predictor.records["a"]
+    assert (record.requests, record.examples) == (2, 5)
+    assert [math.isnan(value) for value in record.seen] == [True, False]
+
+
+def test_a_drift_that_cannot_be_measured_does_not_change_streams_twice(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("broken")
+
+    measured, unmeasured = (tiny_service(model=net()).predictor for _ in range(2))
+    works = [Work(torch.randn(4, 3, 8, 8).numpy(), name) for name in "ab"]
+    expected = [measured.predict(works) for _ in range(2)][1]
+    monkeypatch.setattr("predbn.norm.DriftMeter.measure", broken)
+    answers = [unmeasured.predict(works) for _ in range(2)][1]
+    for answer, other in zip(answers, expected, strict=True):
+        close(torch.from_numpy(answer.logits), torch.from_numpy(other.logits))
+    assert unmeasured.records["a"].distance is None
+
+
 def test_more_requests_at_once_than_streams_fit_into_memory():
     small = service(max_streams=1)
 
@@ -276,6 +413,27 @@ def test_more_requests_at_once_than_streams_fit_into_memory():
     for seed, answer in enumerate(asyncio.run(run())):
         close(torch.from_numpy(answer.logits), send(service(), (None, seed))[0])
     assert list(small.predictor.records) == ["b"]
+
+
+def test_requests_without_a_stream_take_no_place_of_streams_in_memory():
+    small = service(max_streams=2)
+    sent = [("a", 0), ("b", 1), (None, 2), ("a", 3), (None, 4), ("b", 5)]
+    answers = [answer for answer, (name, _) in zip(send(small, *sent), sent, strict=True) if name is not None]
+    for one, other in zip(answers, send(service(), *(request for request in sent if request[0])), strict=True):
+        close(one, other)
+
+
+def test_a_checkpoint_does_not_save_a_request_without_a_stream(tmp_path):
+    running = service(state=tmp_path)
+    saved = []
+
+    def save(*_):
+        predbn.save_streams(running.predictor.model)
+        saved.extend(tmp_path.glob("streams/*"))
+
+    running.predictor.model.register_forward_hook(save)  # in the middle of a prediction
+    send(running, (None, 0), (None, 1))
+    assert saved == []
 
 
 def test_what_a_model_of_ones_own_must_say():

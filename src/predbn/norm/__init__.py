@@ -29,7 +29,7 @@ from .strategies import (
     find_strategy,
     strategies,
 )
-from .stream_registry import DEFAULT_STREAM
+from .stream_registry import DEFAULT_STREAM, UnnamedStream
 from .stream_store import DirectoryStore, SavedStream, StreamStore
 from .stream_table import LayerState
 from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
@@ -61,6 +61,7 @@ __all__ = [
     "Strategy",
     "StreamStore",
     "Train",
+    "UnnamedStream",
     "adapt",
     "adapted",
     "calibrate",

@@ -53,6 +53,11 @@ class DriftMeter:
             # Σ over the channels of a layer of (…)²/(σ_s² + eps), divided by their number, as a product with a matrix.
             self._weights = torch.block_diag(*(scale[:, None] / len(scale) for scale in scales))
 
+    def clear(self) -> None:
+        """Before a pass: a layer that it does not call is not known afterwards, whatever an earlier pass has shown."""
+        for adaptation in self._adaptations:
+            adaptation.last_pass = None, None
+
     @torch.no_grad()
     def measure(self, first_examples: Sequence[int], examples: int) -> Drift:
         """The drift of streams in a pass of so many examples; the first example of each stream tells what it used."""

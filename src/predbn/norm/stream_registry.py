@@ -26,6 +26,13 @@ Restore: TypeAlias = Callable[[Hashable, SavedStream], States]
 """Checks that a saved stream fits the model, and moves its tensors to the devices of the layers."""
 
 
+class UnnamedStream:
+    """Takes the place of a name for rows that stand alone: their stream ends with its block.
+
+    It does not count towards the streams in memory, and never goes to the store. Each object is a stream of its own.
+    """
+
+
 class StreamRegistry(Mapping[Hashable, Stream]):
     """The streams in memory in the order of their last use, and the table for those that are predicted together.
 
@@ -82,7 +89,10 @@ class StreamRegistry(Mapping[Hashable, Stream]):
             try:
                 for name in names:
                     stream = self._streams.pop(name, None) or self._restored(name, restore)
-                    self._streams[name] = stream  # at the end: it was used last
+                    if isinstance(name, UnnamedStream):
+                        stream.is_removed = True  # it is cleared when it is closed
+                    else:
+                        self._streams[name] = stream  # at the end: it was used last
                     stream.users += 1
                     opened.append(stream)
             except BaseException:
@@ -92,7 +102,7 @@ class StreamRegistry(Mapping[Hashable, Stream]):
 
     def _restored(self, name: Hashable, restore: Restore) -> Stream:
         with self._store_lock:
-            saved = None if self.store is None else self.store.get(name)
+            saved = None if self.store is None or isinstance(name, UnnamedStream) else self.store.get(name)
         if saved is None:
             return Stream()
         stream = Stream(restore(name, saved))

@@ -77,11 +77,12 @@ class ServingApp:
             except RequestError as error:
                 response = _failure(error)
                 _log.info(
-                    "request refused", extra={"path": request.url.path, "status": error.status, "reason": str(error)}
+                    "request refused",
+                    extra={"path": request.scope["path"], "status": error.status, "reason": str(error)},
                 )
             except Exception as error:
                 response = _failure(RequestError(500, "the server has failed: its log says more."))
-                _log.error("request failed", extra={"path": request.url.path}, exc_info=error)
+                _log.error("request failed", extra={"path": request.scope["path"]}, exc_info=error)
             self._service.metrics.requests.labels(str(response.status_code)).inc()
             return response
 
@@ -182,7 +183,8 @@ def create_app(service: AnyService) -> Starlette:
 
 async def _unknown_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _failure(RequestError(error.status_code, f"{request.method} {request.url.path[:80]} is not known here."))
+    path = request.scope["path"][:80]
+    return _failure(RequestError(error.status_code, f"{request.method} {path} is not known here."))
 
 
 def _unknown_stream(request: Request) -> RequestError:

@@ -21,3 +21,13 @@ class RequestError(ServingError):
     def __reduce__(self) -> tuple[Any, ...]:
         """How it is sent to another process. Exceptions are otherwise made again from their sentence alone."""
         return partial(RequestError, retry_after=self.retry_after), (self.status, str(self))
+
+
+def late_prediction(seconds: float) -> RequestError:
+    """A request waits no longer, but its rows may be in a pass that goes on, and changes the stream when it ends."""
+    return RequestError(
+        503,
+        f"there was no prediction within {seconds:g} s, but the stream may have counted the rows: "
+        "send the request again later.",
+        retry_after=5,
+    )

@@ -26,14 +26,21 @@ def check_access(request: Request, settings: Settings) -> None:
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise RequestError(403, "requests from pages of other sites are refused.")
     if settings.token is None:
-        if settings.host in LOCAL and request.url.hostname not in LOCAL:
+        if settings.host in LOCAL and _host_of(request) not in LOCAL:
             raise RequestError(
                 403, f"this server is for its own machine: call it {settings.host}, or start it with --host."
             )
-    elif request.url.path not in PUBLIC:
+    elif request.scope["path"] not in PUBLIC:  # request.url is made from the header Host, which may hold anything
         given = request.headers.get("authorization", "").encode("latin-1", "replace")
         if not hmac.compare_digest(given, f"Bearer {settings.token}".encode()):
             raise RequestError(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN.")
+
+
+def _host_of(request: Request) -> str:
+    """The name in the header Host, without the port."""
+    host = request.headers.get("host", "")
+    name, _, port = host.rpartition(":")
+    return (name if port.isdecimal() else host).strip("[]").lower()
 
 
 class BodyReader:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import PredbnError, ServingError, first_line
-from predbn.norm import AdaptationError, DriftMeter, Strategy, device_of, remove_stream, streams
+from predbn.norm import AdaptationError, Drift, DriftMeter, Strategy, UnnamedStream, device_of, remove_stream, streams
 
 from .errors import RequestError
 from .stream_record import StreamRecord
@@ -88,6 +88,7 @@ class Predictor:
         rows = torch.tensor(joined, device=self.device)
         if rows.dim() == 4:  # convolutions prefer it
             rows = rows.contiguous(memory_format=torch.channels_last)
+        self._drift.clear()
         with torch.inference_mode(), self._streams(works):
             logits: Tensor = self.model(rows).float()
             probabilities = logits.softmax(1)
@@ -101,48 +102,47 @@ class Predictor:
     def _streams(self, works: Sequence[Work]) -> Iterator[None]:
         """Give the rows of each request the statistics of its stream.
 
-        If the strategy remembers nothing, or the request names no stream, its rows are a stream of their own. Such
-        streams are numbered, and forgotten after the pass.
+        If the strategy remembers nothing, or the request names no stream, its rows are a stream of their own,
+        which ends with the pass.
         """
         if self.strategy.is_identity:
             yield
             return
         keeps_state = self.strategy.keeps_state
-        names: list[str | int] = [
-            work.stream if keeps_state and work.stream is not None else number for number, work in enumerate(works)
-        ]
-        try:
-            with streams(self.model, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
-                yield
-        finally:
-            for name in names:
-                if keeps_state and isinstance(name, int):
-                    self._remove_stream(name)
+        names = [work.stream if keeps_state and work.stream is not None else UnnamedStream() for work in works]
+        with streams(self.model, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
+            yield
 
     def _count(self, works: Sequence[Work], first_rows: Sequence[int]) -> None:
         """Note what the pass has shown of each stream."""
         if all(work.stream is None for work in works):
             return
-        seen, used = self._drift.measure(first_rows, sum(len(work.rows) for work in works))
+        seen, used = self._measure(first_rows, sum(len(work.rows) for work in works))
         for work, own_seen, own_used in zip(works, seen.tolist(), used.tolist(), strict=True):
             if work.stream is not None:
                 record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
                 record.count(len(work.rows), own_seen, own_used)
                 self.records[work.stream] = record
 
+    def _measure(self, first_rows: Sequence[int], rows: int) -> Drift:
+        """The drift, or NaN if it cannot be measured. The streams have changed already: the prediction is valid."""
+        try:
+            return self._drift.measure(first_rows, rows)
+        except Exception as error:
+            _log.error("drift not measured", extra={"reason": first_line(error)}, exc_info=error)
+            unknown = torch.full((len(first_rows), len(self.layers)), torch.nan)
+            return Drift(unknown, unknown)
+
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""
         is_known = self.records.pop(id, None) is not None
         if self.strategy.keeps_state:
-            is_known |= self._remove_stream(id)
+            try:
+                remove_stream(self.model, id)
+            except AdaptationError:  # there is none
+                return is_known
+            return True
         return is_known
-
-    def _remove_stream(self, name: str | int) -> bool:
-        try:
-            remove_stream(self.model, name)
-        except AdaptationError:  # there is none; it may have left memory already
-            return False
-        return True
 
     def _remove_old_records(self) -> None:
         """Remove the records of streams that have left memory. One that could not be saved has not left it."""

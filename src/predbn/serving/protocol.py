@@ -103,7 +103,10 @@ def _split(body: bytes, length: str | None) -> tuple[memoryview, memoryview]:
     view = memoryview(body)
     if length is None:
         return view, view[len(view) :]
-    if not (length.isascii() and length.isdecimal() and int(length) <= len(body)):
+    is_number = (
+        length.isascii() and length.isdecimal() and len(length) < 20
+    )  # Python converts no more than 4,300 digits
+    if not is_number or int(length) > len(body):
         raise RequestError(400, f"{JSON_LENGTH} is {length[:20]!r}, but the body has {len(body)} bytes.")
     return view[: int(length)], view[int(length) :]
 
@@ -153,7 +156,7 @@ def _parse_input(inputs: Any, binary: memoryview, spec: ModelSpec, max_rows: int
 
 
 def _parse_shape(shape: Any, spec: ModelSpec) -> tuple[int, ...]:
-    is_shape = isinstance(shape, list) and all(type(side) is int for side in shape)
+    is_shape = isinstance(shape, list) and shape and all(type(side) is int for side in shape)
     if not is_shape or tuple(shape[1:]) != spec.row_shape or shape[0] < 1:
         expected = ", ".join(map(str, ("rows", *spec.row_shape)))
         raise RequestError(

@@ -22,7 +22,7 @@ from torch import nn
 
 from predbn.norm import Strategy, device_of
 
-from .errors import RequestError
+from .errors import RequestError, late_prediction
 from .metrics import MOST_STREAMS, Metrics, replica_metrics
 from .model_spec import ModelSpec
 from .ray_replicas import Replicas
@@ -96,7 +96,8 @@ class RayService:
         """The prediction of one request, by the replica of its stream."""
         if not self.is_ready:
             raise RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
-        answer = await _within(self.settings.timeout, self._infer(work))
+        timeout = self.settings.timeout
+        answer = await _within(timeout, self._infer(work), late_prediction(timeout))
         if isinstance(answer, RequestError):
             raise answer
         return answer
@@ -157,10 +158,10 @@ class RayService:
         return await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def _within(seconds: float, answer: Awaitable[R]) -> R:
+async def _within(seconds: float, answer: Awaitable[R], error: RequestError | None = None) -> R:
     try:
         return await asyncio.wait_for(answer, seconds)
     except asyncio.TimeoutError:
-        raise RequestError(
+        raise error or RequestError(
             503, f"there was no answer within {seconds:g} s: send the request again later.", retry_after=5
         ) from None

@@ -18,7 +18,7 @@ from torch import nn
 from predbn.norm import Strategy, adapt, save_streams
 
 from .batcher import Batcher, BatchReport
-from .errors import RequestError
+from .errors import RequestError, late_prediction
 from .metrics import MOST_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
@@ -136,7 +136,7 @@ class Service:
             await batcher.close()
         self._is_stopping.set()
         if self._checkpoints is not None:
-            await self._checkpoints
+            await asyncio.wait([self._checkpoints])  # whatever has happened to it, the streams are saved now
         if self._folder is not None:
             await self.checkpoint()
             self._folder.close()
@@ -151,11 +151,7 @@ class Service:
         try:
             return await asyncio.wait_for(self._batcher.submit(work), self.settings.timeout)
         except asyncio.TimeoutError:
-            raise RequestError(
-                503,
-                f"there was no prediction within {self.settings.timeout:g} s: send the request again later.",
-                retry_after=5,
-            ) from None
+            raise late_prediction(self.settings.timeout) from None
 
     def newest_streams(self, most: int = MOST_STREAMS) -> list[StreamRecord]:
         """The streams in memory that were used last, the newest first."""
@@ -197,13 +193,15 @@ class Service:
 
     async def checkpoint(self) -> None:
         """Save the streams that have changed. What cannot be saved is tried again at the next checkpoint."""
-        changed = sum(record.is_changed for record in self.predictor.records.values())
         begin = time.perf_counter()
         try:
+            # A list, because the model thread changes the dictionary meanwhile.
+            changed = sum(record.is_changed for record in list(self.predictor.records.values()))
             await self._on_disk_thread(lambda: save_streams(self.predictor.model))
-        except OSError as error:
+        except Exception as error:
             self.metrics.checkpoints.labels("failed").inc()
-            _log.error("checkpoint failed", extra={"reason": str(error)})
+            is_bug = not isinstance(error, OSError)
+            _log.error("checkpoint failed", extra={"reason": str(error)}, exc_info=error if is_bug else None)
             return
         self.metrics.checkpoints.labels("succeeded").inc()
         if changed:

@@ -46,6 +46,8 @@ class Settings:
     one that was used least recently is forgotten."""
 
     def __post_init__(self) -> None:
+        if self.state is not None:
+            object.__setattr__(self, "state", Path(self.state))  # a text will do
         positive = [field.name for field in fields(self) if field.name.startswith("max_") and field.name != "max_wait"]
         for name in (*positive, "timeout", "checkpoint_every"):
             if not getattr(self, name) > 0:

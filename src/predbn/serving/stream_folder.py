@@ -7,12 +7,15 @@ memory are read when they come back, so that neither start nor memory depends on
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from predbn.common import AdaptationError, ServingError, lock_folder, read_json, write_json
@@ -23,6 +26,7 @@ from .stream_record import StreamRecord
 _RECORD = "record of the server"
 """Stands in the file of a stream where a layer would: no layer has a name with spaces."""
 _CARD = "server.json"
+_NETWORK = "network"
 _REPLICA = "replica-"
 _REMEDY = "delete the folder to begin anew, or choose another one"
 _log = logging.getLogger("predbn.serving")
@@ -95,7 +99,20 @@ class StreamFolder(DirectoryStore):
 
 def identity_of(model: nn.Module, strategy: Strategy) -> dict[str, Any]:
     """What the streams of a folder have in common."""
-    return {"strategy": str(strategy), "model": {layer.name: layer.channels for layer in describe(model)}}
+    return {
+        "strategy": str(strategy),
+        "model": {layer.name: layer.channels for layer in describe(model)},
+        _NETWORK: _checksum(model),
+    }
+
+
+def _checksum(model: nn.Module) -> str:
+    """SHA-256 of all parameters and buffers, among which are the source statistics."""
+    digest = hashlib.sha256()
+    for tensor in chain(model.parameters(), model.buffers()):
+        digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def check_folder(folder: Path, identity: dict[str, Any]) -> None:
@@ -112,9 +129,12 @@ def check_folder(folder: Path, identity: dict[str, Any]) -> None:
     except FileNotFoundError:
         write_json(card, identity)
         return
+    is_old = _NETWORK not in known  # written by a version that did not look at the weights
     for key, value in identity.items():
-        if known.get(key) != value:
+        if known.get(key) != value and not (is_old and key == _NETWORK):
             raise ServingError(f"{folder} holds streams of another {key}: {_REMEDY}.")
+    if is_old:
+        write_json(card, identity)
 
 
 class NoStore:

@@ -80,7 +80,7 @@ class StreamRecord:
 
     def details(self, layers: Sequence[str]) -> dict[str, Any]:
         """The summary with the distances in each layer."""
-        rows = zip(layers, self.seen, self.used, strict=True)
+        rows = zip(layers, self.seen, self.used, strict=bool(self.seen))  # nothing is known before the first request
         return {
             **self.summary(),
             "layers": [{"name": name, "distance": _known(seen), "used": _known(used)} for name, seen, used in rows],

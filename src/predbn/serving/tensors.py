@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,15 @@ def from_json(name: str, data: Any, shape: tuple[int, ...], datatype: str) -> Ar
     wrong = RequestError(
         400, f"the data of input '{name}' must be a list of {datatype} numbers with the shape {list(shape)}."
     )
-    if not isinstance(data, list):
+    dtype = DATATYPES[datatype]
+    if not isinstance(data, list) or not _has_numbers(data, int(np.prod(shape, dtype=np.int64)), dtype):
         raise wrong
     try:
         values = np.asarray(data)
-    except ValueError:  # rows of different lengths
+    except (ValueError, OverflowError):  # rows of different lengths, integers that no float can hold
         raise wrong from None
-    dtype = DATATYPES[datatype]
     allowed = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
-    if values.dtype.kind not in allowed or values.size != np.prod(shape, dtype=np.int64):
+    if values.dtype.kind not in allowed:
         raise wrong
     if values.size and dtype.kind in "iu":
         limits = np.iinfo(dtype)
@@ -68,3 +69,11 @@ def from_json(name: str, data: Any, shape: tuple[int, ...], datatype: str) -> Ar
             )
     with np.errstate(over="ignore"):  # 1e300 becomes infinite in FP32, which is refused later
         return values.astype(dtype).reshape(shape)
+
+
+def _has_numbers(data: list[Any], count: int, dtype: np.dtype[Any]) -> bool:
+    """Whether a nested list has so many numbers and no texts, of which numpy would make an array of gigabytes."""
+    values = data
+    while values and set(map(type, values)) == {list}:
+        values = list(chain.from_iterable(values))
+    return len(values) == count and set(map(type, values)) <= ({bool} if dtype.kind == "b" else {int, float})
