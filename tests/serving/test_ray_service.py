@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -99,7 +100,8 @@ def close(one: torch.Tensor, other: torch.Tensor) -> None:
 
 def metric(server: Running, line: str) -> float:
     """The value in the line of /metrics that begins so."""
-    (found,) = [text for text in server.ask("GET", "/metrics").body.decode().splitlines() if text.startswith(line)]
+    lines = server.ask("GET", "/metrics").body.decode().splitlines()
+    found = next((text for text in lines if text.startswith(line)), "0")  # a replica that has just begun has none
     return float(found.rpartition(" ")[2])
 
 
@@ -135,7 +137,7 @@ def test_a_replica_that_cannot_start_says_why(cluster, tmp_path, monkeypatch):
     refused = pytest.raises(ServingError, match=r"cannot be started \(.*all nodes must share this folder\): predbn and")
     with refused, ray_server(tmp_path, replicas=1):
         pass
-    assert replica_pids() == {}
+    assert replica_pids(cluster) == {}
 
 
 @pytest.mark.parametrize("strategy", ["auto_stream", "batch"])
@@ -262,15 +264,18 @@ def wait_for_answers(clients: list[Client], count: int) -> None:
         time.sleep(0.05)
 
 
-def replica_pids() -> dict[int, int]:
-    """The processes of the replicas by number."""
+def replica_pids(cluster: Any) -> dict[int, int]:
+    """The processes of the replicas on this cluster by number; the machine may have others."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             title = path.read_bytes().decode(errors="replace")
+            is_replica = title.startswith("ray::ServeReplica:predbn-")
+            parent = path.with_name("stat").read_text().rpartition(")")[2].split()[1] if is_replica else "self"
+            raylet = Path("/proc", parent, "cmdline").read_text()
         except OSError:
             continue  # it has ended
-        if title.startswith("ray::ServeReplica:predbn-"):
+        if is_replica and cluster.address in raylet:
             found[int(title.split(":")[3].rpartition("-")[2])] = int(path.parent.name)
     return found
 
@@ -285,10 +290,10 @@ def test_a_replica_killed_under_load(cluster, tmp_path):
         wait_for_answers(clients, 3)
         kept = {client.stream: len(client.attempts) for client in clients}
         wait_for_checkpoints(server, 0, 2)
-        before = replica_pids()
+        before = replica_pids(cluster)
         os.kill(before[0], signal.SIGKILL)
         wait_for_answers(clients, 5)
-        after = replica_pids()
+        after = replica_pids(cluster)
         assert (after[0] != before[0], after[1]) == (True, before[1])
         for client in clients:
             client.end()
@@ -318,7 +323,7 @@ def test_a_server_that_was_killed_is_replaced_with_its_replicas(cluster, tmp_pat
     finally:
         process.kill()
         process.wait()
-    assert set(replica_pids()) == {0, 1}
+    assert set(replica_pids(cluster)) == {0, 1}
     with pytest.raises(ServingError, match=r"another process is writing to .*replica-"):
         tiny_service(state=tmp_path)
     with ray_server(tmp_path) as server:
