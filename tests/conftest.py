@@ -26,3 +26,17 @@ THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
 def _deterministic() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
+
+
+@pytest.fixture
+def time_limit():
+    """Fail a test that waits for a process that is lost, and do not hang."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("the test took too long")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(180)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)

@@ -30,20 +30,6 @@ MODELS = {f"t/{k}": tiny.classifier(k) for k in range(2)}
 SMALL_NODE = {"object_store_memory": 100 << 20, "num_cpus": 1}
 
 
-@pytest.fixture
-def _time_limit():
-    """A lost worker that is not noticed must fail the test and not hang it."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("the test took too long")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(180)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, previous)
-
-
 @pytest.fixture(scope="module")
 def head():
     """The head node of the cluster that the tests of this file share.
@@ -64,7 +50,7 @@ def head():
 
 
 @pytest.fixture
-def cluster(head, _time_limit):
+def cluster(head, time_limit):
     """Two nodes. Starting nodes and workers is what takes time here: the test that loses a node comes last, and the
     one that needs no worker of its own first, so that the next one takes over its process."""
     if not head.worker_nodes:

@@ -27,7 +27,10 @@ from predbn.serving.serve import service_parts
 from .running import Running, classifier, logits_of, pixels, running, tiny_service
 
 pytest.importorskip("ray.serve")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+    pytest.mark.usefixtures("time_limit"),
+]
 
 ROOT = Path(__file__).parents[2]
 STREAMS = "abcdefgh"
@@ -51,20 +54,6 @@ def cluster():
         finally:
             ray.shutdown()
             cluster.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def _time_limit():
-    """A lost replica that is not noticed must fail the test and not hang it."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("the test took too long")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(180)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, previous)
 
 
 @contextmanager

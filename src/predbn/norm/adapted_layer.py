@@ -33,8 +33,6 @@ from .stream_observation import new_observation
 from .stream_registry import StreamRegistry
 from .stream_store import StreamStore
 
-_PLAIN = (nn.Parameter, Tensor)
-
 
 class _Changes:
     """How often layers of any model were adapted, restored or given a calibration.
@@ -220,7 +218,9 @@ class LayerAdaptation:
             return tensors
         present = [t for t in tensors if t is not None]
         first = present[0]
-        is_plain = all(type(t) in _PLAIN and t.shape == first.shape and t.device == first.device for t in present)
+        is_plain = all(
+            type(t) in kernels.PLAIN and t.shape == first.shape and t.device == first.device for t in present
+        )
         if torch.is_grad_enabled() or not is_plain or len(present) < len(tensors) or kernels.is_tracing():
             return [kernels.convert(dtype, t) for t in tensors]
         key = dtype, first.device, (len(present), *first.shape)

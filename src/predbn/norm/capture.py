@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from predbn.common import AdaptationError
 
@@ -246,5 +246,4 @@ def _kinds(states: States) -> tuple[Any, ...]:
 
 
 def _tensors(states: States) -> list[Tensor]:
-    values, _ = tree_flatten([list(state.values()) for state in states.values()])
-    return [value for value in values if isinstance(value, Tensor)]
+    return [value for state in states.values() for value in state.values() if isinstance(value, Tensor)]

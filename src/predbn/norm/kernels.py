@@ -23,13 +23,13 @@ from .statistics import LazyStatistics
 _SQUARED_OFFSET_LIMIT = 4.0
 _MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
 _MAX_PART_SIZE = 2**18
-_PLAIN = torch.Tensor, torch.nn.Parameter
+PLAIN = torch.Tensor, torch.nn.Parameter
 _KERNEL_DTYPES = torch.float16, torch.bfloat16, torch.float32
 _LARGEST_SMALL_MAP = 32
 _LEAST_NATIVE_MAP = 16
 """For maps with fewer values, addcmul is faster."""
 _HAS_TRITON = find_spec("triton") is not None and os.environ.get("PREDBN_KERNELS") != "0"
-_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels on the CPU, for tests."""
 
 
@@ -70,14 +70,14 @@ def _is_native(x: Tensor) -> bool:
 
 def can_use_triton(x: Tensor) -> bool:
     """Whether our own GPU kernels may be launched on a tensor."""
-    return (x.is_cuda or _IS_INTERPRETED) and _HAS_TRITON and _is_native(x) and _can_be_built(x.device)
+    return (x.is_cuda or IS_INTERPRETED) and _HAS_TRITON and _is_native(x) and _can_be_built(x.device)
 
 
 def can_use_layer_kernels(x: Tensor) -> bool:
     """Whether the kernels of a whole layer may be: they take dense tensors in channels_last or not."""
     if not can_use_triton(x) or x.dtype not in _KERNEL_DTYPES:
         return False
-    return x.is_contiguous() or (x.dim() > 2 and x.movedim(1, -1).is_contiguous())
+    return operators.is_dense(x)
 
 
 def readable_without_sync(x: Tensor) -> bool:
@@ -89,13 +89,13 @@ def can_be_read_by_kernels(parameter: Tensor, x: Tensor) -> bool:
     """Whether the kernels may read a parameter or buffer: one value after the other, and without gradients."""
     if parameter.requires_grad and torch.is_grad_enabled():
         return False
-    is_plain = type(parameter) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
+    is_plain = type(parameter) in PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
     return is_plain and parameter.device == x.device and parameter.is_contiguous()
 
 
 def can_use_operators(x: Tensor) -> bool:
     """Whether the operators of `gpu/operators.py` may be called: in eager mode and in compiled graphs."""
-    if not (x.is_cuda or _IS_INTERPRETED) or not _HAS_TRITON or x.dtype not in _KERNEL_DTYPES:
+    if not (x.is_cuda or IS_INTERPRETED) or not _HAS_TRITON or x.dtype not in _KERNEL_DTYPES:
         return False
     if not torch.compiler.is_dynamo_compiling():
         return can_use_triton(x)

@@ -156,31 +156,37 @@ class Observation:
             mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
             is_finite = is_finite_example(mean, var)
             size = is_finite.sum().double()
-        calibration = None if self.calibration is None else self.calibration.to(mean)
-        scatter = 1.0 if calibration is None else calibration.scatter
+        scatter = self._scatter(mean)
         found = robust_moments(mean, var, is_finite, self.eps, clean.var, scatter, self._group, self._bounds)
-        return self._corrected(found, size)
+        return self._corrected_moments(found, size)
+
+    def _scatter(self, like: Tensor) -> Tensor | float:
+        """What `robust_moments` needs to know about clean examples."""
+        return 1.0 if self.calibration is None else self.calibration.to(like).scatter
 
     def _moments_by_operator(self, clean: Statistics) -> Moments:
         """The same, computed by a kernel."""
-        x, calibration = self._x, self.calibration
+        x, scatter = self._x, self._scatter(clean.var)
         groups = 1 if self._group is None else x.shape[0] // self._group
-        scatter = 1.0 if calibration is None else calibration.scatter
         if not isinstance(scatter, Tensor):
             scatter = torch.full_like(clean.var, scatter)
-        *found, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter.to(x.device))
+        tables, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter)
         if self._group is None:
-            found, count = [t[0] for t in found], count[0]
-        return self._corrected(RobustMoments(*found), count)
+            tables, count = tables[:, 0], count[0]
+        mean, var, _, _, between, spread = tables
+        return self._corrected_moments(RobustMoments(mean, var, between, spread), count)
 
-    def _corrected(self, found: RobustMoments, size: Tensor | int) -> Moments:
+    def _corrected_moments(self, found: RobustMoments, size: Tensor | int) -> Moments:
+        values = (size if self._sync else self.size) * (self._rows_per_example * math.prod(self._x.shape[2:]))
+        return Moments(*self._corrected(found, size), values, size)
+
+    def _corrected(self, found: RobustMoments, size: Tensor | int) -> Statistics:
         """Without what clipping does to `size` clean examples."""
         self._between = found.between
-        statistics, calibration = Statistics(found.mean, found.var), self.calibration
+        calibration = self.calibration
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
-            statistics = correct_clipping(found, calibration.clipping.to(found.mean), size)
-        values = (size if self._sync else self.size) * (self._rows_per_example * math.prod(self._x.shape[2:]))
-        return Moments(*statistics, values, size)
+            return correct_clipping(found, calibration.clipping.to(found.mean), size)
+        return Statistics(found.mean, found.var)
 
     def _example_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of each example and channel, [N, C] each."""

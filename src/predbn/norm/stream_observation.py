@@ -24,7 +24,7 @@ from .composition import Composition
 from .mixed_pass import MixedPass, PassPart
 from .observation import Observation, is_known_finite
 from .passes import Stream
-from .robust import NARROW, RobustMoments, correct_clipping, is_finite_example, robust_moments
+from .robust import RobustMoments, is_finite_example, robust_moments
 from .statistics import Moments, Statistics
 from .stream_rows import StreamRows
 
@@ -115,8 +115,7 @@ class StreamObservation(Observation):
         mean, var = self._example_statistics()
         is_good = is_finite_example(mean, var)
         self._leave_out(is_good)
-        calibration = None if self.calibration is None else self.calibration.to(mean)
-        scatter = 1.0 if calibration is None else calibration.scatter
+        scatter = self._scatter(mean)
         parts = [
             robust_moments(
                 mean.index_select(0, equal.rows),
@@ -134,10 +133,7 @@ class StreamObservation(Observation):
         if len(parts) > 1:
             order = torch.cat([equal.streams for equal in self._rows.equal_streams(mean)]).argsort()
             found = RobustMoments(*(torch.cat(values)[order] for values in zip(*parts, strict=True)))
-        self._between = found.between
-        if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
-            return correct_clipping(found, calibration.clipping, self._sizes.to(mean.dtype))
-        return Statistics(found.mean, found.var)
+        return self._corrected(found, self._sizes.to(mean.dtype))
 
     def _without_bad_rows(self, values: Tensor) -> Tensor:
         return values if self._is_good is None else torch.where(self._is_good[:, None], values, 0.0)

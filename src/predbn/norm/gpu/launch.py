@@ -9,7 +9,6 @@ the version that Triton has found is kept under these things.
 # mypy: ignore-errors
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 import triton
 from torch import Tensor
 
-_IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+from ..kernels import IS_INTERPRETED
 
 
 class Kernel:
@@ -52,7 +51,7 @@ class Kernel:
                 self(grid, tensors, numbers, floats, constants)
         elif compiled is None:
             compiled = self._function[grid](*tensors, *numbers, *floats, *constants, num_warps=4)
-            if not _IS_INTERPRETED:
+            if not IS_INTERPRETED:
                 self._compiled[key] = compiled
         else:
             compiled[grid](*tensors, *numbers, *floats, *constants)

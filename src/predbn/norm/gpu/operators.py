@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 
-def _is_dense(x: Tensor) -> bool:
+def is_dense(x: Tensor) -> bool:
+    """Whether x, [N, C, …], lies in memory without gaps, in channels_last or not."""
     return x.is_contiguous() or x.movedim(1, -1).is_contiguous()
 
 
@@ -20,7 +21,7 @@ def moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel of x, [N, C, …], in each of `groups` groups, [groups, C] each."""
     from .sums import moments as run
 
-    return run(x if _is_dense(x) else x.contiguous(), groups)
+    return run(x if is_dense(x) else x.contiguous(), groups)
 
 
 @moments.register_fake
@@ -32,8 +33,8 @@ def _(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("predbn::bounded_moments", mutates_args=())
 def bounded_moments(
     x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Mean, variance, variance between examples and their spread, [groups, C], and how many examples, [groups, 1].
+) -> tuple[Tensor, Tensor]:
+    """The tables of `statistics` without a rule, [6, groups, C], and how many examples are finite, [groups, 1].
 
     The influence of each example is bounded, as in `robust_moments`.
     """
@@ -41,19 +42,18 @@ def bounded_moments(
     from .statistics import statistics
     from .sums import sums, tiling_of
 
-    x = x if _is_dense(x) else x.contiguous()
+    x = x if is_dense(x) else x.contiguous()
     is_bad = torch.zeros(len(x), dtype=torch.int32, device=x.device)
     tiling = tiling_of(x, len(x))
     found = sums(x, tiling, is_bad)
     bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
     tables, _ = statistics(found, len(x) // groups, tiling.rows, eps, None, bounds, is_bad)
     count = (is_bad == 0).unflatten(0, (groups, -1)).sum(1, keepdim=True)
-    return tables[0].clone(), tables[1].clone(), tables[4].clone(), tables[5].clone(), count.float()
+    return tables, count.float()
 
 
 @bounded_moments.register_fake
-def _(
-    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    mean, var, between, spread = (x.new_empty((groups, x.shape[1]), dtype=torch.float32) for _ in range(4))
-    return mean, var, between, spread, x.new_empty((groups, 1), dtype=torch.float32)
+def _(x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor) -> tuple[Tensor, Tensor]:
+    shapes = (6, groups, x.shape[1]), (groups, 1)
+    tables, count = (x.new_empty(shape, dtype=torch.float32) for shape in shapes)
+    return tables, count
