@@ -49,9 +49,14 @@ def process_pool(
                 "same command again; finished files are kept."
             ) from None
         finally:
+            # A pool told not to wait forgets its own thread. If that still runs when the interpreter ends, the two can
+            # close and write to the same pipe, which Python 3.11 prints as an error.
+            thread: threading.Thread | None = getattr(pool, "_executor_manager_thread", None)
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers.started:
                 worker.kill()
+            if thread is not None:
+                thread.join()
 
 
 def end_with_parent() -> None:
