@@ -28,7 +28,7 @@ lint: .venv/installed-dev
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
 	touch $@
 
 # torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that

@@ -8,7 +8,7 @@ The same network (ResNet-18, 32 pixels, one core) is served by
     plain        predbn serve --strategy train, which is the network as it was trained
     batch        predbn serve --strategy batch
     auto_stream  predbn serve --strategy auto_stream
-    litserve     LitServe with the plain network (pip install predbn[bench])
+    litserve     LitServe with the plain network (pip install "predbn[bench]")
     ray          Ray Serve's @serve.batch with one batch per stream, and `batch` (pip install ray[serve])
 
 A client with so many connections (concurrency) sends requests of four pictures each, the next as soon as the last is

@@ -21,11 +21,12 @@ def main() -> None:
     PREDBN_DEBUG.
     """
     with report_interrupts():
-        from .commands.app import DEBUG, app
-        from .commands.os_errors import explain
-        from .common import PredbnError
+        from .commands.os_errors import DEBUG, explain
+        from .common import PredbnError, needs_extra
 
         try:
+            with needs_extra("eval"):
+                from .commands.app import app
             try:
                 app()
             finally:

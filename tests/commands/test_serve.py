@@ -95,7 +95,7 @@ def test_without_the_server_packages_one_sentence_says_what_to_install():
         [sys.executable, "-c", code, "serve", "--model", "zoo:resnet20-cifar10/batch/0"], capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert done.stderr == "error: starlette is not installed: run `pip install predbn[serve]`.\n"
+    assert done.stderr == 'error: starlette is not installed: run `pip install "predbn[serve]"`.\n'
 
 
 def test_the_package_does_not_import_the_server():

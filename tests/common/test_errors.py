@@ -10,7 +10,7 @@ from predbn.common import NotMeasured, PaperError, PredbnError
 def test_every_error_is_a_predbn_error_and_a_value_error():
     errors = [item for name in common.__all__ if isinstance(item := getattr(common, name), type)]
     errors = [item for item in errors if issubclass(item, Exception)]
-    assert len(errors) == 15
+    assert len(errors) == 16
     assert all(issubclass(error, PredbnError) for error in errors)
     assert issubclass(PredbnError, ValueError)
     assert all(error.__doc__ for error in errors)

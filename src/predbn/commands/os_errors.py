@@ -1,9 +1,12 @@
-"""Errors of the operating system as one sentence: which file, what is wrong, and what to do."""
+"""Errors of the operating system as one sentence (which file, what is wrong, and what to do), or with a traceback."""
 
 from __future__ import annotations
 
 import errno
 import re
+
+DEBUG = "PREDBN_DEBUG"
+"""The environment variable that --debug sets: errors keep their tracebacks."""
 
 _AGAIN = "and run the same command again"
 _FULL = f"free some space, or choose another disk, {_AGAIN}"

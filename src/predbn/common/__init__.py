@@ -14,6 +14,7 @@ from .errors import (
     EvaluationError,
     MethodError,
     MetricError,
+    MissingPackageError,
     ModelError,
     NotMeasured,
     PaperError,
@@ -24,6 +25,7 @@ from .errors import (
     TrainingError,
     first_line,
 )
+from .extras import needs_extra
 from .files import (
     PARTIAL_SUFFIX,
     atomic_write,
@@ -55,6 +57,7 @@ __all__ = [
     "EvaluationError",
     "MethodError",
     "MetricError",
+    "MissingPackageError",
     "ModelError",
     "NotMeasured",
     "PaperError",
@@ -82,6 +85,7 @@ __all__ = [
     "lock_folder",
     "map_ahead",
     "map_threads",
+    "needs_extra",
     "open_checked",
     "package_versions",
     "parse_device",

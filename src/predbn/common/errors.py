@@ -16,6 +16,14 @@ class DeviceError(PredbnError):
     """A device that does not exist or cannot be used here."""
 
 
+class MissingPackageError(PredbnError, ImportError):
+    """A package that a part of predbn needs is not installed. An `ImportError`, so that callers may catch it as one."""
+
+    def __init__(self, sentence: str, *, name: str) -> None:
+        super().__init__(sentence)
+        self.name = name
+
+
 class AdaptationError(PredbnError):
     """A model, a strategy or a batch that the method cannot work with."""
 

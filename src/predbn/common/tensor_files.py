@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .checksums import CHECKSUM_FIELD, read_checked
 from .errors import PredbnError, first_line
+from .extras import needs_extra
 from .files import atomic_write
 
 _TENSOR = "tensor"
@@ -23,7 +24,8 @@ _METADATA = "predbn"
 
 def write_tensors(path: Path, content: dict[str, Any]) -> None:
     """Write a dictionary atomically. Keys are texts; values are tensors, numbers, texts, None, or more of the same."""
-    from safetensors.torch import save
+    with needs_extra("files"):
+        from safetensors.torch import save
 
     tensors: dict[int, tuple[int, Tensor]] = {}
     structure = _without_tensors(content, tensors)
@@ -40,7 +42,8 @@ def read_tensors(path: Path, *, kind: str, error: type[PredbnError], remedy: str
     Raises `error` if that fails: the path "cannot be read as `kind`", the reason, and `remedy`. A file that does not
     exist is a FileNotFoundError.
     """
-    from safetensors.torch import load
+    with needs_extra("files"):
+        from safetensors.torch import load
 
     content = read_checked(path, error=error, remedy=remedy)
     try:

@@ -5,7 +5,10 @@ clean data on the fly; `write_cifar10c` and `write_imagenetc` write corrupted da
 pyarrow parses Criteo's text, filelock (through `predbn.common`) lets one process decode while others wait.
 """
 
-from predbn.common import DataError
+from predbn.common import DataError, needs_extra
+
+with needs_extra("eval"):
+    import PIL as _pil  # noqa: F401
 
 from .batch import Device, ImageBatch, Order, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample

@@ -7,7 +7,11 @@ the `Predictor`s of its `ModelCache` and scores it; the `Store` keeps the rows; 
 pandas and pyarrow are used because results are tidy Parquet files that any tool can read.
 """
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, needs_extra
+
+with needs_extra("eval"):
+    import pandas as _pandas  # noqa: F401
+    import pyarrow as _pyarrow  # noqa: F401
 
 from .engines import Engine, InProcess
 from .job import Job, framing_of

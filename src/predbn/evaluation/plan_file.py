@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from predbn.common import EvaluationError, PredbnError
+from predbn.common import EvaluationError, PredbnError, needs_extra
 from predbn.models import Preprocessing
 
 from .plan import Model, Plan
@@ -56,10 +56,8 @@ def _loads(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        try:
+        with needs_extra("eval"):
             import tomli as tomllib  # type: ignore[import-not-found]
-        except ImportError:
-            raise EvaluationError("reading a plan needs Python 3.11, or the package tomli with 3.10.") from None
     entries: dict[str, Any] = tomllib.loads(text)
     return entries
 

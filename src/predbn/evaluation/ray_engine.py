@@ -12,7 +12,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, needs_extra
 
 from .job import Job
 from .ray_payload import put_payload
@@ -103,12 +103,8 @@ def connect_to_ray(address: str) -> bool:
 
 
 def _import_ray() -> Any:
-    try:
+    with needs_extra("ray", otherwise="leave out --engine ray"):
         import ray
-    except ImportError:
-        raise EvaluationError(
-            "Ray is not installed: run `pip install predbn[ray]`, or leave out --engine ray."
-        ) from None
     return ray
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from predbn.common import MetricError
+from predbn.common import MetricError, needs_extra
 
 Values: TypeAlias = Sequence[float] | npt.NDArray[np.floating] | Tensor
 
@@ -70,7 +70,8 @@ def bootstrap_ratio(
 
 def _resampled_means(rows: npt.NDArray[np.float64], resamples: int, level: float, seed: int) -> npt.NDArray[np.float64]:
     """The means of each row, [rows, resamples]; the same draws for all rows."""
-    from scipy.stats import bootstrap  # here, because importing it takes most of a second
+    with needs_extra("eval"):
+        from scipy.stats import bootstrap  # here, because importing it takes most of a second
 
     if not 0 < level < 1:
         raise MetricError(f"level={level}; give a share between 0 and 1, such as 0.95")

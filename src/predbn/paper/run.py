@@ -7,7 +7,15 @@ from pathlib import Path
 
 import torch
 
-from predbn.common import NotMeasured, PaperError, ProgressWithNote, lock_folder, read_json, write_json
+from predbn.common import (
+    MissingPackageError,
+    NotMeasured,
+    PaperError,
+    ProgressWithNote,
+    lock_folder,
+    read_json,
+    write_json,
+)
 from predbn.data import DataError, Images, open_images
 from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
@@ -63,7 +71,7 @@ def run_plan(
             run_imagenet(plan, out, **paths, **options)  # type: ignore[arg-type]
         else:
             reason = _run_cifar10(name, plan, out, engine, progress)
-    except (NotMeasured, DataError, ModelError) as error:
+    except (NotMeasured, DataError, ModelError, MissingPackageError) as error:
         return str(error).removesuffix(".")
     _mark_card(out, name, marked_quick, precision)
     return reason

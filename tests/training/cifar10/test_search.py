@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from predbn.common import MissingPackageError
 from predbn.training import SEARCH_RANGES, TrainingError, best_recipe, enqueue_best, open_study, run_search, trial_table
 from predbn.training.cifar10.search import DECOUPLED_RANGE
 from predbn.training.cifar10.trainer import Cifar10Trainer
@@ -175,5 +176,5 @@ def test_a_storage_that_cannot_be_opened(tmp_path):
 
 def test_without_optuna(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(TrainingError, match=r"needs Optuna: run `pip install predbn\[tune\]`"):
+    with pytest.raises(MissingPackageError, match=r'The search needs optuna: run `pip install "predbn\[tune\]"`'):
         open_study("x", "s", seed=0)

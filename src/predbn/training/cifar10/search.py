@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predbn.common import ProgressWithNote, TrainingError, first_line
+from predbn.common import ProgressWithNote, TrainingError, first_line, needs_extra
 
 from ..loop import TrainingRun, report_steps, train_side_by_side
 from ..recipes import Cifar10Recipe
@@ -181,8 +181,6 @@ def _sampler(seed: int) -> optuna.samplers.BaseSampler:
 
 
 def _optuna() -> Any:
-    try:
+    with needs_extra("tune", what="The search"):
         import optuna
-    except ImportError:
-        raise TrainingError("The search needs Optuna: run `pip install predbn[tune]`.") from None
     return optuna
