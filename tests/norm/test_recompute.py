@@ -1,4 +1,4 @@
-"""Recomputed statistics are those of the whole data as one batch, are written whole or not at all, and can be undone."""
+"""Recomputed statistics are those of all data as one batch, are written whole or not at all, and can be undone."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_done_changes_nothing(loader, options, message):
 def test_variances_that_a_buffer_cannot_hold():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.BatchNorm1d(3)).half().eval()
     before = buffers(model)
-    with pytest.raises(predbn.AdaptationError, match="do not fit its buffers of torch.float16"):
+    with pytest.raises(predbn.AdaptationError, match=r"do not fit its buffers of torch\.float16"):
         predbn.recompute(model, [1000 * torch.randn(64, 3).half()])
     assert_same(model, before)
 
@@ -248,7 +248,7 @@ def test_what_was_measured_with_the_old_statistics():
     model = predbn.adapt(net(), "ema")
     predbn.recompute(model, [DATA.float()])
     model(images())
-    with pytest.raises(predbn.AdaptationError, match="'ema.*' remembers batches"):
+    with pytest.raises(predbn.AdaptationError, match=r"'ema.*' remembers batches"):
         predbn.recompute(model, [DATA.float()])
     predbn.recompute(predbn.reset(model), [DATA.float()])
     with pytest.raises(predbn.AdaptationError, match="'bn1' was calibrated with"):
