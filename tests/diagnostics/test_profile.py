@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import predbn
-from predbn.common import DiagnosticError
+from predbn.common import DiagnosticError, PredbnError
 from predbn.diagnostics import profile, profiles
 
 from ..norm.models import images, net
@@ -140,7 +140,7 @@ def test_memory_does_not_grow_with_the_data():
     ],
 )
 def test_data_that_cannot_be_used(data, message):
-    with pytest.raises(DiagnosticError, match=message):
+    with pytest.raises(PredbnError, match=message):
         _ = profile(net(), data).distributions
 
 

@@ -81,10 +81,15 @@ def test_one_pass_pools_the_moments_of_each_batch():
     torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
 
 
-def test_progress_is_reported_layer_by_layer():
+def test_progress_is_reported_batch_by_batch():
+    """One pass over the two batches finds the layers, and one more measures each of the three."""
     reports = []
-    predbn.adapt(net(), "population", loader=[DATA], progress=lambda *done: reports.append(done))
-    assert reports == [(1, 3), (2, 3), (3, 3)]
+    predbn.adapt(net(), "population", loader=split([20, 21]), progress=lambda *done: reports.append(done))
+    assert reports == [(done, 8) for done in range(1, 9)]
+    reports.clear()
+    unsized = (batch for batch in split([20, 21]))
+    predbn.adapt(net(), "population", loader=unsized, exact=False, progress=lambda *done: reports.append(done))
+    assert reports == [(1, 0), (2, 0)]
 
 
 @torch.no_grad()
@@ -107,8 +112,8 @@ def test_population_without_data():
         model(images())
     with pytest.raises(predbn.AdaptationError, match="gave no batch"):
         predbn.adapt(net(), "population", loader=[])
-    with pytest.raises(predbn.AdaptationError, match="gave a dict"):
-        predbn.adapt(net(), "population", loader=[{"x": DATA}])
+    with pytest.raises(predbn.AdaptationError, match="gave a str without tensors"):
+        predbn.adapt(net(), "population", loader=["a.jpg"])
 
 
 @pytest.mark.parametrize("sizes", BATCHINGS)

@@ -18,6 +18,7 @@ from .diagnose import diagnose_command
 from .evaluate import evaluate_command
 from .os_errors import DEBUG
 from .paper import paper_app
+from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
 from .train import train_app, tune_app
@@ -81,6 +82,7 @@ app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("diagnose")(diagnose_command)
 app.command("calibrate")(calibrate_command)
+app.command("recompute")(recompute_command)
 app.command("serve")(serve_command)
 app.command("zoo")(zoo_command)
 app.add_typer(results_app, name="results")

@@ -4,7 +4,7 @@
 BN undo it? `profiles` gives the distributions themselves, for any model, data and strategies.
 """
 
-from .data import open_diagnosis_data
+from .data import ImageSubset, open_diagnosis_data
 from .diagnose import diagnose
 from .diagnosis import Diagnosis, Shift, has_shifted, shift_threshold
 from .distance import distance_unit, paper_divergence, wasserstein
@@ -14,6 +14,7 @@ from .profile import Profile, profile, profiles
 __all__ = [
     "Diagnosis",
     "Gaussian",
+    "ImageSubset",
     "Profile",
     "Shift",
     "diagnose",

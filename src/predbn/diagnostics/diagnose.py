@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import DiagnosticError, Progress
-from predbn.norm import Strategy, Train, device_of, find_strategy, input_of, named_layers
+from predbn.norm import Forward, Strategy, Train, device_of, find_strategy, named_layers
 
 from .diagnosis import Diagnosis
 from .profile import BINS, profile, profiles
@@ -31,7 +31,6 @@ class _Batches:
 
     def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
         self.data, self.size, self.device = [data] if isinstance(data, Tensor) else data, size, device
-        self.largest = 0
         self.order: Any = None
         if isinstance(data, DataSet):
             self.order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
@@ -40,9 +39,7 @@ class _Batches:
         batches: Iterable[Any] = self.data  # type: ignore[assignment]
         if isinstance(self.data, DataSet):
             batches = self.data.batches(self.size, order=self.order, device=self.device)
-        for batch in batches:
-            self.largest = max(self.largest, len(input_of(batch)))
-            yield batch
+        return iter(batches)
 
     def count(self) -> int:
         """The number of batches; 0 if it is not known."""
@@ -64,6 +61,7 @@ def diagnose(
     device: torch.device | str | None = None,
     bins: int = BINS,
     embedding: str | None = None,
+    forward: Forward | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
@@ -81,6 +79,7 @@ def diagnose(
     device     move the model to this device; by default it stays where it is
     bins       number of bins over the reference's range of a channel
     embedding  the module whose input is the embedding; by default the last linear layer
+    forward    called as forward(model, batch) to predict a batch, if the default does not fit
     progress   called with (batches done, batches in total; 0 if the number is not known)
     options    for `predbn.adapt`, such as `layers` or `eps`
     """
@@ -104,7 +103,12 @@ def diagnose(
         if progress is not None:
             progress(done, total)
 
-    recording: dict[str, Any] = {"embedding": embedding, "after_batch": after_batch, "bins": bins}
+    recording: dict[str, Any] = {
+        "embedding": embedding,
+        "forward": forward,
+        "after_batch": after_batch,
+        "bins": bins,
+    }
     ranges = profile(model, reference_batches, **recording)
     has_batch_norm = next(named_layers(model), None) is not None
     strategies: list[str | Strategy] = ["train", chosen] if has_batch_norm else ["train"]
@@ -119,5 +123,5 @@ def diagnose(
         before=on_shifted["train"],
         after=on_shifted.get(name),
         strategy=name,
-        batch_size=shifted_batches.largest,
+        batch_size=on_shifted["train"].largest_batch,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import DiagnosticError
-from predbn.norm import Layers, Population, Strategy, Train, device_of, find_strategy, input_of
+from predbn.norm import Forward, Layers, Population, Strategy, Train, batches_of, find_strategy
 
 from .confidence import Confidence
 from .distribution import Distribution
@@ -40,9 +40,10 @@ class Profile:
         self._groups: dict[tuple[tuple[str, int], ...], Distribution] = {}
         self._confidence: Confidence | None = None
         self.count = 0
+        self.largest_batch = 0
 
-    def update(self, activations: BatchActivations, examples: int) -> None:
-        """Add the activations of a batch of so many examples."""
+    def update(self, activations: BatchActivations) -> None:
+        """Add the activations of a batch."""
         self.__dict__.pop("distributions", None)
         values = dict(activations.layers)
         for name, tensor in ((EMBEDDINGS, activations.embeddings), (LOGITS, activations.logits)):
@@ -55,7 +56,8 @@ class Profile:
         if activations.logits is not None:
             self._confidence = self._confidence or Confidence()
             self._confidence.update(activations.logits)
-        self.count += examples
+        self.count += activations.examples
+        self.largest_batch = max(self.largest_batch, activations.examples)
 
     @cached_property
     def distributions(self) -> dict[str, Distribution]:
@@ -111,6 +113,7 @@ class Profile:
         else:
             merged._confidence = self._confidence or other._confidence
         merged.count = self.count + other.count
+        merged.largest_batch = max(self.largest_batch, other.largest_batch)
         return merged
 
     def _own_group(self, name: str) -> str:
@@ -139,18 +142,21 @@ def profiles(
     outputs: Layers | None = "all",
     covariance: Collection[str] = (),
     embedding: str | None = None,
+    forward: Forward | None = None,
     after_batch: Callable[[], object] | None = None,
     **options: Any,
 ) -> dict[str, Profile]:
     """One profile per strategy, from a single pass over the data: each batch is predicted under each strategy.
 
-    `batches` are tensors, or tuples that begin with one; they are moved to the model's device. The model is left
-    exactly as it was, even after an error. Nothing waits for a GPU before a result is asked for.
+    `batches` are tensors, tuples that begin with one, or whatever else `predbn/norm/forward.py` has; they are moved to
+    the model's device. The model is left exactly as it was, even after an error. Nothing waits for a GPU before a
+    result is asked for.
 
     like         keep histograms, over the bins of this profile, or over `bins` of its ranges if it has none
     outputs      which batch norm layers to record, as `layers` of `predbn.adapt`; None for none, which is faster
     covariance   names of layers whose covariance to keep too; those of embeddings and logits always are
     embedding    the module whose input is the embedding; by default the last linear layer
+    forward      called as forward(model, batch) to predict a batch, if the default does not fit
     after_batch  called after each batch
     options      for `predbn.adapt`, such as `layers` or `eps`; not for "train", which the others are compared with
     """
@@ -158,21 +164,13 @@ def profiles(
     for strategy in strategies:
         adapt_options = _options_for(find_strategy(strategy), batches, options)
         recorders[str(strategy)] = ActivationRecorder(
-            model, strategy, outputs=outputs, embedding=embedding, **adapt_options
+            model, strategy, outputs=outputs, embedding=embedding, forward=forward, **adapt_options
         )
     shared_bins = None if like is None else like.bins(bins)
     result = {name: Profile(bins=shared_bins, covariance=covariance) for name in recorders}
-    device = device_of(model)
-    for batch in [batches] if isinstance(batches, Tensor) else batches:
-        x = input_of(batch)
-        if not isinstance(x, Tensor):
-            raise DiagnosticError(
-                f"A batch is a {type(x).__name__}, but it must be a tensor or a tuple that begins with one: wrap the "
-                "data in a generator that picks the input out."
-            )
-        x = x if device is None else x.to(device, non_blocking=True)
+    for batch in batches_of(batches):
         for name, recorder in recorders.items():
-            result[name].update(recorder.run(x), len(x))
+            result[name].update(recorder.run(batch))
         if after_batch is not None:
             after_batch()
     if any(profile.count == 0 for profile in result.values()):

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from predbn.common import DiagnosticError
 from predbn.models import Classifier
 from predbn.norm import (
+    BatchForward,
+    Forward,
     Layers,
     Observation,
     PreparedAdaptation,
@@ -37,8 +39,12 @@ from predbn.norm import (
 
 @dataclass
 class BatchActivations:
-    """The activations of one batch: [n, channels] per layer in the order of the calls, embeddings and logits."""
+    """The activations of one batch: [n, channels] per layer in the order of the calls, embeddings and logits.
 
+    `examples` is how many examples the batch has.
+    """
+
+    examples: int = 0
     layers: dict[str, Tensor] = field(default_factory=dict)
     embeddings: Tensor | None = None
     logits: Tensor | None = None
@@ -56,6 +62,7 @@ class ActivationRecorder:
 
     outputs    which batch norm layers to record, as `layers` of `predbn.adapt`; None for none, which is faster
     embedding  the module whose input is the embedding; by default the last linear layer that gives the logits
+    forward    called as forward(model, batch) to predict a batch, if the default does not fit
     """
 
     def __init__(
@@ -65,9 +72,11 @@ class ActivationRecorder:
         *,
         outputs: Layers | None = "all",
         embedding: str | None = None,
+        forward: Forward | None = None,
         **options: Any,
     ) -> None:
         self.model = unwrapped(model)
+        self._forward = BatchForward(model, forward)
         self._prefix = "network." if isinstance(self.model, Classifier) else ""
         self._layers = dict(named_layers(self.model))
         self._current = BatchActivations()
@@ -78,7 +87,7 @@ class ActivationRecorder:
                 options |= {"observer": self._record_layer, "observed": outputs}
             self._adaptation = PreparedAdaptation(self.model, strategy, **options)
 
-    def run(self, x: Tensor) -> BatchActivations:
+    def run(self, batch: Any) -> BatchActivations:
         """Predict a batch in `.eval()` mode without gradients, and return the activations."""
         self._current = activations = BatchActivations()
         head_inputs: dict[nn.Module, Tensor] = {}
@@ -88,7 +97,8 @@ class ActivationRecorder:
                 if self._adaptation is not None:
                     stack.enter_context(self._adaptation.active())
                 stack.enter_context(self._recording_inputs(head_inputs))
-                logits = self.model(x)
+                logits = self._forward(batch)
+                activations.examples = self._forward.examples
         finally:
             self._current = BatchActivations()
         if isinstance(logits, Tensor) and logits.dim() in (1, 2) and logits.is_floating_point():

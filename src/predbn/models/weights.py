@@ -39,13 +39,20 @@ def _stored(tensor: Tensor) -> Tensor:
     return half if tensor.ndim > 1 and bool(half.isfinite().all()) else tensor.float()
 
 
-def write_weights(path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None) -> None:
-    """Write a state dict and its card atomically, with a checksum."""
+def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """With memory of their own, on the CPU: safetensors refuses tensors that share theirs."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+
+
+def write_weights(
+    path: str | Path, state: dict[str, Tensor], card: dict[str, Any] | None = None, *, half: bool = True
+) -> None:
+    """Write a state dict and its card atomically, with a checksum; without `half`, every tensor bit for bit."""
     path = Path(path)
     metadata = {"card": json.dumps({**(card or {}), _CHECKSUM: CHECKSUM_FIELD}, sort_keys=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path, checksum=True) as partial:
-        partial.write_bytes(save(compact(state), metadata))
+        partial.write_bytes(save(compact(state) if half else _copied(state), metadata))
 
 
 def read_weights(path: str | Path, *, sha256: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:

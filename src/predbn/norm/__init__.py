@@ -8,12 +8,14 @@ from predbn.common import AdaptationError
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration
 from .capture import CapturedModel, capture
-from .collect import evaluating, input_of
+from .collect import evaluating
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
+from .forward import BatchForward, Forward, batches_of
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
+from .recompute import recompute
 from .saved_state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, pool_central_moments
 from .strategies import (
@@ -40,6 +42,7 @@ __all__ = [
     "Auto",
     "AutoStream",
     "Batch",
+    "BatchForward",
     "Calibration",
     "CapturedModel",
     "Description",
@@ -47,6 +50,7 @@ __all__ = [
     "Drift",
     "DriftMeter",
     "Ema",
+    "Forward",
     "Frozen",
     "LayerDescription",
     "LayerState",
@@ -64,6 +68,7 @@ __all__ = [
     "UnnamedStream",
     "adapt",
     "adapted",
+    "batches_of",
     "calibrate",
     "capture",
     "describe",
@@ -71,10 +76,10 @@ __all__ = [
     "evaluating",
     "find_strategy",
     "fold",
-    "input_of",
     "load_state_dict",
     "named_layers",
     "pool_central_moments",
+    "recompute",
     "remove_stream",
     "reset",
     "restore",

@@ -27,10 +27,13 @@ from .adapted_layer import (
     source_statistics,
 )
 from .calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS
-from .collect import collect_calibration, collect_population
+from .collect import collect_calibration
+from .forward import Forward
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
 from .model_calls import ModelCalls, unwatch, watch, watched
 from .observation import Observation
+from .overwritten import put_back
+from .population import collect_population
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .stream_rows import StreamRows
@@ -54,6 +57,7 @@ def adapt(
     sync: bool = False,
     process_group: Any = None,
     loader: Iterable[Any] | None = None,
+    forward: Forward | None = None,
     progress: Progress | None = None,
     max_streams: int | None = None,
     store: StreamStore | str | Path | None = None,
@@ -75,8 +79,9 @@ def adapt(
     robust        bound the influence of each example on the statistics of its batch, so that a few outliers cannot
                   spoil it (see `robust.py`); by default for "auto" and "auto_stream" only
     sync          take the statistics of the batch over all processes of `process_group`
-    loader        for "population": the unlabelled data, as batches or (batch, label) pairs
-    progress      for "population": called with (layers done, layers in total)
+    loader        for "population": the unlabelled data, as batches or (batch, label) pairs (see `forward.py`)
+    forward       for "population": called as forward(model, batch) to predict a batch, if the default does not fit
+    progress      for "population": called with (batches predicted, batches in total; 0 if that is not known)
     max_streams   how many streams are in memory at most, unless more are in use; the least recently used go to `store`
     store         where streams are kept: a folder, or an object with the methods of `predbn.norm.StreamStore`
     """
@@ -88,8 +93,9 @@ def adapt(
         if not (isinstance(eps, Real) and 0 <= eps < math.inf):
             raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be a number, 0 or more")
         eps = float(eps)
-    if loader is not None and not isinstance(strategy, Population):
-        raise AdaptationError(f"strategy '{strategy.name}' takes no loader; only 'population' does")
+    if (loader is not None or forward is not None) and not isinstance(strategy, Population):
+        given = "forward" if loader is None else "loader"
+        raise AdaptationError(f"strategy '{strategy.name}' takes no {given}; only 'population' does")
     if group is not None:
         _check_group(group, strategy, sync)
     if max_streams is not None:
@@ -112,7 +118,7 @@ def adapt(
     before.adapted(shared, {layer: name for name, layer in selected}).attach()
     if isinstance(strategy, Population) and loader is not None:
         try:
-            collect_population(model, shared, loader, exact=strategy.exact, progress=progress)
+            collect_population(model, shared, loader, exact=strategy.exact, forward=forward, progress=progress)
         except BaseException:
             before.attach()
             raise
@@ -158,10 +164,14 @@ def _warn_without_classes(model: nn.Module) -> None:
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
     """Undo `adapt`: every layer is as it was before it was first adapted.
 
+    A model that is not adapted but has recomputed statistics (`recompute`) gets back those that it had before. So
+    after ``recompute, adapt, restore`` the recomputed statistics are still there, and a second `restore` undoes them.
+
     keep_calibration   True keeps what `calibrate` has measured: the model then stays adapted, with strategy "train",
                        which predicts as the original model does. False drops it. By default it is dropped with a
                        warning, because it took a pass over the data.
     """
+    is_adapted = bool(adapted_layers(model))
     is_calibrated = any(adaptation.calibration for _, _, adaptation in adapted_layers(model))
     if is_calibrated and keep_calibration:
         return adapt(model, "train")
@@ -175,6 +185,7 @@ def restore(model: M, *, keep_calibration: bool | None = None) -> M:
     unwatch(unwrapped(model))
     for _, layer in named_layers(model):
         detach(layer)
+    put_back(model, is_adapted=is_adapted)
     return model
 
 
@@ -188,18 +199,21 @@ def adapted(model: M, strategy: str | Strategy = "batch", **options: Any) -> Ite
         before.attach()
 
 
-def calibrate(model: M, loader: Iterable[Any]) -> M:
+def calibrate(model: M, loader: Iterable[Any], *, forward: Forward | None = None) -> M:
     """Measure in one pass over unlabelled source data what each layer looks like when nothing has shifted.
 
     A few thousand examples are enough, before or after `adapt`. Every layer gets a `Calibration` for the strategies
     that use one; it stays if the strategy is changed and is removed by `restore`. A model that is not adapted becomes
     one that is adapted with "train", which predicts exactly as before. If the pass fails, nothing is changed.
+
+    loader    batches or (batch, label) pairs; `forward.py` has what else they may be
+    forward   called as forward(model, batch) to predict a batch, if the default does not fit
     """
     before = _Attachments.of(model)
     if not adapted_layers(model):
         adapt(model, "train")
     try:
-        accumulators = collect_calibration(model, adaptations(model), loader)
+        accumulators = collect_calibration(model, adaptations(model), loader, forward)
     except BaseException:
         before.attach()
         raise

@@ -55,8 +55,11 @@ def epilogue_of(layer_class: type[nn.Module]) -> Epilogue | None:
 
 
 def is_batch_norm(module: nn.Module) -> bool:
-    if isinstance(module, _BatchNorm):
-        return True
+    return isinstance(module, _BatchNorm) or is_frozen(module)
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether the statistics of a layer are fixed by its class: training normalises with them too."""
     names = {cls.__name__ for cls in type(module).__mro__}
     return bool(names & _FROZEN_CLASSES) and hasattr(module, "running_mean") and hasattr(module, "eps")
 
@@ -118,12 +121,13 @@ def _select(names: dict[nn.Module, list[str]], layers: Layers) -> list[nn.Module
     matching = {p: [layer for layer in candidates if any(fnmatchcase(n, p) for n in names[layer])] for p in patterns}
     for pattern, found in matching.items():
         if not found:
-            listed = _shortened([name for layer in candidates for name in names[layer]])
+            listed = shortened([name for layer in candidates for name in names[layer]])
             raise AdaptationError(f"no batch norm layer matches '{pattern}'; there are {listed}")
     return [layer for layer in candidates if any(layer in found for found in matching.values())]
 
 
-def _shortened(names: list[str], most: int = 8) -> str:
+def shortened(names: list[str], most: int = 8) -> str:
+    """The first names, and how many there are besides."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, … and {len(names) - most} more"
 
