@@ -123,7 +123,8 @@ def _build(
     """A network with these weights; `source` is where they come from, for messages."""
     network = architecture.build()
     load_weights(network, state, source)
-    return Classifier(network, ModelInfo(reference, architecture.classes, architecture.preprocessing, card))
+    info = ModelInfo(reference, architecture.classes, architecture.preprocessing, card, architecture.class_names)
+    return Classifier(network, info)
 
 
 def _rename_batch_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -148,7 +149,10 @@ def _load_function(
             f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
             "give the network an attribute `preprocessing`, or pass preprocessing=."
         )
-    return Classifier(network, ModelInfo(reference, _count_classes(reference, network, preprocessing), preprocessing))
+    classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
+    if names and len(names) != classes:
+        raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: name each of them.")
+    return Classifier(network, ModelInfo(reference, classes, preprocessing, class_names=names))
 
 
 def _import_function(reference: str, module: str, function: str) -> Callable[[], Any]:
