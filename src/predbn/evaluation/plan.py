@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, format_short_spec
 from predbn.data import IMAGENET_SETS, imagenet_folder, is_tabular
 from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
@@ -100,10 +100,22 @@ class Setting:
 
     def __str__(self) -> str:
         """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
-        options = [f"eps={self.eps}"] if self.eps is not None else []
-        options += [f"layers={self.layers}"] if self.layers != "all" else []
-        options += [f"robust={self.robust}"] if self.robust is not None else []
-        return f"{self.strategy}[{', '.join(options)}]" if options else str(self.strategy)
+        return self._with_options(str(self.strategy))
+
+    @property
+    def short(self) -> str:
+        """The same with only those arguments of the strategy that are not its defaults, for people."""
+        return self._with_options(format_short_spec(self.strategy.name, self.strategy))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `predbn.adapt` needs beside the strategy."""
+        given = {"eps": self.eps, "layers": self.layers if self.layers != "all" else None, "robust": self.robust}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _with_options(self, strategy: str) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{strategy}[{options}]" if options else strategy
 
     @property
     def is_identity(self) -> bool:

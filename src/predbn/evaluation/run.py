@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predbn.common import EvaluationError, ProgressWithNote, hardware_of, write_json, write_text
+from predbn.common import EvaluationError, ProgressWithNote, hardware_of, showing_progress, write_json, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
@@ -32,15 +32,28 @@ def evaluate(
     data: AnyData | None = None,
     validation: Images | Rows | None = None,
     models: Mapping[str, AnyModel] | None = None,
-    progress: ProgressWithNote | None = None,
+    progress: bool | ProgressWithNote | None = True,
 ) -> Results:
     """Compute what a plan asks for and the folder `out` does not have yet, and return everything in the folder.
 
     A run may be killed at any moment and started again with the same arguments: what is finished is kept, and the
     final tables are those of an uninterrupted run. `data`, `validation` and `models` (by their names in the plan) are
-    objects in memory that replace what the plan names.
+    objects in memory that replace what the plan names. `progress` is whether to show a bar, or a function that is
+    called with how much is done, how much there is, and what was done last.
     """
-    engine = engine or InProcess()
+    with showing_progress(progress, "evaluating") as report:
+        return _evaluate(plan, out, engine or InProcess(), data, validation, models, report)
+
+
+def _evaluate(
+    plan: Plan,
+    out: str | Path,
+    engine: Engine,
+    data: AnyData | None,
+    validation: Images | Rows | None,
+    models: Mapping[str, AnyModel] | None,
+    progress: ProgressWithNote | None,
+) -> Results:
     decoded = None if progress is None else lambda done, total: progress(done, total, "pictures decoded")
     job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
     with open_run(job, out, engine) as run:

@@ -246,7 +246,7 @@ class RealShiftSource(Source):
             split.corruption: {"name": images.name, self.counted: len(images), "labelled": images.is_labelled}
             for split, images in self._images.items()
         }
-        return {**super().describe(), **known}
+        return {**super().describe(), "class_names": list(self.classes), **known}
 
     def _origin(self) -> str:
         return "none: the data is as it came"

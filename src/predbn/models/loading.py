@@ -13,10 +13,8 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.common import ModelError
+from predbn.common import ModelError, PredbnError, import_module
 
 from . import zoo
 from .architectures import ARCHITECTURES, Architecture, find_architecture
@@ -157,15 +155,10 @@ def _load_function(
 
 def _import_function(reference: str, module: str, function: str) -> Callable[[], Any]:
     """The object that `module:function` names. The current folder is searched too, as `python -m` does."""
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        target: Any = importlib.import_module(module)
-    except (ImportError, TypeError) as error:
-        raise ModelError(
-            f"{reference}: {module} cannot be imported ({error}); the current folder was searched too."
-        ) from None
+        target: Any = import_module(module)
+    except PredbnError as error:
+        raise ModelError(f"{reference}: {error}") from None
     for part in function.split("."):
         target = getattr(target, part, None)
     if not callable(target):
