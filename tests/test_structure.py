@@ -23,6 +23,7 @@ FOLDERS = [
     "methods",
     "evaluation",
     "diagnostics",
+    "recommendation",
     "training",
     "serving",
     "report",

@@ -53,6 +53,7 @@ def run_demo(
 ) -> Results:
     """Evaluate the plan, print the results, write the report and say where it is."""
     from predbn.evaluation import InProcess, evaluate
+    from predbn.recommendation import recommendation_sentences
     from predbn.report import write
 
     check_folder(out)
@@ -72,6 +73,7 @@ def run_demo(
         results.card,
         reliability=results.reliability,
         title="predbn demo: prediction-time batch normalisation on corrupted CIFAR-10",
+        recommendation=recommendation_sentences(results),
     )
     if as_json:
         by_severity = to_records(results.by_severity())

@@ -24,15 +24,19 @@ from .options import (
     GpusPerWorker,
     Json,
     Mean,
+    Modules,
     Quiet,
     Size,
     Std,
+    import_modules,
     open_engine,
     parse_preprocessing,
     refuse_options,
+    split_values,
     usage_error,
 )
-from .output import make_console, print_results, to_records
+from .output import make_console, print_results, to_records, write_report
+from .shift_output import print_real_shifts, shift_records
 from .targets import check_folder
 
 if TYPE_CHECKING:
@@ -41,8 +45,12 @@ if TYPE_CHECKING:
 _IN_PLAN = (
     *("model", "weights", "mean", "std", "size", "data", "root", "clean", "validation", "shift", "severity"),
     *("strategy", "method", "batch_size", "order", "seed", "images", "precision", "bins", "hits"),
+    *("reference", "unlabelled", "class_map"),
 )
 """The options that a plan replaces."""
+
+_NOT_WITH_REFERENCE = ("shift", "severity", "clean", "validation", "hits", "report")
+"""The options about corruptions, which a real shift does without."""
 
 
 def evaluate_command(
@@ -70,6 +78,25 @@ def evaluate_command(
             "criteo has prepared."
         ),
     ] = "sample",
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="For data that has really shifted: a folder of pictures that the model knows, from the old camera. "
+            "Strategies are calibrated on it, --data is predicted as it comes, and what to use is said first."
+        ),
+    ] = None,
+    unlabelled: Annotated[
+        bool,
+        typer.Option("--unlabelled", help="With --reference: the folders in --data are not classes; use no labels."),
+    ] = False,
+    class_map: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Which class is which output of the model: a file with one name per line in the order of the outputs, "
+            'or JSON such as {"cat": 0, "dog": 1}. For folders with other names, or only some of the classes.',
+        ),
+    ] = None,
     root: Annotated[
         str | None,
         typer.Option(
@@ -93,20 +120,24 @@ def evaluate_command(
         ),
     ] = None,
     severity: Annotated[
-        list[int] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all by default.")
+        list[str] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all by default.")
     ] = None,
     strategy: Annotated[
         list[str] | None,
         typer.Option(
             help="train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
-            "\\[eps=0.01, layers=last, robust=True]. May be repeated; train and batch by default."
+            "\\[eps=0.01, layers=last, robust=True]. May be repeated; train and batch by default, with --reference "
+            "also prior, ema, auto_stream and auto."
         ),
     ] = None,
     method: Annotated[
         list[str] | None, typer.Option(help="vanilla, temperature or ensemble, may be repeated; vanilla by default.")
     ] = None,
     batch_size: Annotated[
-        list[str] | None, typer.Option(help="Images per prediction batch, or all; may be repeated; 500 by default.")
+        list[str] | None,
+        typer.Option(
+            help="Images per prediction batch, or all; may be repeated; 500 by default, 16 and 100 with --reference."
+        ),
     ] = None,
     order: Annotated[
         list[str] | None,
@@ -114,7 +145,7 @@ def evaluate_command(
             help="The order of the images: shuffled, official, by_class, dirichlet:0.1 (classes in bursts) or "
             "markov:0.95 (the next image has the same class with probability 0.95); attacked:targeted or "
             "attacked:everyone, shuffled, with some images of each batch optimised to harm the others, which alone are "
-            "scored. May be repeated; shuffled by default."
+            "scored. May be repeated; shuffled by default, and official with --reference: by file name."
         ),
     ] = None,
     seed: Annotated[
@@ -130,8 +161,14 @@ def evaluate_command(
         typer.Option(max=MAX_BINS, help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10."),
     ] = None,
     hits: Annotated[
-        bool, typer.Option("--hits", help="Store which images were classified correctly, for intervals over images.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--hits/--no-hits",
+            help="Store which images were classified correctly, for intervals over images; on, unless attacked.",
+            show_default=False,
+        ),
+    ] = None,
+    modules: Modules = None,
     plan: Annotated[Path | None, typer.Option(help="A plan in TOML, instead of all options above.")] = None,
     device: Device = "auto",
     engine: EngineOption = EngineName.in_process,
@@ -168,7 +205,9 @@ def evaluate_command(
     predbn evaluate --plan plan.toml --engine ray --address auto
     """
     from predbn.evaluation import Model, Plan, evaluate, read_plan
+    from predbn.recommendation import recommendation_sentences, run_shift, shift_plan
 
+    import_modules(modules, model or [])
     if plan is not None:
         refuse_options(context, _IN_PLAN, "the plan says that: leave out this option or --plan.")
         with usage_error("--plan"):
@@ -180,26 +219,39 @@ def evaluate_command(
             )
         preprocessing = parse_preprocessing(mean, std, size)
         repeated: dict[str, Any] = {
-            "shifts": shift,
-            "severities": severity,
-            "strategies": strategy,
-            "methods": method,
-            "batch_sizes": None if batch_size is None else [_parse_batch_size(text) for text in batch_size],
-            "orders": order,
+            "shifts": split_values(shift),
+            "severities": [_parse_severity(text) for text in split_values(severity)],
+            "strategies": split_values(strategy),
+            "methods": split_values(method),
+            "batch_sizes": [_parse_batch_size(text) for text in split_values(batch_size)],
+            "orders": split_values(order),
             "seeds": seed,
         }
+        options: dict[str, Any] = {
+            "class_map": class_map,
+            "images": images,
+            "precision": precision,
+            "bins": bins,
+            **{name: value for name, value in repeated.items() if value},
+        }
         with usage_error():
-            run_plan = Plan(
-                models=[Model(reference, weights, preprocessing) for reference in model],  # type: ignore[arg-type]
-                data=_data_reference(data, root),
-                clean=clean,
-                validation=validation,
-                images=images,
-                precision=precision,  # type: ignore[arg-type]
-                bins=bins,
-                hits=hits,
-                **{name: value for name, value in repeated.items() if value},
-            )
+            models = [Model(each, weights, preprocessing) for each in model]
+            if reference is not None:
+                refuse_options(
+                    context, _NOT_WITH_REFERENCE, "it is about corruptions, and --reference about a real shift."
+                )
+                run_plan = shift_plan(models, reference, _data_reference(data, root), unlabelled=unlabelled, **options)
+            else:
+                refuse_options(context, ["unlabelled"], "it goes with --reference: add that, or leave it out.")
+                is_attacked = any(each.startswith("attacked:") for each in repeated["orders"])
+                run_plan = Plan(
+                    models=models,  # type: ignore[arg-type]
+                    data=_data_reference(data, root),
+                    clean=clean,
+                    validation=validation,
+                    hits=not is_attacked if hits is None else hits,
+                    **options,
+                )
         _refuse_unused_data(run_plan)
     check_folder(out)
     console = make_console(quiet=quiet or as_json)
@@ -208,16 +260,31 @@ def evaluate_command(
         open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine,
         progress_bar(console, "evaluating") as progress,
     ):
-        results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
+        if run_plan.reference is not None:
+            found = run_shift(run_plan, out, opened_engine, progress=progress)
+        else:
+            results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
+    if run_plan.reference is not None:
+        if as_json:
+            comparisons = [shift_records(each) for each in found.shifts]
+            typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "diagnosis": found.diagnosis}))
+            return
+        print_real_shifts(console, found.shifts, found.diagnosis)
+        where = f"results in {out}; the pictures that would be predicted differently in {out / 'changes.csv'}"
+        console.print(f"[dim]{escape(where)}[/dim]", soft_wrap=True)
+        return
     written = [f"results in {out}"]
     if report:
-        from predbn.report import write
-
-        write(out / "report.html", results.frame, results.card, reliability=results.reliability)
+        write_report(out / "report.html", results)
         written.append(f"report in {out / 'report.html'}")
     if as_json:
         mce = to_records(results.mce())
-        output = {"out": str(out), "by_severity": to_records(results.by_severity()), **({"mce": mce} if mce else {})}
+        output = {
+            "out": str(out),
+            "by_severity": to_records(results.by_severity()),
+            **({"mce": mce} if mce else {}),
+            "recommendation": recommendation_sentences(results),
+        }
         typer.echo(json.dumps(output))
         return
     print_results(console, results)
@@ -249,6 +316,13 @@ def _data_reference(data: str, root: str | None) -> str:
     if data not in with_root:
         raise typer.BadParameter(f"it goes with --data {', '.join(with_root)}, not with {data}.", param_hint="--root")
     return f"{data}:{root}"
+
+
+def _parse_severity(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number.", param_hint="--severity") from None
 
 
 def _parse_batch_size(text: str) -> int | str:

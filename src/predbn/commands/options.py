@@ -5,8 +5,9 @@ A wrong value is a usage error: `typer.BadParameter`, which exits with code 2.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,17 @@ Mean = Annotated[
 ]
 Std = Annotated[str | None, typer.Option(help="Standard deviation of each channel, on the same scale.")]
 Size = Annotated[str | None, typer.Option(help="Height and width of the images that the model takes: 224, or 224x192.")]
+
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="A module of yours to import first, which registers strategies, corruptions or other things; may be "
+        "repeated. The module that --model names is imported first too.",
+    ),
+]
 
 
 class EngineName(str, Enum):
@@ -89,6 +101,25 @@ def refuse_options(context: typer.Context, names: Sequence[str], why: str) -> No
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(why, param_hint=parameter.opts[0])
+
+
+def split_values(given: Sequence[str] | None) -> list[str]:
+    """The values of an option that may be repeated, or given once with commas; commas in brackets do not count."""
+    return [part for text in given or () for part in re.split(r",\s*(?![^(\[]*[)\]])", text) if part]
+
+
+def import_modules(modules: Sequence[str] | None, models: Sequence[str] = ()) -> None:
+    """Import what --import names, and the module of each package.module:function, before names are looked up."""
+    from predbn.common import import_module
+
+    for module in modules or ():
+        with usage_error("--import"):
+            import_module(module)
+    for reference in models:
+        kind, _, name = reference.partition(":")
+        if name and kind not in ("zoo", "timm", "lite", "file"):
+            with suppress(PredbnError):  # the error that loading the model gives says more
+                import_module(kind)
 
 
 def parse_device_option(name: str) -> torch.device:

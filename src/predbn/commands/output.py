@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -35,6 +36,7 @@ def to_records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def print_results(console: Console, results: Results, metrics: Sequence[str] = METRICS) -> None:
     """Print the means by severity of every metric that was measured, and what they say in words."""
+    from predbn.recommendation import recommendation_sentences
     from predbn.report import headline
 
     measured = list(dict.fromkeys(results.frame["metric"]))
@@ -47,6 +49,23 @@ def print_results(console: Console, results: Results, metrics: Sequence[str] = M
     for sentence in headline(results.frame):
         sentences.add_row("•", Text(sentence))
     console.print(sentences)
+    print_recommendation(console, recommendation_sentences(results))
+
+
+def print_recommendation(console: Console, sentences: Sequence[str]) -> None:
+    """Print the answer in bold, and the reasons after it."""
+    if sentences:
+        console.print()
+        console.print(Text.assemble((sentences[0], "bold"), " ", " ".join(sentences[1:])))
+
+
+def write_report(path: Path, results: Results) -> None:
+    """Write the HTML report of a run."""
+    from predbn.recommendation import recommendation_sentences
+    from predbn.report import write
+
+    sentences = recommendation_sentences(results)
+    write(path, results.frame, results.card, reliability=results.reliability, recommendation=sentences)
 
 
 def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:

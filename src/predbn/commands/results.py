@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import Json, usage_error
-from .output import METRICS, comparison_table, make_console, print_results, to_records
+from .output import METRICS, comparison_table, make_console, print_results, to_records, write_report
+from .shift_output import print_real_shifts
 from .targets import check_file
 
 if TYPE_CHECKING:
@@ -44,11 +45,16 @@ def show_command(
 
     predbn results show predbn-run --metric ece --where method=ensemble
     """
+    from predbn.recommendation import read_diagnosis, real_shifts
+
     results = _load(run, where)
     if metric:
         results = _filter(results, {"metric": metric}, "--metric")
     if as_json:
         typer.echo(json.dumps(to_records(results.by_severity())))
+        return
+    if shifts := real_shifts(results):
+        print_real_shifts(make_console(), shifts, read_diagnosis(run))
         return
     print_results(make_console(), results, metric or METRICS)
 
@@ -114,9 +120,7 @@ def export_command(
     check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
-        from predbn.report import write
-
-        write(target, results.frame, results.card, reliability=results.reliability)
+        write_report(target, results)
     else:
         from predbn.report import write_file
 

@@ -38,9 +38,10 @@ from .files import (
     write_text,
 )
 from .json_files import read_json, write_json
-from .names import class_by_name, did_you_mean, find_by_name, format_spec
+from .names import class_by_name, did_you_mean, find_by_name, format_short_spec, format_spec
+from .plugins import import_module, load_plugins
 from .processes import end_with_parent, process_pool
-from .progress import Progress, ProgressWithNote, progress_bar
+from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
 from .random import Draws, derive_seed
 from .tensor_files import read_tensors, write_tensors
 from .threads import each_on_one_core, map_ahead, map_threads
@@ -78,10 +79,13 @@ __all__ = [
     "find_by_name",
     "finish_partial",
     "first_line",
+    "format_short_spec",
     "format_spec",
     "git_commit",
     "hardware_of",
     "has_right_checksum",
+    "import_module",
+    "load_plugins",
     "lock_folder",
     "map_ahead",
     "map_threads",
@@ -96,6 +100,7 @@ __all__ = [
     "read_json",
     "read_tensors",
     "read_torch_file",
+    "showing_progress",
     "sync_folder",
     "write_array",
     "write_bytes",

@@ -82,6 +82,16 @@ def format_spec(name: str, instance: Any) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
+def format_short_spec(name: str, instance: Any) -> str:
+    """The same with only those arguments that are not the default: ``"auto"``, ``"prior(N=4)"``."""
+    has_defaults = not any(map(_is_required, fields(instance)))
+    default = type(instance)() if has_defaults else None  # not field.default: an object may replace it by what it means
+    values = [(field.name, getattr(instance, field.name)) for field in fields(instance)]
+    shown = [(field, value) for field, value in values if default is None or value != getattr(default, field)]
+    arguments = ", ".join(f"{field}={value!r}" for field, value in shown)
+    return f"{name}({arguments})" if arguments else name
+
+
 def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """Split ``"name(key=literal, …)"`` into name and arguments. 1e999 is how a Python literal writes infinity."""
     if "(" not in spec:

@@ -20,6 +20,25 @@ class ProgressWithNote(Protocol):
 
 
 @contextmanager
+def showing_progress(progress: bool | ProgressWithNote | None, what: str) -> Iterator[ProgressWithNote | None]:
+    """What the argument `progress` of a Python function stands for: a function, or whether to show a bar.
+
+    The bar is drawn on the standard error, on a terminal or in a notebook only, so that a log has no traces of it.
+    """
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not progress or not (console.is_terminal or console.is_jupyter):
+        yield None
+        return
+    with progress_bar(console, what) as report:
+        yield report
+
+
+@contextmanager
 def progress_bar(console: Console, what: str, *, unit: str = "") -> Iterator[ProgressWithNote]:
     """A bar with counts, the time gone, the time left and a note; it disappears when the block ends.
 

@@ -10,11 +10,13 @@ from predbn.common import DataError, needs_extra
 with needs_extra("eval"):
     import PIL as _pil  # noqa: F401
 
-from .batch import Device, ImageBatch, Order, rows_to_device
+from .batch import Device, ImageBatch, Order, choose_positions, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
 from .cifar10_cache import DownloadError, UnreadableCache, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_files import CLASSES as CIFAR10_CLASSES
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
+from .class_map import ClassMap, number_classes, read_class_map
 from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
 from .criteo import prepare as prepare_criteo
 from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
@@ -31,6 +33,7 @@ from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
 from .npy import load_array
+from .own_shift import ReferenceAndData, open_in_order, open_reference_and_data
 from .picture_content import PICTURE_ERRORS, as_rgb, open_picture
 from .pictures import (
     Interpolation,
@@ -58,6 +61,7 @@ from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
 
 __all__ = [
+    "CIFAR10_CLASSES",
     "CIFAR10_SHA256",
     "CLEAN",
     "CRITEO_CATEGORIES",
@@ -71,6 +75,7 @@ __all__ = [
     "SAMPLE_FOLDER",
     "SEVERITIES",
     "Cifar10C",
+    "ClassMap",
     "ClassMask",
     "Corrupted",
     "DataError",
@@ -86,12 +91,14 @@ __all__ = [
     "PictureFiles",
     "Pixels",
     "Randomised",
+    "ReferenceAndData",
     "RowBatch",
     "Rows",
     "Shards",
     "ShiftedDataset",
     "UnreadableCache",
     "as_rgb",
+    "choose_positions",
     "cifar10",
     "cifar10_cache_file",
     "class_folders",
@@ -107,15 +114,19 @@ __all__ = [
     "is_tabular",
     "list_pictures",
     "load_array",
+    "number_classes",
     "open_images",
+    "open_in_order",
     "open_picture",
     "open_randomised",
+    "open_reference_and_data",
     "open_rows",
     "open_shifted",
     "open_unlabelled",
     "prepare_criteo",
     "prepare_synthetic",
     "read_cifar10_cache",
+    "read_class_map",
     "read_criteo_totals",
     "read_picture",
     "resize_crop",

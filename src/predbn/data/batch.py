@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from predbn.common import DataError
+from predbn.shifts import orders
 
 Order = Sequence[int] | npt.NDArray[np.integer] | Tensor
 Device = torch.device | str | int
@@ -69,6 +70,15 @@ def gather_rows(tensor: Tensor, positions: Tensor, device: torch.device) -> Tens
         rows = torch.empty((len(positions), *tensor.shape[1:]), dtype=tensor.dtype, pin_memory=True)
         return torch.index_select(tensor, 0, positions, out=rows)
     return tensor.index_select(0, positions.to(tensor.device)).contiguous()
+
+
+def choose_positions(count: int, wanted: int | None) -> Tensor:
+    """Which of `count` images a run with that many uses, sorted: the same ones for all orders and seeds."""
+    if wanted is None:
+        return torch.arange(count)
+    if wanted > count:
+        raise DataError(f"{wanted} images are wanted, but the data has {count}: ask for fewer.")
+    return torch.from_numpy(np.sort(orders.shuffled(count, seed=0)[:wanted]))
 
 
 def rows_to_device(tensor: Tensor, positions: Tensor, device: torch.device) -> Tensor:

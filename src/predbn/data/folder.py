@@ -24,6 +24,7 @@ from torch import Tensor
 
 from predbn.common import CHECKSUM_FIELD, DataError, Progress, atomic_write, cache_folder, lock_folder, map_threads
 
+from .batch import choose_positions
 from .images import Images
 from .npy import load_array
 from .picture_content import PictureError, open_picture
@@ -47,6 +48,7 @@ def from_folder(
     *,
     resize: int | None = None,
     interpolation: Interpolation = "bilinear",
+    images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """The pictures of a folder `<class>/<picture>`. Labels and index follow the sorted order of classes and pictures.
@@ -54,13 +56,16 @@ def from_folder(
     Without `size` all pictures must have the same height and width. With it, the shorter side is resized to `resize`
     pixels (by default the shorter side of `size`) and the centre of that size is cropped; pictures that already have
     the size are not changed. All pictures are decoded once, into a file of the cache folder that later calls map into
-    memory; a picture that cannot be read is an error before any image is returned. `progress` is called with the
-    number of decoded pictures and the total.
+    memory; a picture that cannot be read is an error before any image is returned. With `images`, only that many are
+    decoded (`choose_positions`). `progress` is called with the number of decoded pictures and the total.
     """
     transform = resize_crop(size, resize, interpolation)
     listing = list_pictures(Path(path))
-    images = decode(listing, transform, progress)
-    return Images(images, listing.labels, torch.arange(len(listing)), listing.classes, listing.root.resolve().name)
+    chosen = choose_positions(len(listing), images)
+    listing = listing.take(chosen)
+    pixels = decode(listing, transform, progress)
+    name = listing.root.resolve().name
+    return Images(pixels, listing.labels, chosen, listing.classes, name, tuple(listing.names))
 
 
 def decode(listing: Listing, transform: ResizeCrop | None, progress: Progress | None = None) -> Tensor:

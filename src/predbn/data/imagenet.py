@@ -19,10 +19,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-import torch
-
 from predbn.common import DataError, Progress
 
+from .batch import choose_positions
 from .folder import decode
 from .imagenet_classes import is_wnid, wnids
 from .images import Images
@@ -41,6 +40,7 @@ def imagenet(
     size: int | tuple[int, int] = 224,
     resize: int | None = 256,
     interpolation: Interpolation = "bilinear",
+    images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """One of the sets, from the folder that holds its class folders.
@@ -50,9 +50,11 @@ def imagenet(
     """
     transform = resize_crop(size, resize, interpolation)
     listing = list_imagenet(root, which)
-    images = decode(listing, transform, progress)
+    chosen = choose_positions(len(listing), images)
+    listing = listing.take(chosen)
     classes = wnids() if which == "imagenet-v2" else listing.classes
-    return Images(images, listing.labels, torch.arange(len(listing)), classes, which)
+    pixels = decode(listing, transform, progress)
+    return Images(pixels, listing.labels, chosen, classes, which, tuple(listing.names))
 
 
 def list_imagenet(root: str | Path, which: ImageNetSet = "imagenet") -> Listing:

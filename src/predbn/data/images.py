@@ -13,6 +13,10 @@ from torch import Tensor
 from predbn.common import DataError, map_ahead
 
 from .batch import Device, ImageBatch, Order, batch_positions, gather_rows, resolve_order, rows_to_device
+from .class_map import ClassMap, labels_by_name
+
+UNLABELLED = ("unlabelled",)
+"""The classes of images without labels, whose labels are 0 and mean nothing."""
 
 _HASH_CHUNK = 4096
 
@@ -23,7 +27,7 @@ class Images:
 
     `images` is uint8 [N, 3, H, W] and need not be contiguous; `labels` is int64 [N] on the same device, positions in
     `classes`; `index`, int64 [N] on the CPU, is the position of each image in its original data set, which `take` and
-    the order of batches do not change.
+    the order of batches do not change. `files` are the names of the pictures, if they are from a folder.
     """
 
     images: Tensor
@@ -31,6 +35,7 @@ class Images:
     index: Tensor
     classes: tuple[str, ...]
     name: str
+    files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shape, count = tuple(self.images.shape), len(self.labels)
@@ -53,6 +58,23 @@ class Images:
         height, width = self.images.shape[2:]
         return f"Images({self.name!r}, {len(self):,} of {height}×{width}, {len(self.classes)} classes)"
 
+    @property
+    def has_files(self) -> bool:
+        """Whether the images were decoded from files."""
+        return bool(self.files)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the labels mean something."""
+        return self.classes != UNLABELLED
+
+    def for_model(self, class_map: ClassMap | None, outputs: int) -> Images:
+        """The same with labels that are numbers of a model's outputs (`labels_by_name`); without labels, itself."""
+        if not self.is_labelled:
+            return self
+        labels, classes = labels_by_name(self.name, self.classes, self.labels.cpu(), class_map, outputs)
+        return replace(self, labels=labels.to(self.labels.device), classes=classes)
+
     @cached_property
     def sums(self) -> dict[str, str]:
         """SHA-256 of the decoded images, uint8 [N, 3, H, W], and of the labels, int64 [N]."""
@@ -63,11 +85,13 @@ class Images:
         if isinstance(which, int):
             if not 0 <= which <= len(self):
                 raise DataError(f"{self.name} has {len(self)} images: cannot take {which} of them.")
-            return replace(self, images=self.images[:which], labels=self.labels[:which], index=self.index[:which])
+            parts = {name: getattr(self, name)[:which] for name in ("images", "labels", "index", "files")}
+            return replace(self, **parts)
         positions, device = resolve_order(which, len(self)), self.images.device
         images = rows_to_device(self.images, positions, device)
         labels = rows_to_device(self.labels, positions, device)
-        return replace(self, images=images, labels=labels, index=self.index[positions])
+        files = tuple(self.files[position] for position in positions.tolist()) if self.files else ()
+        return replace(self, images=images, labels=labels, index=self.index[positions], files=files)
 
     def to(self, device: Device) -> Images:
         """The same images on a device, where batches are then made without a copy from the CPU."""

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -145,6 +145,11 @@ class Listing:
         """The path of one picture."""
         return os.path.join(self.root, self.names[position])
 
+    def take(self, positions: Tensor) -> Listing:
+        """The pictures at these positions, in that order."""
+        names = [self.names[position] for position in positions.tolist()]
+        return replace(self, names=names, labels=self.labels[positions])
+
     def fingerprint(self) -> str:
         """SHA-256 of all names, sizes and modification times; it changes if a picture is added, removed or changed."""
         digest = hashlib.sha256()
@@ -176,14 +181,14 @@ def list_pictures(root: Path, classes: Sequence[str] | None = None) -> Listing:
     labels: list[int] = []
     others = [root]
     for label, class_name in enumerate(class_names):
-        files, folders = _pictures_in(root / class_name)
+        files, folders = pictures_in(root / class_name)
         others += [root / class_name / folder for folder in folders]
         names.extend(f"{class_name}/{file}" for file in files)
         labels.extend([label] * len(files))
     if not names:
         raise DataError(f"{root} has no pictures in class folders, as <class>/<picture>.png.")
     for folder in others:
-        for stray in _pictures_in(folder)[0]:
+        for stray in pictures_in(folder)[0]:
             raise DataError(f"{folder / stray} is not directly in a class folder: move it into one, or elsewhere.")
     return Listing(root, class_names, names, torch.tensor(labels))
 
@@ -202,7 +207,7 @@ def check_kind(path: str) -> None:
         )
 
 
-def _pictures_in(folder: Path) -> tuple[list[str], list[str]]:
+def pictures_in(folder: Path) -> tuple[list[str], list[str]]:
     """The names of the pictures and of the folders directly in a folder, sorted, without hidden ones."""
     names, folders = [], []
     with readable(folder), os.scandir(folder) as entries:

@@ -40,7 +40,7 @@ from .criteo import Randomised, Rows, criteo
 from .folder import from_folder
 from .imagenet import ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
-from .images import Images
+from .images import UNLABELLED, Images
 from .npy import from_npy, load_images
 from .pictures import SUFFIXES, Interpolation, ResizeCrop, check_kind, is_picture, read_batches, resize_crop
 from .reading import readable
@@ -56,16 +56,17 @@ def open_images(
     size: int | tuple[int, int] | None = None,
     resize: int | None = None,
     interpolation: Interpolation = "bilinear",
+    images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """Labelled images by reference; `part` is for the data sets that have parts.
 
     Pictures of ImageNet and of folders are resized and cropped to `size` as in `from_folder`. Without it, those of
-    ImageNet become 224 × 224 pixels and those of folders stay as they are. `progress` is called with the number of
-    decoded pictures and the total.
+    ImageNet become 224 × 224 pixels and those of folders stay as they are. With `images` only that many of them are
+    decoded; other data is returned as a whole. `progress` is called with the number of decoded pictures and the total.
     """
     name, _, path = reference.partition(":")
-    options: dict[str, Any] = {"progress": progress}
+    options: dict[str, Any] = {"images": images, "progress": progress}
     if size is not None or resize is not None:
         options.update(size=size, resize=resize, interpolation=interpolation)
     if reference == "sample":
@@ -168,18 +169,18 @@ def open_unlabelled(
     if path.suffix == ".npy":
         images = load_images(path)
         unlabelled = torch.zeros(len(images), dtype=torch.int64)
-        return Images(images, unlabelled, torch.arange(len(images)), ("unlabelled",), path.stem)
+        return Images(images, unlabelled, torch.arange(len(images)), UNLABELLED, path.stem)
     if not path.is_dir():
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
         )
-    paths = _pictures_below(path)
+    paths = pictures_below(path)
     if not paths:
         raise DataError(f"{path} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
     return PictureFiles(tuple(paths), resize_crop(size, resize, interpolation))
 
 
-def _pictures_below(root: Path) -> list[str]:
+def pictures_below(root: Path) -> list[str]:
     """The paths of all pictures in a folder and its subfolders, sorted."""
 
     def fail(error: OSError) -> None:

@@ -22,6 +22,8 @@ from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
 from .run import evaluate, open_run
 from .scoring import unpack_hits
+from .source import DATA as DATA_SPLIT
+from .source import REFERENCE as REFERENCE_SPLIT
 from .splits import Split
 from .splits import positions as stream_positions
 from .splits import resolve as resolve_splits
@@ -32,6 +34,8 @@ from .units import Unit, UnitResult
 
 __all__ = [
     "BOOTSTRAP_RESAMPLES",
+    "DATA_SPLIT",
+    "REFERENCE_SPLIT",
     "RELIABILITY_SCHEMA",
     "RESULTS_SCHEMA",
     "Engine",

@@ -13,13 +13,18 @@ import torch
 from predbn.common import EvaluationError, Progress
 from predbn.data import (
     Images,
+    ReferenceAndData,
     Rows,
     is_shifted,
     is_tabular,
+    number_classes,
     open_images,
     open_randomised,
+    open_reference_and_data,
     open_rows,
     open_shifted,
+    read_class_map,
+    wnids,
 )
 from predbn.models import AnyModel, Classifier, Preprocessing
 
@@ -27,7 +32,6 @@ from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .source import AnyData, Source, make_source
-from .splits import resolve
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker
 
@@ -95,8 +99,16 @@ class Job:
     @cached_property
     def source(self) -> Source:
         """The data, opened."""
-        data = self._open_test_data() if self.data is None else self.data
-        return make_source(data, images=self.plan.images, device=self.device)
+        images = self.plan.images
+        if self.data is not None:
+            data = self.data
+        else:
+            data = self._open_test_data()
+            # Of the pictures of a folder only the wanted ones were decoded.
+            images = None if isinstance(data, Images | ReferenceAndData) and data.has_files else images
+        if isinstance(data, Images | ReferenceAndData):
+            data = self._with_classes_of_models(data)
+        return make_source(data, images=images, device=self.device)
 
     @cached_property
     def worker(self) -> Worker:
@@ -111,11 +123,32 @@ class Job:
         reference = self.plan.data
         if is_tabular(reference):
             return open_randomised(reference, self.plan.largest_batch)
+        options = {**self._framing(), "images": self.plan.images, "progress": self.progress}
+        if self.plan.reference is not None:
+            return open_reference_and_data(self.plan.reference, reference, unlabelled=self.plan.unlabelled, **options)
         if is_shifted(reference):
             return open_shifted(reference, self.plan.clean, **self._framing())
-        return open_images(reference, "test", progress=self.progress, **self._framing())
+        return open_images(reference, "test", **options)
+
+    def _with_classes_of_models(self, data: Images | ReferenceAndData) -> Images | ReferenceAndData:
+        """The data with labels that are outputs of the models, found by name if their names are known."""
+        names = [members[0] for members in self.members.values()]
+        description = self.cache.original(names[0]).description
+        known = description.class_names or (wnids() if description.classes == len(wnids()) else ())
+        # Data with some of ImageNet's classes alone is predicted with their logits only: see `ModelCache.restrict_to`.
+        is_named = isinstance(data, ReferenceAndData) or (known != data.classes and known != wnids())
+        class_map = None
+        if self.plan.class_map is not None:
+            class_map = read_class_map(self.plan.class_map)
+        elif is_named and set(data.classes) <= set(known):
+            class_map = number_classes(names[0], known)
+        if class_map is None and isinstance(data, Images):
+            return data
+        return data.for_model(class_map, description.classes)
 
     def _open_validation_data(self) -> Images | Rows:
+        if isinstance(self.source.data, ReferenceAndData):
+            return self._check_fitted(self.source.data.reference)
         reference = self.plan.validation_data
         if reference is None:
             raise EvaluationError(
@@ -125,6 +158,17 @@ class Job:
         if is_tabular(reference):
             return open_rows(reference, "validation")
         return open_images(reference, "validation", progress=self.progress, **self._framing())
+
+    def _check_fitted(self, reference: Images) -> Images:
+        """The reference, on which strategies are calibrated without labels; fitting a method needs them."""
+        if not reference.is_labelled and (
+            any(map(needs_fit, self.plan.methods)) or any(s.eps == "tuned" for s in self.plan.settings.values())
+        ):
+            raise EvaluationError(
+                f"temperatures and eps are fitted with labels, and {reference.name} has none: sort its pictures into "
+                "one folder per class, or leave out --method temperature and eps=tuned."
+            )
+        return reference
 
     def _framing(self) -> dict[str, Any]:
         """How the models want pictures resized and cropped: all in the same way, since pictures are decoded once."""
@@ -148,7 +192,8 @@ class Job:
         models = {}
         for name in self.member_names:
             models[name] = self.cache.describe(name)
-            check_classes(name, models[name]["classes"], source.classes)
+            if source.classes:  # pictures without labels have none
+                check_classes(name, models[name]["classes"], source.classes)
         context: dict[str, Any] = {
             "data": source.describe(),
             "models": models,
@@ -207,7 +252,7 @@ class Job:
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done; a done one is (*cell, *split, order, seed)."""
         units, cells, source = [], self.cells(), self.source
-        for split in resolve(self.plan.shifts, self.plan.severities, source.names, has_clean=source.has_clean):
+        for split in source.splits(self.plan.shifts, self.plan.severities):
             for order in self.plan.orders:
                 for seed in self.plan.seeds:
                     missing = tuple(cell for cell in cells if (*cell, *split, order, seed) not in done)

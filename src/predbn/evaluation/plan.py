@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from predbn.common import EvaluationError
-from predbn.data import IMAGENET_SETS, imagenet_folder
+from predbn.common import EvaluationError, format_short_spec
+from predbn.data import IMAGENET_SETS, imagenet_folder, is_tabular
 from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
 from predbn.norm import Population, Strategy, find_strategy
@@ -100,10 +100,22 @@ class Setting:
 
     def __str__(self) -> str:
         """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
-        options = [f"eps={self.eps}"] if self.eps is not None else []
-        options += [f"layers={self.layers}"] if self.layers != "all" else []
-        options += [f"robust={self.robust}"] if self.robust is not None else []
-        return f"{self.strategy}[{', '.join(options)}]" if options else str(self.strategy)
+        return self._with_options(str(self.strategy))
+
+    @property
+    def short(self) -> str:
+        """The same with only those arguments of the strategy that are not its defaults, for people."""
+        return self._with_options(format_short_spec(self.strategy.name, self.strategy))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `predbn.adapt` needs beside the strategy."""
+        given = {"eps": self.eps, "layers": self.layers if self.layers != "all" else None, "robust": self.robust}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _with_options(self, strategy: str) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{strategy}[{options}]" if options else strategy
 
     @property
     def is_identity(self) -> bool:
@@ -126,8 +138,13 @@ class Plan:
                  or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (the test rows; "criteo:FOLDER#all" for a folder
                  that is a test set as a whole)
     clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them
-    validation   data on which temperatures and eps=tuned are fitted and auto is calibrated; by default that of
-                 "sample", "cifar10" or "criteo", which have some
+    reference    pictures that the model knows, if the data is pictures that have really shifted: both are then measured
+                 as they come, with or without labels, instead of corruptions of the data
+    unlabelled   with a reference: whether to read the data without labels although it has folders
+    class_map    a file that says which class is which output of the models (`predbn.data.read_class_map`), if the
+                 folders are not all of their classes in sorted order
+    validation   data on which temperatures and eps=tuned are fitted and auto is calibrated; by default the reference,
+                 or that of "sample", "cifar10" or "criteo", which have some
     methods      "vanilla", "temperature", "ensemble"
     strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
     shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog"; those that change within a
@@ -153,6 +170,9 @@ class Plan:
     models: tuple[Model, ...]
     data: str = "sample"
     clean: str | None = None
+    reference: str | None = None
+    unlabelled: bool = False
+    class_map: str | None = None
     validation: str | None = None
     methods: tuple[str, ...] = ("vanilla",)
     strategies: tuple[str, ...] = ("train", "batch")
@@ -178,10 +198,12 @@ class Plan:
                 raise EvaluationError(f"the plan's {field.name} is {value!r}, but it must be a text.")
             if kind.startswith("tuple"):
                 self._set(field.name, _values(field.name, value, str if "str" in kind else str | int | float | Model))
-        if self.severities == ():
+        if self.reference is not None:
+            self._check_reference()
+        elif self.severities == ():
             self._set("severities", source_class(self.data).severities)
         for field in fields(self):
-            if getattr(self, field.name) == ():
+            if getattr(self, field.name) == () and not (self.reference and field.name in ("shifts", "severities")):
                 raise EvaluationError(f"the plan has no {field.name}: give at least one.")
         settings = {str(setting): setting for setting in map(Setting.parse, self.strategies)}
         self._set("strategies", tuple(settings))
@@ -199,7 +221,26 @@ class Plan:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def _check_reference(self) -> None:
+        """With a reference the data is the shift. Nothing is corrupted, so there are no corruptions to choose from."""
+        problems = (
+            (self.shifts not in ((), ("all",)) or self.severities != (), "shifts and severities"),
+            (self.clean is not None, "clean images"),
+            (self.validation is not None, "validation data"),
+            (self.hits, "hits, while every prediction is kept"),
+        )
+        for is_wrong, what in problems:
+            if is_wrong:
+                raise EvaluationError(
+                    f"the plan has a reference, so its data is the shift, but it names {what} too: leave them out."
+                )
+        if is_tabular(self.data) or is_tabular(str(self.reference)):
+            raise EvaluationError("a reference goes with pictures, not with rows: leave it out.")
+        self._set("shifts", ())
+
     def _check(self) -> None:
+        if self.unlabelled and self.reference is None:
+            raise EvaluationError("only data that is compared with a reference can be unlabelled: name one.")
         for method in self.methods:
             if not needs_fit(method):
                 find_method(method)
@@ -216,8 +257,9 @@ class Plan:
         for size in self.batch_sizes:
             if size != "all" and not (_is_whole(size) and size >= 1):
                 raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
-        if not isinstance(self.hits, bool):
-            raise EvaluationError(f"the plan's hits is {self.hits!r}, but it must be true or false.")
+        for name in ("hits", "unlabelled"):
+            if not isinstance(getattr(self, name), bool):
+                raise EvaluationError(f"the plan's {name} is {getattr(self, name)!r}, but it must be true or false.")
         if self._dataset in IMAGENET_SETS:
             imagenet_folder(self.data)
         for name in ("images", "bins", "diagram_bins"):
@@ -264,6 +306,11 @@ class Plan:
         return is_fitted or self.is_calibrated
 
     @property
+    def keeps_predictions(self) -> bool:
+        """Whether the prediction of each image is stored, for paired intervals over images and to see what changes."""
+        return self.reference is not None
+
+    @property
     def largest_batch(self) -> int:
         """The largest batch size that the plan gives as a number."""
         return max((size for size in self.batch_sizes if size != "all"), default=500)
@@ -271,8 +318,8 @@ class Plan:
     @property
     def validation_data(self) -> str | None:
         """The reference of the validation data: the given one, or the data itself if it has a validation part."""
-        if self.validation is not None:
-            return self.validation
+        if self.validation is not None or self.reference is not None:
+            return self.validation or self.reference
         has_part = self._dataset in ("sample", "cifar10", "criteo") and "#" not in self.data
         return self.data if has_part else None
 

@@ -36,6 +36,8 @@ class Results:
     card         the run card
     hits         which images were predicted correctly, one row per (model, …, seed), if the plan wanted it;
                  `unpack_hits` reads them
+    predictions  what was predicted for each image (`Predictions`), one row per (model, …, seed), if the plan has a
+                 reference
     """
 
     frame: pd.DataFrame
@@ -44,6 +46,7 @@ class Results:
     card: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     hits: pd.DataFrame = field(default_factory=pd.DataFrame)
+    predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -56,7 +59,8 @@ class Results:
         if tables["results"].empty:
             raise EvaluationError(f"{folder} has no results yet: run the same predbn evaluate again, to its end.")
         fits = fits_table(store.fits()).to_pandas()
-        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), tables["hits"])
+        kept = {"hits": tables["hits"], "predictions": tables["predictions"]}
+        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), **kept)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.frame[key].nunique()} {key}" for key in (*KEYS, "metric"))
@@ -67,7 +71,10 @@ class Results:
 
         A value of `model` may be a pattern in which * matches anything.
         """
-        frame, reliability, hits = self.frame, self.reliability, self.hits
+        frame, others = (
+            self.frame,
+            {"reliability": self.reliability, "hits": self.hits, "predictions": self.predictions},
+        )
         for key, value in selection.items():
             if key not in (*KEYS, "metric"):
                 raise EvaluationError(f"results have no key {key!r}: they have {', '.join((*KEYS, 'metric'))}.")
@@ -79,9 +86,8 @@ class Results:
                 raise EvaluationError(f"no result has {key} {asked}: there are {listed}.")
             frame = frame[frame[key].isin(kept)]
             if key != "metric":
-                reliability = reliability[reliability[key].isin(kept)]
-                hits = hits[hits[key].isin(kept)] if len(hits) else hits
-        tables = {"frame": frame, "reliability": reliability, "hits": hits}
+                others = {name: rows[rows[key].isin(kept)] if len(rows) else rows for name, rows in others.items()}
+        tables = {"frame": frame, **others}
         return replace(self, **{name: table.reset_index(drop=True) for name, table in tables.items()})
 
     def to_pandas(self) -> pd.DataFrame:

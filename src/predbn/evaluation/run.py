@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from predbn.common import EvaluationError, ProgressWithNote, hardware_of, write_json, write_text
+from predbn.common import EvaluationError, ProgressWithNote, hardware_of, showing_progress, write_json, write_text
 from predbn.data import Images, Rows
 from predbn.models import AnyModel
 
@@ -32,24 +32,37 @@ def evaluate(
     data: AnyData | None = None,
     validation: Images | Rows | None = None,
     models: Mapping[str, AnyModel] | None = None,
-    progress: ProgressWithNote | None = None,
+    progress: bool | ProgressWithNote | None = True,
 ) -> Results:
     """Compute what a plan asks for and the folder `out` does not have yet, and return everything in the folder.
 
     A run may be killed at any moment and started again with the same arguments: what is finished is kept, and the
     final tables are those of an uninterrupted run. `data`, `validation` and `models` (by their names in the plan) are
-    objects in memory that replace what the plan names.
+    objects in memory that replace what the plan names. `progress` is whether to show a bar, or a function that is
+    called with how much is done, how much there is, and what was done last.
     """
-    engine = engine or InProcess()
+    with showing_progress(progress, "evaluating") as report:
+        return _evaluate(plan, out, engine or InProcess(), data, validation, models, report)
+
+
+def _evaluate(
+    plan: Plan,
+    out: str | Path,
+    engine: Engine,
+    data: AnyData | None,
+    validation: Images | Rows | None,
+    models: Mapping[str, AnyModel] | None,
+    progress: ProgressWithNote | None,
+) -> Results:
     decoded = None if progress is None else lambda done, total: progress(done, total, "pictures decoded")
     job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
     with open_run(job, out, engine) as run:
         run.write_card()
-        units = _Units(engine, job, run.store, progress)
+        units = _Units(run, progress)
         # Temperatures are fitted with the tuned eps, and splits need both.
         units.compute(units.missing(job.eps_units()))
         units.compute(units.missing(job.temperature_units(run.store.fits())))
-        units.compute(job.split_units(run.store.fits(), run.store.done(hits=plan.hits)))
+        units.compute(job.split_units(run.store.fits(), run.done()))
         run.store.merge()
         run.write_card()
     return Results.load(out)
@@ -63,6 +76,11 @@ class Run:
     engine: Engine
     store: Store
     context: Mapping[str, Any]
+
+    def done(self) -> set[tuple[Any, ...]]:
+        """The cells that are finished: they have everything that the plan wants."""
+        plan = self.job.plan
+        return self.store.done(hits=plan.hits, predictions=plan.keeps_predictions)
 
     def write_card(self) -> None:
         """Write plan.toml and card.json; the card has the fits that were found so far."""
@@ -97,10 +115,10 @@ def open_run(job: Job, out: str | Path, engine: Engine) -> Iterator[Run]:
 class _Units:
     """Gives units to the engine, stores their results, and reports progress."""
 
-    def __init__(self, engine: Engine, job: Job, store: Store, progress: ProgressWithNote | None) -> None:
-        self._engine, self._job, self._store, self._progress = engine, job, store, progress
-        fits = self.missing([*job.eps_units(), *job.temperature_units(store.fits())])
-        self._total, self._done = len(fits) + len(job.split_units([], store.done(hits=job.plan.hits))), 0
+    def __init__(self, run: Run, progress: ProgressWithNote | None) -> None:
+        self._engine, self._job, self._store, self._progress = run.engine, run.job, run.store, progress
+        fits = self.missing([*run.job.eps_units(), *run.job.temperature_units(run.store.fits())])
+        self._total, self._done = len(fits) + len(run.job.split_units([], run.done())), 0
         self._report("")
 
     def missing(self, units: Sequence[FitUnit]) -> list[FitUnit]:

@@ -52,36 +52,107 @@ def unpack_hits(packed: bytes, images: int) -> npt.NDArray[np.bool_]:
     return np.unpackbits(np.frombuffer(packed, np.uint8), count=images).astype(bool)
 
 
-class CellScores:
-    """The scores of one cell of the plan, added up over the batches of a split."""
+class Predictions:
+    """What was predicted for each image, in the order of the stream: the same order for all cells of a stream.
 
-    def __init__(self, classes: int, *, bins: int, diagram_bins: int | None, auc: bool, hits: bool) -> None:
+    index       of the image in its data set, int64 [N]
+    predicted   the most probable class, int32 [N]
+    confidence  its probability, float32 [N]
+    label       the right class, int32 [N]; empty without labels, and so are the next two
+    brier       Σ_c (p_c − y_c)², float32 [N]
+    nll         −log p of the label, float32 [N]
+    """
+
+    def __init__(self, *, labelled: bool) -> None:
+        self._is_labelled = labelled
+        self._parts: dict[str, list[Tensor]] = {name: [] for name in PREDICTED}
+
+    def update(self, log_probabilities: Tensor, labels: Tensor, index: Tensor) -> None:
+        """Add a batch, without waiting for the GPU."""
+        log_p = log_probabilities.double()
+        confidence, predicted = log_p.exp().max(1)
+        values = {"index": index, "predicted": predicted, "confidence": confidence}
+        if self._is_labelled:
+            of_label = log_p.gather(1, labels[:, None]).squeeze(1)
+            # Σ_c (p_c − y_c)² = Σ_c p_c² − 2·p_y + 1
+            brier = log_p.exp().square().sum(1) - 2 * of_label.exp() + 1
+            values |= {"label": labels, "brier": brier, "nll": -of_label}
+        for name, value in values.items():
+            self._parts[name].append(value)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays by name."""
+        joined = {name: torch.cat(parts).cpu().numpy() if parts else np.zeros(0) for name, parts in self._parts.items()}
+        return {name: values.astype(PREDICTED[name]) for name, values in joined.items()}
+
+
+PREDICTED: dict[str, Any] = {
+    "index": np.int64,
+    "predicted": np.int32,
+    "confidence": np.float32,
+    "label": np.int32,
+    "brier": np.float32,
+    "nll": np.float32,
+}
+"""What `Predictions` keeps of each image, and its type."""
+
+
+class CellScores:
+    """The scores of one cell of the plan, added up over the batches of a split.
+
+    Without labels only the confidence is measured, and the bins of the reliability diagram have no accuracy.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        bins: int,
+        diagram_bins: int | None,
+        auc: bool,
+        hits: bool,
+        labelled: bool = True,
+        predictions: bool = False,
+    ) -> None:
         self._scores = Scores(classes, bins=bins, diagram_bins=diagram_bins)
         self._ranking = ScoreHistogram() if auc else None
-        self._hits = Hits() if hits else None
+        self._hits = Hits() if hits and labelled else None
+        self._predictions = Predictions(labelled=labelled) if predictions else None
+        self._is_labelled = labelled
 
     def update(self, log_probabilities: Tensor, labels: Tensor, index: Tensor) -> None:
         """Add a batch."""
         probabilities = log_probabilities.exp()
+        if not self._is_labelled:
+            labels = probabilities.argmax(1)  # stands for labels; what it says about them is not returned
         self._scores.update(probabilities, labels, log_probabilities=log_probabilities)
         if self._ranking is not None:
             log_odds = (log_probabilities[:, 1] - log_probabilities[:, 0]).double()
             self._ranking.update((log_odds / _LOGIT_SCALE).sigmoid(), labels)
         if self._hits is not None:
             self._hits.update(probabilities, labels, index)
+        if self._predictions is not None:
+            self._predictions.update(log_probabilities, labels, index)
 
     def metrics(self) -> dict[str, float]:
         """All metrics by name."""
         scores = self._scores.compute()
+        if not self._is_labelled:
+            return {"confidence": scores["confidence"]}
         return scores if self._ranking is None else {**scores, "auc": self._ranking.auc()}
 
     def reliability(self) -> list[dict[str, Any]]:
         """The reliability diagram, one row per bin."""
-        return self._scores.reliability().rows()
+        rows = self._scores.reliability().rows()
+        return rows if self._is_labelled else [{**row, "accuracy": None} for row in rows]
 
     def hits(self) -> bytes | None:
         """The packed hits, if they are kept."""
         return None if self._hits is None else self._hits.pack()
+
+    def predictions(self) -> dict[str, npt.NDArray[Any]] | None:
+        """The predictions of all images, if they are kept."""
+        return None if self._predictions is None else self._predictions.arrays()
 
 
 class AttackedScores(CellScores):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
@@ -25,6 +25,7 @@ from predbn.data import (
     ImageBatch,
     Images,
     Randomised,
+    ReferenceAndData,
     RowBatch,
     Rows,
     ShiftedDataset,
@@ -36,13 +37,16 @@ from predbn.data import (
 from predbn.shifts import find_corruption
 
 from .changing_shift import SETS, ChangingShift
-from .splits import Split, Stream, attack_of, check_order, make_stream, positions, visits_per_image
+from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve, visits_per_image
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
-AnyData = Images | ShiftedDataset | Rows | Randomised
-"""Clean pictures or rows, which are shifted on the fly, or a set of splits."""
+AnyData = Images | ShiftedDataset | Rows | Randomised | ReferenceAndData
+"""Clean pictures or rows, which are shifted on the fly, a set of splits, or pictures before and after a real shift."""
 Inputs = Literal["pictures", "rows"]
+
+REFERENCE, DATA = Split("reference", 0), Split("data", 1)
+"""The two splits of a real shift: what the model knows, and what it shall predict."""
 
 _MAX_BYTES_ON_DEVICE, _BYTES_PER_ROW = 1 << 32, 160
 
@@ -68,10 +72,16 @@ class Source(ABC):
     """Whether the order of the predicted probabilities is measured too."""
 
     def __init__(
-        self, data: AnyData, splits: ShiftedDataset | Randomised, images: int | None, device: torch.device | str
+        self,
+        data: AnyData,
+        splits: ShiftedDataset | Randomised | Images,
+        images: int | None,
+        device: torch.device | str,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.data, self.device, self._count = data, torch.device(device), images
-        self.name, self.classes, self.names, self.labels = data.name, splits.classes, splits.names, splits.labels
+        self.name, self.classes, self.labels = data.name, splits.classes, splits.labels
+        self.names = list(getattr(splits, "names", ()) if names is None else names)
         self.has_clean = getattr(splits, "clean", data) is not None
 
     def __len__(self) -> int:
@@ -81,6 +91,14 @@ class Source(ABC):
     def stream_length(self, split: Split) -> int:
         """The number of images or rows in the stream of a split, which may visit them several times."""
         return visits_per_image(split, self.names) * len(self)
+
+    def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
+        """The splits that names of shifts stand for."""
+        return resolve(shifts, severities, self.names, has_clean=self.has_clean)
+
+    def is_labelled(self, split: Split) -> bool:
+        """Whether the images or rows of a split have labels."""
+        return True
 
     @staticmethod
     @abstractmethod
@@ -191,6 +209,67 @@ class PictureSource(Source):
             yield ImageBatch(cast(Tensor, images), rows_to_device(data.labels, step, self.device), data.index[step])
 
 
+class RealShiftSource(Source):
+    """Pictures from before and after a real shift, which are different pictures, each in the order of their coming."""
+
+    inputs, counted, has_auc = "pictures", "images", False
+    severities, severities_in_words = (), "there are none"
+
+    def __init__(
+        self, data: ReferenceAndData, *, images: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        shifted = data.data if images is None else data.data.take(min(images, len(data.data)))
+        self._images = {REFERENCE: data.reference, DATA: shifted}
+        super().__init__(data, shifted, None, device, names=[DATA.corruption])
+        self.classes = data.classes
+
+    @staticmethod
+    def check_shift(shift: str) -> None:
+        raise EvaluationError(f"real data has no shift {shift!r}: it is the shift.")
+
+    def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
+        return list(self._images)
+
+    def is_labelled(self, split: Split) -> bool:
+        return self._images[split].is_labelled
+
+    def stream_length(self, split: Split) -> int:
+        return len(self._images[split])
+
+    def move_to_device(self) -> None:
+        for split, images in self._images.items():
+            if self._fits_on_device(images.images.nbytes):
+                self._images[split] = images.to(self.device)
+
+    def describe(self) -> dict[str, Any]:
+        known = {
+            split.corruption: {"name": images.name, self.counted: len(images), "labelled": images.is_labelled}
+            for split, images in self._images.items()
+        }
+        return {**super().describe(), "class_names": list(self.classes), **known}
+
+    def _origin(self) -> str:
+        return "none: the data is as it came"
+
+    def _checksums(self) -> dict[str, str]:
+        return {
+            f"{split.corruption} {what}": value
+            for split, images in self._images.items()
+            for what, value in images.sums.items()
+        }
+
+    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
+        images = self._images[split]
+        if order not in ("official", "shuffled") and not images.is_labelled:
+            raise EvaluationError(
+                f"order {order!r} needs labels, and {images.name} has none: use official or shuffled."
+            )
+        return self._batches(split, seed, positions(order, images.labels, seed), size)
+
+    def _batches(self, split: Split, seed: int, visited: Tensor, size: int) -> Iterator[AnyBatch]:
+        return self._images[split].batches(size, order=visited, device=self.device)
+
+
 class RowSource(Source):
     """Rows of a table, randomised on the fly. Severities are percentages."""
 
@@ -246,6 +325,8 @@ def source_class(reference: str) -> type[Source]:
 
 def make_source(data: AnyData, *, images: int | None = None, device: torch.device | str = "cpu") -> Source:
     """A source for data that is open already."""
+    if isinstance(data, ReferenceAndData):
+        return RealShiftSource(data, images=images, device=device)
     if isinstance(data, Rows | Randomised):
         return RowSource(data, images=images, device=device)
     return PictureSource(data, images=images, device=device)

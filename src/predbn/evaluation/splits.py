@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from predbn.common import EvaluationError
-from predbn.data import CLEAN
+from predbn.data import CLEAN, choose_positions
 from predbn.shifts import ATTACKS, Attack, orders
 
 from .changing_shift import SETS, ChangingShift, corruptions_of
@@ -98,7 +98,7 @@ def positions(order: str, labels: Tensor, seed: int, images: int | None = None) 
     count = len(labels)
     if images is not None and images > count:
         raise EvaluationError(f"the plan wants {images} images, but the data has {count}: ask for fewer.")
-    chosen = np.arange(count) if images is None else np.sort(orders.shuffled(count, seed=0)[:images])
+    chosen = choose_positions(count, images).numpy()
     return torch.from_numpy(chosen[_ordered(order, labels.cpu().numpy()[chosen], seed)])
 
 

@@ -5,6 +5,7 @@
     results.parquet      one row per metric   } all that is finished, sorted: the same bytes whatever the order
     reliability.parquet  one row per bin      } in which units finished
     hits.parquet         which images were predicted correctly, if the plan wants it
+    predictions.parquet  what was predicted for each image, if the plan has a reference
     fits.parquet         temperatures and eps found on validation data
     parts/               what was computed since the last merge: one file per unit
 
@@ -34,18 +35,33 @@ import pyarrow.compute as pc
 from predbn.common import EvaluationError, lock_folder, read_json, sync_folder
 
 from .table_files import read_table, write_table
-from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_table, tidy_tables
+from .tables import (
+    FITS,
+    HITS,
+    KEYS,
+    PART,
+    PREDICTIONS,
+    RELIABILITY,
+    RESULTS,
+    fits_table,
+    part_table,
+    predictions_table,
+    tidy_tables,
+)
 from .units import Fit, UnitResult
 
 _TABLES = {
     "results": (RESULTS, (*KEYS, "metric")),
     "reliability": (RELIABILITY, (*KEYS, "bin")),
     "hits": (HITS, KEYS),
+    "predictions": (PREDICTIONS, KEYS),
 }
 """The schema of each table, and the columns that identify a row and sort the table."""
 CARD = "card.json"
 _OBJECTS_IN_CARD = ("data", "models", "ensembles", "plan", "paper")
 _DONE_COLUMNS = ["model", "method", "strategy", "batch_size", "corruption", "severity", "order", "seed"]
+_PREDICTIONS = "predictions-"
+"""How the names of parts with predictions begin."""
 _ATTEMPTS, _PAUSE = 100, 0.05
 """How often a reader tries again while tables are replaced, and how many seconds it waits in between."""
 
@@ -90,25 +106,32 @@ class Store:
         """Keep the result of a unit."""
         if result.fits:
             write_table(self._parts / f"fit-{result.unit.name}.parquet", fits_table(result.fits))
+        predictions = predictions_table(result.rows)
+        if len(predictions):
+            write_table(self._parts / f"{_PREDICTIONS}{result.unit.name}.parquet", predictions)
         if result.rows:
             write_table(self._parts / f"{result.unit.name}.parquet", part_table(result.rows))
 
-    def done(self, *, hits: bool = False) -> set[tuple[Any, ...]]:
+    def done(self, *, hits: bool = False, predictions: bool = False) -> set[tuple[Any, ...]]:
         """All finished cells: (model, method, strategy, batch size, corruption, severity, order, seed).
 
-        These are the cells that have results and a reliability diagram and, with `hits`, hits too.
+        These are the cells that have results and a reliability diagram and, if they are asked for, hits and predictions
+        too.
         """
-        return self._read_steadily(lambda: self._read_done(hits=hits))
+        optional = {"hits": hits, "predictions": predictions}
+        return self._read_steadily(lambda: self._read_done([name for name in _TABLES if optional.get(name, True)]))
 
-    def _read_done(self, *, hits: bool) -> set[tuple[Any, ...]]:
-        wanted = [name for name in _TABLES if hits or name != "hits"]
+    def _read_done(self, wanted: Sequence[str]) -> set[tuple[Any, ...]]:
         found: dict[str, set[tuple[Any, ...]]] = {name: set() for name in wanted}
         for path in self._split_parts():
             part = read_table(path, PART)
             for name in wanted:
+                if name == "predictions":
+                    continue
                 found[name] |= _cells(part.filter(pc.is_valid(part["hits"])) if name == "hits" else part)
         for name in wanted:
-            for path in self._table_files(name):
+            parts = self._prediction_parts() if name == "predictions" else []
+            for path in [*parts, *self._table_files(name)]:
                 found[name] |= _cells(read_table(path, _TABLES[name][0]))
         return set.intersection(*found.values())
 
@@ -122,14 +145,17 @@ class Store:
         return sorted(fits, key=lambda fit: fit[:4])
 
     def tables(self) -> dict[str, pa.Table]:
-        """The tables `results`, `reliability` and `hits`: everything that is finished, sorted, without duplicates."""
+        """The tables of results: everything that is finished, sorted, without duplicates."""
         return self._read_steadily(self._read_tables)
 
     def _read_tables(self) -> dict[str, pa.Table]:
         parts = [tidy_tables(read_table(path, PART)) for path in self._split_parts()]
+        parts += [{"predictions": read_table(path, PREDICTIONS)} for path in self._prediction_parts()]
         tables = {}
         for name, (schema, columns) in _TABLES.items():
-            pieces = [read_table(path, schema) for path in self._table_files(name)] + [part[name] for part in parts]
+            pieces = [read_table(path, schema) for path in self._table_files(name)] + [
+                part[name] for part in parts if name in part
+            ]
             table = pa.concat_tables([schema.empty_table(), *pieces])
             # Only a merge that was killed leaves duplicates, and then there are parts.
             table = _unique(table, columns) if parts else table
@@ -142,7 +168,7 @@ class Store:
         if not merged:
             return
         for name, table in self.tables().items():
-            if name != "hits" or len(table):
+            if name not in ("hits", "predictions") or len(table):
                 write_table(self.folder / f"{name}.parquet", table)
         fits = self.fits()
         if fits:
@@ -176,7 +202,10 @@ class Store:
         return [path] if path.exists() else []
 
     def _split_parts(self) -> list[Path]:
-        return [path for path in _parquet_files(self._parts) if not path.name.startswith("fit-")]
+        return [path for path in _parquet_files(self._parts) if not path.name.startswith(("fit-", _PREDICTIONS))]
+
+    def _prediction_parts(self) -> list[Path]:
+        return [path for path in _parquet_files(self._parts) if path.name.startswith(_PREDICTIONS)]
 
     def _fit_parts(self) -> list[Path]:
         return [path for path in _parquet_files(self._parts) if path.name.startswith("fit-")]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from .scoring import PREDICTED
 from .units import Fit, Row
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
@@ -43,6 +44,11 @@ PART = pa.schema(
 )
 """One row per cell, with its metrics, bins and hits, so that one file holds the whole result of a unit."""
 
+PREDICTIONS = pa.schema(
+    [*_KEY_FIELDS, *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in PREDICTED.items())]
+)
+"""One row per cell: lists with one value per image, as `Predictions` describes them."""
+
 FITS = pa.schema(
     [
         pa.field("model", pa.string(), nullable=False),
@@ -64,8 +70,17 @@ def _part_row(row: Row) -> dict[str, Any]:
         {"bin": number, "lower": b["low"], "upper": b["high"]} | {name: b[name] for name in _MEASURED_IN_BIN}
         for number, b in enumerate(row.reliability)
     ]
-    key = {**row.cell._asdict(), **row.split._asdict(), "order": row.order, "seed": row.seed}
-    return {**key, "metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
+    return {**_key(row), "metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
+
+
+def predictions_table(rows: Iterable[Row]) -> pa.Table:
+    """The predictions of one unit; without rows if none were kept."""
+    kept = [{**_key(row), **row.predictions} for row in rows if row.predictions is not None]
+    return pa.Table.from_pylist(kept, PREDICTIONS)
+
+
+def _key(row: Row) -> dict[str, Any]:
+    return {**row.cell._asdict(), **row.split._asdict(), "order": row.order, "seed": row.seed}
 
 
 _MEASURED_IN_BIN = ("count", "confidence", "accuracy")

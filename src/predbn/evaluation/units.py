@@ -84,7 +84,8 @@ def _digest(unit: Unit) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """A measured cell: its metrics, its reliability diagram bin by bin, and its packed hits if the plan wants them."""
+    """A measured cell: its metrics and its reliability diagram bin by bin; if the plan wants them, packed hits and the
+    `Predictions` of all images."""
 
     cell: Cell
     split: Split
@@ -93,6 +94,7 @@ class Row:
     metrics: dict[str, float]
     reliability: list[dict[str, Any]] = field(repr=False)
     hits: bytes | None = field(default=None, repr=False)
+    predictions: dict[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

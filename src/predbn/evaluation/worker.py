@@ -39,7 +39,7 @@ class _CellTask(NamedTuple):
     scores: CellScores
 
     def row(self, unit: SplitUnit) -> Row:
-        measured = self.scores.metrics(), self.scores.reliability(), self.scores.hits()
+        measured = self.scores.metrics(), self.scores.reliability(), self.scores.hits(), self.scores.predictions()
         return Row(self.cell, unit.split, unit.order, unit.seed, *measured)
 
 
@@ -114,16 +114,17 @@ class Worker:
         return [task.row(unit) for task in tasks]
 
     def _start(self, unit: SplitUnit) -> _StartedUnit:
-        tasks = [self._task(cell, unit.fits, attack_of(unit.order)) for cell in unit.cells]
+        tasks = [self._task(cell, unit) for cell in unit.cells]
         pass_sizes = {key: self.cache.pass_size(key) for task in tasks for key in task.predictors}
         size = self._block_size([key.model for key in pass_sizes], list(pass_sizes.values()))
         blocks = self.stream(unit.split, unit.order, unit.seed, size)
         return _StartedUnit(unit, tasks, pass_sizes, blocks, -(-self.source.stream_length(unit.split) // size))
 
-    def _task(self, cell: Cell, fits: Sequence[Fit], attack: Attack | None) -> _CellTask:
+    def _task(self, cell: Cell, unit: SplitUnit) -> _CellTask:
+        attack = attack_of(unit.order)
         fitted = {
             (fit.model, fit.what): fit.value
-            for fit in fits
+            for fit in unit.fits
             if (fit.strategy, fit.batch_size) == (cell.strategy, cell.batch_size)
         }
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
@@ -149,6 +150,8 @@ class Worker:
             diagram_bins=self.plan.diagram_bins,
             auc=self.source.has_auc,
             hits=self.plan.hits,
+            labelled=self.source.is_labelled(unit.split),
+            predictions=self.plan.keeps_predictions,
         )
         return _CellTask(cell, predictors, find_method(cell.method, **arguments), scores)
 

@@ -16,6 +16,7 @@ from .bootstrap import Interval, bootstrap_difference, bootstrap_mean, bootstrap
 from .calibration import Reliability, bin_of, ece, equal_width_edges, reliability, sum_by_bin
 from .classification import accuracy, binary, brier, nll, ranks
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
+from .paired import consecutive_groups, paired_ece_interval, paired_interval
 from .scores import Scores
 
 __all__ = [
@@ -33,11 +34,14 @@ __all__ = [
     "bootstrap_mean",
     "bootstrap_ratio",
     "brier",
+    "consecutive_groups",
     "corruption_errors",
     "ece",
     "equal_width_edges",
     "mce",
     "nll",
+    "paired_ece_interval",
+    "paired_interval",
     "ranks",
     "reliability",
     "sum_by_bin",

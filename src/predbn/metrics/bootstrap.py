@@ -35,7 +35,7 @@ class Interval:
 
 def bootstrap_mean(values: Values, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0) -> Interval:
     """The interval of mean(values)."""
-    array = _to_array(values)
+    array = to_array(values)
     return _interval(float(array.mean()), _resampled_means(array[None], resamples, level, seed)[0], level)
 
 
@@ -99,13 +99,14 @@ def _interval(estimate: float, resampled: npt.NDArray[np.float64], level: float)
 
 
 def _to_pairs(first: Values, second: Values) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    a, b = _to_array(first), _to_array(second)
+    a, b = to_array(first), to_array(second)
     if len(a) != len(b):
         raise MetricError(f"{len(a)} values are to be paired with {len(b)}; give both for the same splits or examples")
     return a, b
 
 
-def _to_array(values: Values) -> npt.NDArray[np.float64]:
+def to_array(values: Values) -> npt.NDArray[np.float64]:
+    """The values as float64 [n], after checking that there are some and that all are finite."""
     array = np.asarray(values.detach().cpu().double() if isinstance(values, Tensor) else values, dtype=np.float64)
     if array.ndim != 1 or len(array) == 0:
         raise MetricError(f"values have shape {array.shape}; give a list of one or more numbers")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from predbn.common import ModelError, did_you_mean
+from predbn.data import CIFAR10_CLASSES
 
 from .normalisation import NORMALISATIONS
 from .preprocessing import CAFFE, IMAGENET, SIGNED, Preprocessing
@@ -22,10 +23,11 @@ class Architecture:
     build: Callable[[], nn.Module]
     classes: int
     preprocessing: Preprocessing
+    class_names: tuple[str, ...] = ()
 
 
 def _resnet20(norm: str) -> Architecture:
-    return Architecture(f"resnet20-cifar10/{norm}", lambda: resnet20(norm), 10, SIGNED)
+    return Architecture(f"resnet20-cifar10/{norm}", lambda: resnet20(norm), 10, SIGNED, CIFAR10_CLASSES)
 
 
 ARCHITECTURES = {

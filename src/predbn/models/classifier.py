@@ -20,13 +20,14 @@ P = TypeVar("P")
 class ModelInfo(Generic[P]):
     """What a model is: the reference it was loaded from, its number of classes, its preprocessing, and its card.
 
-    The card is empty if the weights came without one.
+    The card is empty if the weights came without one, and so are the names of the classes if they are not known.
     """
 
     reference: str
     classes: int
     preprocessing: P
     card: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
 
 class Classifier(nn.Module):

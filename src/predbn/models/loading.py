@@ -13,10 +13,8 @@
 from __future__ import annotations
 
 import glob
-import importlib
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.common import ModelError
+from predbn.common import ModelError, PredbnError, import_module
 
 from . import zoo
 from .architectures import ARCHITECTURES, Architecture, find_architecture
@@ -123,7 +121,8 @@ def _build(
     """A network with these weights; `source` is where they come from, for messages."""
     network = architecture.build()
     load_weights(network, state, source)
-    return Classifier(network, ModelInfo(reference, architecture.classes, architecture.preprocessing, card))
+    info = ModelInfo(reference, architecture.classes, architecture.preprocessing, card, architecture.class_names)
+    return Classifier(network, info)
 
 
 def _rename_batch_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -148,20 +147,18 @@ def _load_function(
             f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
             "give the network an attribute `preprocessing`, or pass preprocessing=."
         )
-    return Classifier(network, ModelInfo(reference, _count_classes(reference, network, preprocessing), preprocessing))
+    classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
+    if names and len(names) != classes:
+        raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: name each of them.")
+    return Classifier(network, ModelInfo(reference, classes, preprocessing, class_names=names))
 
 
 def _import_function(reference: str, module: str, function: str) -> Callable[[], Any]:
     """The object that `module:function` names. The current folder is searched too, as `python -m` does."""
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        target: Any = importlib.import_module(module)
-    except (ImportError, TypeError) as error:
-        raise ModelError(
-            f"{reference}: {module} cannot be imported ({error}); the current folder was searched too."
-        ) from None
+        target: Any = import_module(module)
+    except PredbnError as error:
+        raise ModelError(f"{reference}: {error}") from None
     for part in function.split("."):
         target = getattr(target, part, None)
     if not callable(target):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,12 @@ def write(
     *,
     reliability: pd.DataFrame | None = None,
     title: str | None = None,
+    recommendation: Sequence[str] = (),
 ) -> Path:
-    """Write the report of a run atomically as one self-contained HTML file."""
+    """Write the report of a run atomically as one self-contained HTML file.
+
+    It ends in the `recommendation`: the answer, then the reasons, as `predbn.recommendation` gives them.
+    """
     results = check_results(frame)
     by_setting = split_by_setting(results)
     captions = {setting: f", {setting}" if setting else "" for setting in by_setting}
@@ -74,6 +78,7 @@ def write(
             for setting, rows in by_setting.items()
         ],
         splits=[metric_table(rows, f"Every split{captions[setting]}") for setting, rows in split_frames.items()],
+        recommendation=list(recommendation),
         split_count=f"{sum(map(len, split_frames.values())):,}",
         card=card,
     )

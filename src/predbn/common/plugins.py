@@ -1,0 +1,52 @@
+"""What others add: modules to import, and packages that plug themselves in by entry points.
+
+A package of one's own registers strategies, corruptions, metrics, data sets or models when its module is imported. With
+an entry point of the group `predbn.plugins` that happens by itself whenever predbn looks up such a name:
+
+    [project.entry-points."predbn.plugins"]
+    mine = "mypackage.predbn_plugin"
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from types import ModuleType
+
+from .errors import PredbnError, first_line
+
+GROUP = "predbn.plugins"
+
+
+def import_module(name: str) -> ModuleType:
+    """A module by name. The current folder is searched too, as `python -m` does."""
+    folder = os.getcwd()
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except (ImportError, TypeError, ValueError) as error:
+        raise PredbnError(f"{name} cannot be imported ({error}); the current folder was searched too.") from None
+
+
+@cache
+def load_plugins() -> tuple[str, ...]:
+    """Import the modules that installed packages name in the group `predbn.plugins`, once; return their names.
+
+    One that cannot be imported is an error that names the package, because results without it would be other results.
+    """
+    loaded = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist is not None else entry.value
+            raise PredbnError(
+                f"the package {package} plugs {entry.value} into predbn, which cannot be imported "
+                f"({first_line(error)}): mend or uninstall it."
+            ) from error
+        loaded.append(entry.name)
+    return tuple(loaded)

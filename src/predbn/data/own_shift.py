@@ -1,0 +1,152 @@
+"""Pictures from before a shift and pictures from after it, with or without labels, in the order in which they came.
+
+The order matters: what a batch or a stream shows depends on which pictures come together. Pictures of a folder come in
+the order of their file names, whichever class folder they are in, with numbers compared as numbers: cameras number
+their pictures or name them after the time. Class by class, as folders are listed otherwise, no camera delivers them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from predbn.common import DataError, Progress
+
+from .class_map import ClassMap, number_classes
+from .folder import decode
+from .images import UNLABELLED, Images
+from .npy import from_npy, load_images
+from .pictures import SUFFIXES, Interpolation, Listing, class_folders, list_pictures, pictures_in, resize_crop
+from .references import IMAGENET_SETS, open_images, pictures_below
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceAndData:
+    """What a model knows, and what it shall predict. If both have labels, they are positions in the same classes."""
+
+    reference: Images
+    data: Images
+
+    def __post_init__(self) -> None:
+        for name, images in (("reference", self.reference), ("data", self.data)):
+            if not len(images):
+                raise DataError(f"the {name} has no pictures: name a folder that has some.")
+
+    @property
+    def name(self) -> str:
+        """Both names, for messages and cards."""
+        return f"{self.reference.name} and {self.data.name}"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of those that have labels; empty if neither has."""
+        both = (images.classes for images in (self.data, self.reference) if images.is_labelled)
+        return tuple(dict.fromkeys(name for names in both for name in names))
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the data was decoded from files."""
+        return self.data.has_files
+
+    def for_model(self, class_map: ClassMap | None, outputs: int) -> ReferenceAndData:
+        """The same with labels that are numbers of a model's outputs.
+
+        Without a class map the reference must have a folder for each output, whose sorted order is that of the outputs,
+        as usual in training; the classes of the data are then found among these by name.
+        """
+        if class_map is None and self.reference.is_labelled and len(self.reference.classes) == outputs:
+            class_map = number_classes(self.reference.name, self.reference.classes)
+        return ReferenceAndData(*(images.for_model(class_map, outputs) for images in (self.reference, self.data)))
+
+
+def open_reference_and_data(
+    reference: str,
+    data: str,
+    *,
+    unlabelled: bool = False,
+    size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    images: int | None = None,
+    progress: Progress | None = None,
+) -> ReferenceAndData:
+    """Both by reference, as in `open_in_order`. `unlabelled` and `images`, the first so many, are about the data."""
+    options = {"size": size, "resize": resize, "interpolation": interpolation, "progress": progress}
+    return ReferenceAndData(
+        open_in_order(reference, "validation", **options),  # type: ignore[arg-type]
+        open_in_order(data, "test", unlabelled=unlabelled, images=images, **options),  # type: ignore[arg-type]
+    )
+
+
+def open_in_order(
+    reference: str,
+    part: str,
+    *,
+    unlabelled: bool = False,
+    size: int | tuple[int, int] | None = None,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    images: int | None = None,
+    progress: Progress | None = None,
+) -> Images:
+    """Pictures in the order in which they came; the first `images` of them, if that is given.
+
+    A folder of class folders has labels, unless they are `unlabelled`; one with pictures directly inside has none, nor
+    has a .npy file, nor a folder with images.npy and without labels.npy. Other data sets are those of `open_images`.
+    """
+    path = Path(reference).expanduser()
+    if path.suffix == ".npy" or ((path / "images.npy").is_file() and not (path / "labels.npy").is_file()):
+        opened = _without_labels(load_images(path if path.suffix == ".npy" else path / "images.npy"), path.stem)
+    elif (path / "images.npy").is_file():
+        opened = from_npy(path)
+    elif path.is_dir() and reference.partition(":")[0] not in IMAGENET_SETS:
+        listing = _list_in_order(path, unlabelled=unlabelled)
+        first = listing.take(torch.arange(len(listing) if images is None else min(images, len(listing))))
+        pixels = decode(first, resize_crop(size, resize, interpolation), progress)
+        name = path.resolve().name
+        return Images(pixels, first.labels, torch.arange(len(first)), first.classes, name, tuple(first.names))
+    else:
+        opened = open_images(reference, part, size=size, resize=resize, interpolation=interpolation, progress=progress)
+    if unlabelled:
+        opened = replace(opened, labels=torch.zeros_like(opened.labels), classes=UNLABELLED)
+    return opened if images is None else opened.take(min(images, len(opened)))
+
+
+def _without_labels(images: torch.Tensor, name: str) -> Images:
+    return Images(images, torch.zeros(len(images), dtype=torch.int64), torch.arange(len(images)), UNLABELLED, name)
+
+
+def _list_in_order(root: Path, *, unlabelled: bool) -> Listing:
+    """The pictures of a folder by file name, with labels if they are in class folders."""
+    direct, folders = pictures_in(root)
+    is_labelled = bool(folders) and not direct and not unlabelled
+    if direct and any(pictures_in(root / folder)[0] for folder in folders) and not unlabelled:
+        raise DataError(
+            f"{root} has pictures both directly and in folders: if the folders are classes, move the pictures into "
+            "them; if not, add --unlabelled, and all are read without labels."
+        )
+    if is_labelled:
+        listing = list_pictures(root, class_folders(root))
+    else:
+        names = [str(Path(path).relative_to(root)) for path in pictures_below(root)]
+        if not names:
+            raise DataError(f"{root} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
+        listing = Listing(root, UNLABELLED, names, torch.zeros(len(names), dtype=torch.int64))
+    order = sorted(range(len(listing)), key=lambda position: natural_key(listing.names[position], by_file=is_labelled))
+    return listing.take(torch.tensor(order))
+
+
+def natural_key(name: str, *, by_file: bool) -> tuple[object, ...]:
+    """Sorts picture2.png before picture10.png; with `by_file`, by the name of the file before that of its folder."""
+    folder, _, file = name.rpartition("/")
+    parts = (file, folder) if by_file else (folder, file)
+    return tuple(_numbers_as_numbers(part) for part in parts)
+
+
+def _numbers_as_numbers(text: str) -> list[tuple[int, int, str]]:
+    """The text in pieces that compare as wanted: numbers by value and before letters."""
+    pieces = re.findall(r"(\d+)|(\D+)", text.lower())
+    return [(0, int(digits), "") if digits else (1, 0, letters) for digits, letters in pieces]

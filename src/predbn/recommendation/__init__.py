@@ -1,0 +1,32 @@
+"""Which strategy to use: the rule, applied to a real shift and to corruptions, and in words.
+
+`evaluate_shift` measures strategies on pictures from before and after a shift. `rule.py` has the rule; nothing is
+recommended that its intervals do not support.
+"""
+
+from .corruptions import UnderCorruptions, under_corruptions
+from .evaluate_shift import ShiftResults, evaluate_shift, read_diagnosis, run_shift, shift_plan
+from .real_shift import RealShift, StrategyOnShift, is_real_shift, real_shifts
+from .rule import Candidate, Comparison, Recommendation, recommend
+from .sentences import python_lines, real_shift_sentences, recommendation_sentences
+
+__all__ = [
+    "Candidate",
+    "Comparison",
+    "RealShift",
+    "Recommendation",
+    "ShiftResults",
+    "StrategyOnShift",
+    "UnderCorruptions",
+    "evaluate_shift",
+    "is_real_shift",
+    "python_lines",
+    "read_diagnosis",
+    "real_shift_sentences",
+    "real_shifts",
+    "recommend",
+    "recommendation_sentences",
+    "run_shift",
+    "shift_plan",
+    "under_corruptions",
+]

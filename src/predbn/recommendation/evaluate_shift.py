@@ -1,0 +1,209 @@
+"""Old camera, new camera: measure all strategies on a real shift, and say which one to use."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from predbn.common import EvaluationError, ProgressWithNote, read_json, showing_progress, write_json, write_text
+from predbn.data import ReferenceAndData
+from predbn.diagnostics import diagnose
+from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
+from predbn.models import Classifier, ModelInfo, Preprocessing
+
+from .real_shift import RealShift, real_shifts
+from .sentences import python_lines, real_shift_sentences
+
+STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto_stream", "auto")
+BATCH_SIZES = (16, 100)
+ORDER = "official"
+"""As the pictures came."""
+
+DIAGNOSIS = "diagnosis.json"
+_DIAGNOSED = 1000
+"""How many pictures of each side the diagnosis looks at: layers that have moved are seen with fewer."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftResults:
+    """The results of `evaluate_shift`.
+
+    results    the tables, as those of any run
+    shifts     one comparison per model, method, order and seed; mostly there is one
+    diagnosis  whether the data has shifted, in words: no labels are needed for that
+    files      the names of the new pictures, if they are from a folder
+    """
+
+    results: Results
+    shifts: list[RealShift]
+    diagnosis: list[str]
+    files: tuple[str, ...] = ()
+
+    @property
+    def shift(self) -> RealShift:
+        """The comparison, if there is only one."""
+        if len(self.shifts) != 1:
+            raise EvaluationError(f"there are {len(self.shifts)} comparisons: choose one of .shifts.")
+        return self.shifts[0]
+
+    def sentences(self) -> list[str]:
+        """Which strategy to use and by how much it helps, why, and whether the data has shifted."""
+        return [*(sentence for shift in self.shifts for sentence in real_shift_sentences(shift)), *self.diagnosis]
+
+    def python(self) -> str:
+        """The two lines of Python that do what is recommended; empty if the model is left alone."""
+        return "\n".join(python_lines(self.shifts[0].recommendation))
+
+    def changes(self) -> pd.DataFrame:
+        """The pictures that the recommended strategy predicts in another way than `train`, with their files.
+
+        If none is recommended, it is the last one that was measured, which is the least simple.
+        """
+        shift = self.shifts[0]
+        chosen = shift.recommendation.chosen if shift.recommendation is not None else None
+        last = shift.strategies[-1]
+        key = (last.strategy, last.batch_size)
+        if chosen is not None:
+            key = (chosen.candidate.strategy, chosen.candidate.batch_size or 0)
+        table = shift.changes(*key)
+        for column in {"train", "strategy", "label"} & set(table.columns):
+            names = [shift.classes[number] if shift.classes else str(number) for number in table[column]]
+            table[column] = names
+        if self.files:
+            table.insert(0, "file", [self.files[index] for index in table["index"]])
+        return table
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+
+def shift_plan(
+    models: Sequence[Model | str],
+    reference: str,
+    data: str,
+    *,
+    strategies: Sequence[str] | None = None,
+    batch_sizes: Sequence[int | str] | None = None,
+    orders: Sequence[str] | None = None,
+    **options: Any,
+) -> Plan:
+    """The plan for a real shift, with the strategies, batch sizes and order that are compared by default."""
+    chosen = tuple(dict.fromkeys(("train", *(strategies or STRATEGIES))))
+    return Plan(
+        models=tuple(models),  # type: ignore[arg-type]
+        data=data,
+        reference=reference,
+        strategies=chosen,
+        batch_sizes=tuple(batch_sizes or BATCH_SIZES),  # type: ignore[arg-type]
+        orders=tuple(orders or (ORDER,)),
+        **options,
+    )
+
+
+def evaluate_shift(
+    model: str | nn.Module,
+    reference: str | Path | ReferenceAndData,
+    data: str | Path | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    out: str | Path | None = None,
+    device: str | torch.device = "auto",
+    progress: bool | ProgressWithNote = True,
+    **options: Any,
+) -> ShiftResults:
+    """Measure strategies on pictures that have really shifted, and say which one to use.
+
+    model          a reference such as "timm:resnet50.tv_in1k", a `Classifier`, or a network together with its
+                   `preprocessing`
+    reference      a folder of pictures that the model knows; strategies are calibrated on it
+    data           a folder of pictures to predict: with class folders accuracy is measured, otherwise what would
+                   change. Both may be given in memory, as a `ReferenceAndData` instead of `reference`
+    out            the folder for results; started again with the same arguments, it continues. By default nothing is
+                   kept
+    progress       False for silence, or a function (done, total, note)
+    options        `strategies`, `batch_sizes`, `orders`, `methods`, `images`, `class_map`, `unlabelled` and further
+                   fields of `Plan`
+    """
+    in_memory: dict[str, Classifier] = {}
+    name = model if isinstance(model, str) else "model"
+    if isinstance(model, Classifier):
+        in_memory[name] = model
+    elif isinstance(model, nn.Module):
+        in_memory[name] = _classifier(model, preprocessing)
+    chosen = Model(name, options.pop("weights", None), preprocessing if isinstance(model, str) else None)
+    pair = reference if isinstance(reference, ReferenceAndData) else None
+    if pair is None and data is None:
+        raise EvaluationError("give the data beside the reference: two folders, or one ReferenceAndData.")
+    names = (pair.reference.name, pair.data.name) if pair is not None else (str(reference), str(data))
+    plan = shift_plan([chosen], *names, **options)
+    engine = InProcess(str(device))
+    with tempfile.TemporaryDirectory() as temporary:
+        return run_shift(plan, out or temporary, engine, data=pair, models=in_memory, progress=progress)
+
+
+def run_shift(
+    plan: Plan,
+    out: str | Path,
+    engine: Engine | None = None,
+    *,
+    data: ReferenceAndData | None = None,
+    models: Mapping[str, Classifier] | None = None,
+    progress: bool | ProgressWithNote = True,
+) -> ShiftResults:
+    """Carry out the plan of a real shift, and look inside of the first model; `changes.csv` is written beside it."""
+    engine = engine or InProcess()
+    with showing_progress(progress, "evaluating") as report:
+        results = evaluate(plan, out, engine=engine, data=data, models=models, progress=report)
+        job = Job(plan, "cpu" if engine.device == "auto" else engine.device, data, None, dict(models or {}))
+        sentences = _diagnose(job, Path(out) / DIAGNOSIS, report)
+    source = job.source.data
+    assert isinstance(source, ReferenceAndData)
+    found = ShiftResults(results, real_shifts(results), sentences, source.data.files)
+    write_text(Path(out) / "changes.csv", found.changes().to_csv(index=False))
+    return found
+
+
+def read_diagnosis(folder: Path) -> list[str]:
+    """What was found out about the layers, in words; empty if nothing was."""
+    try:
+        found = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
+    except FileNotFoundError:
+        return []
+    return [str(sentence) for sentence in found.get("sentences", [])]
+
+
+def _diagnose(job: Job, path: Path, progress: ProgressWithNote | None) -> list[str]:
+    """Whether the data has shifted, in words; computed once for a folder, whose models and data do not change."""
+    if known := read_diagnosis(path.parent):
+        return known
+    pair = job.source.data
+    assert isinstance(pair, ReferenceAndData)
+    batch_size = min(job.plan.largest_batch, _DIAGNOSED)
+    model = job.cache.model(job.member_names[0])
+    if progress is not None:
+        progress(0, None, "looking inside")
+    # In memory, whatever the size of the data; drawn over all of it, since its beginning may be another part of it.
+    sides = [
+        images.take(torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:_DIAGNOSED])
+        for images in (pair.reference, pair.data)
+    ]
+    diagnosis = diagnose(model, *sides, strategy="batch", batch_size=batch_size)
+    write_json(path, diagnosis.to_dict())
+    return diagnosis.sentences()
+
+
+def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:
+    if preprocessing is None:
+        raise EvaluationError("give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std).")
+    with torch.no_grad():
+        was_training, parameter = network.training, next(network.parameters(), torch.zeros(()))
+        logits = network.eval()(torch.zeros(2, 3, *preprocessing.size, device=parameter.device))
+        network.train(was_training)
+    return Classifier(network, ModelInfo("model", int(logits.shape[1]), preprocessing))

@@ -1,0 +1,256 @@
+"""Recommendations in words: which strategy to use and by how much it helps, why, and the Python that does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from predbn.evaluation import Results, Setting
+from predbn.metrics import Interval
+
+from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
+from .real_shift import RealShift, real_shifts
+from .rule import BASELINE, Comparison, Recommendation, is_below_zero
+
+_Value = Callable[[Comparison | None, str], float]
+"""The value of a metric with a candidate, or with the baseline for None."""
+
+_LABELS = {"accuracy": "accuracy", "brier": "Brier score", "auc": "AUC"}
+_FEW_CLASSES = 0.5
+"""If a batch holds fewer than this share of the classes that it could hold, the order is worth a word."""
+
+
+def recommendation_sentences(results: Results) -> list[str]:
+    """What to use and why, for any run; the first sentence is the answer."""
+    if shifts := real_shifts(results):
+        sentences = [real_shift_sentences(shift) for shift in shifts]
+        if len(shifts) == 1:
+            return sentences[0]
+        return [f"{_name_of(shift)}: {each[0]}" for shift, each in zip(shifts, sentences, strict=True)]
+    return corruption_sentences(under_corruptions(results)) if has_corruptions(results) else []
+
+
+def real_shift_sentences(shift: RealShift) -> list[str]:
+    """What to use on the new data, and why."""
+    recommendation = shift.recommendation
+    if recommendation is None:
+        return _without_labels(shift)
+    by_key = {(each.strategy, each.batch_size): each for each in shift.strategies}
+    baseline = shift.strategies[0]
+
+    def value(comparison: Comparison | None, metric: str) -> float:
+        if comparison is None:
+            return baseline.metrics[metric]
+        candidate = comparison.candidate
+        return by_key[candidate.strategy, candidate.batch_size or 0].metrics[metric]
+
+    sentences = [_answer(recommendation, value, "on the new data")]
+    sentences += _reasons(recommendation)
+    if recommendation.chosen is not None:
+        sentences += _on_reference(recommendation.chosen, "the reference")
+    sizes = len({each.batch_size for each in shift.strategies[1:]})
+    pictures = f"{shift.pictures:,} pictures"
+    sentences.append(
+        f"The intervals are for {pictures} and hold together with {100 * recommendation.level:.0f} % for all "
+        f"{len(recommendation.comparisons)} comparisons with {BASELINE}"
+        f"{f' at {sizes} batch sizes' if sizes > 1 else ''}; pictures of one batch count together."
+    )
+    sentences += _class_order(shift)
+    return sentences
+
+
+def corruption_sentences(measured: UnderCorruptions) -> list[str]:
+    """What to use under these corruptions, and why."""
+    recommendation = measured.recommendation
+    if recommendation is None:
+        return _too_little(measured)
+    accuracy = "auc" if measured.mean(BASELINE, "auc") is not None else "accuracy"
+
+    def value(comparison: Comparison | None, metric: str) -> float:
+        strategy = BASELINE if comparison is None else comparison.candidate.strategy
+        mean = measured.mean(strategy, accuracy if metric == "accuracy" else metric)
+        return math.nan if mean is None else mean
+
+    sentences = [_answer(recommendation, value, "under these corruptions", accuracy)]
+    sentences += _reasons(recommendation)
+    if recommendation.chosen is not None:
+        on_clean = _on_reference(recommendation.chosen, "clean data")
+        before, after = (
+            measured.mean(name, accuracy, shifted=False)
+            for name in (BASELINE, recommendation.chosen.candidate.strategy)
+        )
+        if not on_clean and before is not None and after is not None:
+            on_clean = [f"On clean data it changes {_LABELS[accuracy]} by {_change(after - before, accuracy)}."]
+        sentences += on_clean
+    over = "corruptions, each of them one group" if measured.over == "corruptions" else "images"
+    count = len(recommendation.comparisons)
+    together = f" and hold together for all {count} comparisons with {BASELINE}" if count > 1 else ""
+    sentences.append(f"The intervals are over {over}{together}.")
+    return sentences
+
+
+def python_lines(recommendation: Recommendation | None) -> list[str]:
+    """The two lines that do what is recommended; none if the model is left alone."""
+    if recommendation is None or recommendation.strategy == BASELINE:
+        return []
+    setting = Setting.parse(recommendation.strategy)
+    options = "".join(f", {name}={value!r}" for name, value in setting.options.items())
+    strategy = Setting(setting.strategy).short
+    first = "import predbn"
+    if setting.strategy.uses_calibration:
+        first = "predbn.calibrate(model, reference_loader)  # batches of the reference, without labels"
+    return [first, f'predbn.adapt(model, "{strategy}"{options})']
+
+
+def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy: str = "accuracy") -> str:
+    """The first sentence. `accuracy` is the metric that decides: the AUC for clicks."""
+    chosen, metric = recommendation.chosen, recommendation.metric
+    if chosen is None or metric is None:
+        largest = recommendation.runner_up
+        assert largest is not None
+        gain = largest.gains["accuracy"]
+        named, label = _named(largest), _LABELS[accuracy]
+        if recommendation.why == "all are worse":
+            return (
+                f"Leave the model alone: every strategy has a clearly lower {label} than {BASELINE} {where}; the "
+                f"nearest is {named}, {_interval(gain, accuracy)}."
+            )
+        return (
+            f"Leave the model alone: no strategy is clearly better than {BASELINE} {where}; the largest gain in "
+            f"{label} is {_change(gain.estimate, accuracy)} with {named} ({_bounds(gain, accuracy)})."
+        )
+    kind = accuracy if metric == "accuracy" else metric
+    before, after, gain = value(None, metric), value(chosen, metric), chosen.gains[metric]
+    verb = "rises" if kind != "brier" else "falls"
+    answer = (
+        f"Use {_named(chosen)}: the {_LABELS[kind]} {where} {verb} from {_value(before, kind)} to "
+        f"{_value(after, kind)}, by {_amount(gain.estimate, kind)} ({_bounds(gain, kind, signed=False)})"
+    )
+    if metric != "accuracy":
+        change = _interval(chosen.gains["accuracy"], accuracy)
+        answer += f", while the {_LABELS[accuracy]} is not clearly different: {change}"
+    return f"{answer}."
+
+
+def _reasons(recommendation: Recommendation) -> list[str]:
+    chosen, other, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
+    if chosen is None or metric is None:
+        return []
+    reasons = []
+    if other is not None:
+        reason = (
+            "it is less simple" if recommendation.why == "simpler" else "it costs accuracy where nothing has shifted"
+        )
+        reasons.append(
+            f"{_named(other)} gains {_amount(other.gains[metric].estimate, metric)}, which is not clearly more, "
+            f"and {reason}."
+        )
+    elif len(recommendation.comparisons) > 1:
+        reasons.append(f"It has the best {_LABELS[metric]} of all that were compared.")
+    if metric == "accuracy" and "brier" in chosen.gains:
+        brier = chosen.gains["brier"]
+        clear = (
+            "is not clearly different" if brier.low <= 0 <= brier.high else "is better" if brier.low > 0 else "is worse"
+        )
+        reasons.append(f"Its Brier score {clear}: {_interval(brier, 'brier')}.")
+    return reasons
+
+
+def _on_reference(chosen: Comparison, where: str) -> list[str]:
+    gain = chosen.on_reference.get("accuracy")
+    if gain is None:
+        return []
+    verdict = "costs accuracy" if is_below_zero(gain) else "gains accuracy" if gain.low > 0 else "changes little"
+    return [f"On {where} it {verdict}: {_interval(gain, 'accuracy')}."]
+
+
+def _without_labels(shift: RealShift) -> list[str]:
+    others = shift.strategies[1:]
+    if not others:
+        return [f"Nothing is compared, since there is only the strategy {BASELINE}."]
+    if shift.is_labelled:
+        return ["Nothing is compared."]
+    sentences = [
+        "Leave the model alone for now: the new data has no labels, so nothing says which predictions are right."
+    ]
+    confidence = shift.strategies[0].metrics["confidence"]
+    sentences += [
+        f"{_named_strategy(each.strategy, each.batch_size)} would predict {100 * (1 - each.agreement):.1f} % of the "
+        f"{shift.pictures:,} pictures in another way than {BASELINE}, with a mean confidence of "
+        f"{100 * each.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %."
+        for each in others
+        if each.batch_size == others[-1].batch_size
+    ]
+    sentences.append(
+        "To know what helps, label those that would change (changes.csv lists them): where two strategies agree, they "
+        "are right or wrong together."
+    )
+    return sentences
+
+
+def _class_order(shift: RealShift) -> list[str]:
+    """A word if batches hold few classes: that is often the order of the files, and not that of the pictures."""
+    size = max(each.batch_size for each in shift.strategies)
+    held, classes = shift.classes_per_batch(size), len(shift.classes)
+    if held is None or held >= _FEW_CLASSES * min(size, classes) or str(shift.frame["order"].iloc[0]) != "official":
+        return []
+    return [
+        f"A batch of {size} holds {held:.1f} of {classes} classes on average, in the order of the file names: if the "
+        "pictures do not really come like that, add --order shuffled."
+    ]
+
+
+def _too_little(measured: UnderCorruptions) -> list[str]:
+    if BASELINE not in set(measured.frame["strategy"]) or measured.frame["strategy"].nunique() < 2:
+        return [f"Nothing is recommended, since the results do not have {BASELINE} together with another strategy."]
+    return [
+        "Nothing is recommended: with so few corruptions there is no interval over corruptions, and without hits none "
+        "over images; measure more corruptions, or keep the hits (--hits)."
+    ]
+
+
+def _name_of(shift: RealShift) -> str:
+    first = shift.frame.iloc[0]
+    return f"{first['model']}, {first['method']}, order {first['order']}, seed {first['seed']}"
+
+
+def _named(comparison: Comparison) -> str:
+    return _named_strategy(comparison.candidate.strategy, comparison.candidate.batch_size)
+
+
+def _named_strategy(strategy: str, batch_size: int | None) -> str:
+    short = Setting.parse(strategy).short
+    if batch_size is None:
+        return short
+    return f"{short} in batches of {batch_size}" if batch_size > 1 else f"{short} on single pictures"
+
+
+def _interval(gain: Interval, metric: str) -> str:
+    """The change of a metric and its bounds; a Brier score falls if it gains."""
+    sign = -1 if metric == "brier" else 1
+    low, high = sorted((sign * gain.low, sign * gain.high))
+    return f"{_change(sign * gain.estimate, metric)} ({_bounds(Interval(0, low, high, gain.level), metric)})"
+
+
+def _bounds(interval: Interval, metric: str, *, signed: bool = True) -> str:
+    if math.isinf(interval.low):
+        return "too few for an interval"
+    low, high = (_number(bound, metric, signed=signed) for bound in (interval.low, interval.high))
+    return f"{100 * interval.level:.0f} % interval {low} to {high}"
+
+
+def _value(value: float, metric: str) -> str:
+    return f"{100 * value:.1f} %" if metric == "accuracy" else f"{value:.3f}"
+
+
+def _amount(value: float, metric: str) -> str:
+    return _number(value, metric, signed=False) + (" points" if metric == "accuracy" else "")
+
+
+def _change(value: float, metric: str) -> str:
+    return _number(value, metric, signed=True) + (" points" if metric == "accuracy" else "")
+
+
+def _number(value: float, metric: str, *, signed: bool) -> str:
+    number = f"{100 * value:+.1f}" if metric == "accuracy" else f"{value:+.3f}"
+    return (number if signed else number.lstrip("+")).replace("-", "−")
