@@ -5,14 +5,15 @@ Needs torch and `predbn.common`, nothing else.
 
 from predbn.common import AdaptationError
 
+from . import constants
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
-from .calibration import Calibration
+from .calibration import Calibration, CalibrationAccumulator
 from .capture import CapturedModel, capture
 from .collect import evaluating, input_of
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
-from .layers import Layers, device_of, named_layers, unwrapped
+from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .saved_state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, pool_central_moments
@@ -41,6 +42,7 @@ __all__ = [
     "AutoStream",
     "Batch",
     "Calibration",
+    "CalibrationAccumulator",
     "CapturedModel",
     "Description",
     "DirectoryStore",
@@ -66,6 +68,7 @@ __all__ = [
     "adapted",
     "calibrate",
     "capture",
+    "constants",
     "describe",
     "device_of",
     "evaluating",
@@ -79,6 +82,7 @@ __all__ = [
     "reset",
     "restore",
     "save_streams",
+    "select_by_name",
     "state_dict",
     "strategies",
     "stream",
