@@ -16,6 +16,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 FOLDERS = [
     "common",
     "norm",
+    "onnx",
     "metrics",
     "shifts",
     "data",
@@ -33,6 +34,9 @@ FOLDERS = [
 HEAVY = [
     "pandas",
     "altair",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
     "optuna",
     "triton",
     "timm",

@@ -16,6 +16,7 @@ from .data import data_app
 from .demo import demo_command
 from .diagnose import diagnose_command
 from .evaluate import evaluate_command
+from .onnx import onnx_app
 from .os_errors import DEBUG
 from .paper import paper_app
 from .recompute import recompute_command
@@ -88,5 +89,6 @@ app.command("zoo")(zoo_command)
 app.add_typer(results_app, name="results")
 app.add_typer(paper_app, name="paper")
 app.add_typer(data_app, name="data")
+app.add_typer(onnx_app, name="onnx")
 app.add_typer(train_app, name="train")
 app.add_typer(tune_app, name="tune")

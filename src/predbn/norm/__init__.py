@@ -5,15 +5,16 @@ Needs torch and `predbn.common`, nothing else.
 
 from predbn.common import AdaptationError
 
+from . import constants
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
-from .calibration import Calibration
+from .calibration import Calibration, CalibrationAccumulator
 from .capture import CapturedModel, capture
 from .collect import evaluating
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
 from .forward import BatchForward, Forward, batches_of
-from .layers import Layers, device_of, named_layers, unwrapped
+from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
 from .saved_state import load_state_dict, state_dict
@@ -44,6 +45,7 @@ __all__ = [
     "Batch",
     "BatchForward",
     "Calibration",
+    "CalibrationAccumulator",
     "CapturedModel",
     "Description",
     "DirectoryStore",
@@ -71,6 +73,7 @@ __all__ = [
     "batches_of",
     "calibrate",
     "capture",
+    "constants",
     "describe",
     "device_of",
     "evaluating",
@@ -84,6 +87,7 @@ __all__ = [
     "reset",
     "restore",
     "save_streams",
+    "select_by_name",
     "state_dict",
     "strategies",
     "stream",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from predbn.common import AdaptationError
 
 Layers: TypeAlias = str | Iterable[str] | Callable[[str, nn.Module], bool]
 """A selection of layers, see `select_layers`."""
+
+L = TypeVar("L")
 
 Epilogue: TypeAlias = Callable[[nn.Module, Tensor], Tensor]
 """What a layer's forward does with its normalised input."""
@@ -89,7 +91,7 @@ def select_layers(model: nn.Module, layers: Layers) -> list[tuple[str, nn.Module
     for name, module in unwrapped(model).named_modules(remove_duplicate=False):
         if is_batch_norm(module) or _is_scripted_batch_norm(module):
             names.setdefault(module, []).append(name)
-    selected = [(names[layer][0], layer) for layer in _select(names, layers)]
+    selected = [(names[layer][0], layer) for layer in select_by_name(names, layers)]
     for name, layer in selected:
         if isinstance(layer, torch.jit.ScriptModule):
             raise AdaptationError(
@@ -99,8 +101,8 @@ def select_layers(model: nn.Module, layers: Layers) -> list[tuple[str, nn.Module
     return selected
 
 
-def _select(names: dict[nn.Module, list[str]], layers: Layers) -> list[nn.Module]:
-    """A layer that is registered under several names is selected by any of them."""
+def select_by_name(names: dict[L, list[str]], layers: str | Iterable[str] | Callable[[str, L], bool]) -> list[L]:
+    """The layers that a selection chooses. One that is registered under several names is selected by any of them."""
     candidates = list(names)
     if callable(layers):
         selected = [layer for layer in candidates if any(layers(name, layer) for name in names[layer])]

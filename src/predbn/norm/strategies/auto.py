@@ -88,16 +88,16 @@ from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
 
-_NETWORK_FACTOR = 1 / 5
+NETWORK_FACTOR = 1 / 5
 """However large the shift is, the batch is mixed with up to V²/5 source examples: 5 for ResNet-20, 37 for ResNet-50
 and 88 for EfficientNet-Lite0."""
 _CLASS_FACTOR = 2.0
 """Differences between classes are subtracted twice if a batch may be of one class: subtracted once, they would still
 move every layer a little."""
-_STORED_SIZE = 8
+STORED_SIZE = 8
 """How many examples the stored statistics count for if they replace those of clean data: augmentation has moved them by
 about as much as chance moves those of so few (measured on networks for CIFAR-10 and ImageNet)."""
-_DEFAULT_CHANCE = 0.25
+DEFAULT_CHANCE = 0.25
 """The typical chance of a layer without calibration: it is 0.23 in ResNet-20 and 0.26 in ResNet-50."""
 LIMITS = 1e-12, 1e30
 """Differences are clamped to this range, so that nothing is divided by zero or becomes infinite."""
@@ -181,7 +181,7 @@ class Auto(Strategy):
         if clean.mean.device != source.mean.device:
             clean = clean.to(source.mean.device)
         skew = _CLASS_FACTOR * clean.between if self.skewed else 0.0
-        network = _NETWORK_FACTOR * clean.network**2
+        network = NETWORK_FACTOR * clean.network**2
         if composition is None or clean.class_sizes is None:
             return Mixture(clean, source, 1.0, 1 / clean.size, network, skew)
         within, between = 1 - clean.between, clean.between
@@ -218,7 +218,7 @@ class Auto(Strategy):
         """
         clean, relative_chance = clean_data
         sampling = 1 / n + 1 / clean.size + _CLASS_FACTOR * clean.between * doubt
-        network = _NETWORK_FACTOR * clean.network**2 / (n + 1)
+        network = NETWORK_FACTOR * clean.network**2 / (n + 1)
         between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
         composition = observation.composition
         if composition is not None and clean.class_sizes is not None:
@@ -331,6 +331,6 @@ def _calibration_from_batch(observation: Observation, source: Statistics) -> tup
             chance = torch.where(n > 1, chance, 2.0)
     chance = chance.clamp(min=MIN_CHANCE)
     weight = channel_weights(chance)
-    network = _DEFAULT_CHANCE * observation.layer_count
-    clean = Calibration(_STORED_SIZE, network, DEFAULT_CLASS_SHARE, 0.0, source.mean, source.var, weight)
+    network = DEFAULT_CHANCE * observation.layer_count
+    clean = Calibration(STORED_SIZE, network, DEFAULT_CLASS_SHARE, 0.0, source.mean, source.var, weight)
     return clean, chance * weight.sum(-1, keepdim=True)

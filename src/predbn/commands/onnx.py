@@ -1,0 +1,145 @@
+"""`predbn onnx`: adapt ONNX files, and say what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from predbn.common import progress_bar
+
+from .options import MAX_COUNT, Json, Mean, Quiet, Size, Std, parse_preprocessing, refuse_options, usage_error
+from .output import make_console
+from .targets import check_file
+
+if TYPE_CHECKING:
+    from predbn.models import Preprocessing
+    from predbn.onnx import Description
+
+onnx_app = typer.Typer(help="Adapt ONNX files, and say what they hold.", no_args_is_help=True)
+
+
+@onnx_app.command("adapt")
+def adapt_command(
+    context: typer.Context,
+    model: Annotated[Path, typer.Argument(help="The ONNX file to read.")],
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    strategy: Annotated[
+        str, typer.Option(help="Where the statistics come from: batch, 'prior(N=16)', or auto, which takes one pass.")
+    ] = "batch",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Source data without labels, for auto and for files whose batch norm was folded: inputs of the model "
+            "as floats in a .npy file; or pictures as a folder or as bytes in a .npy file, with --size, --mean and "
+            "--std.",
+        ),
+    ] = None,
+    convolutions: Annotated[
+        bool | None,
+        typer.Option(
+            help="Insert statistics behind convolutions that batch norm was folded into; by default if the file has no "
+            "batch norm left and there is --data."
+        ),
+    ] = None,
+    robust: Annotated[
+        bool | None, typer.Option(help="Bound the influence of each example on the moments; by default with auto.")
+    ] = None,
+    layers: Annotated[
+        list[str] | None, typer.Option(help="Only layers whose node has such a name, as in '*layer4*'.")
+    ] = None,
+    mean: Mean = None,
+    std: Std = None,
+    size: Size = None,
+    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most so many source examples.")] = 2000,
+    batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples that are predicted at once.")] = 50,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a copy of an ONNX file whose batch norm uses the statistics of the batch being predicted.
+
+    Examples: predbn onnx adapt resnet.onnx adapted.onnx
+
+    predbn onnx adapt resnet.onnx adapted.onnx --strategy auto --data pictures --size 224 --mean 0.485,0.456,0.406
+    --std 0.229,0.224,0.225
+    """
+    from predbn.norm import find_strategy
+    from predbn.onnx import adapt
+
+    if data is None:
+        refuse_options(context, ["mean", "std", "size", "images", "batch_size"], "it goes with --data: add that.")
+    with usage_error("--strategy"):
+        find_strategy(strategy)
+    preprocessing = parse_preprocessing(mean, std, size)
+    loader = None if data is None else _source_batches(data, preprocessing, images, batch_size)
+    check_file(out)
+    console = make_console(quiet=quiet or as_json, soft_wrap=True)
+    with progress_bar(console, "calibrating", unit="batches") as show:
+        description = adapt(
+            model,
+            out,
+            strategy,
+            loader=loader,
+            robust=robust,
+            layers=layers or "all",
+            convolutions=convolutions,
+            progress=lambda done, total: show(done, total or None),
+        )
+    if as_json:
+        typer.echo(json.dumps(description.to_dict(), indent=1))
+    console.print(f"{out} is written. {' '.join(description.sentences())}", markup=False)
+
+
+@onnx_app.command("describe")
+def describe_command(
+    model: Annotated[Path, typer.Argument(help="The ONNX file to read.")],
+    as_json: Json = False,
+) -> None:
+    """Say which batch norm layers a file has, and for an adapted one which nodes were changed, and how.
+
+    Example: predbn onnx describe adapted.onnx
+    """
+    from predbn.onnx import describe
+
+    description = describe(model)
+    if as_json:
+        typer.echo(json.dumps(description.to_dict(), indent=1))
+    else:
+        _print(description)
+
+
+def _print(description: Description) -> None:
+    for sentence in description.sentences():
+        typer.echo(sentence)
+    for layer in description.layers:
+        channels = "" if layer.channels is None else f", {layer.channels} channels"
+        typer.echo(f"  {layer.name} ({layer.operator}{channels})")
+
+
+def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, batch_size: int) -> Iterator[Any]:
+    """Batches of inputs as the model takes them."""
+    import numpy as np
+
+    from predbn.diagnostics import open_diagnosis_data
+    from predbn.models import Normalise
+
+    if Path(data).suffix == ".npy":
+        inputs = np.load(data, mmap_mode="r")
+        if inputs.dtype.kind == "f":
+            if preprocessing is not None:
+                raise typer.BadParameter("floats are taken as they are: leave it out.", param_hint="--size")
+            return (np.array(inputs[i : i + batch_size]) for i in range(0, min(len(inputs), most), batch_size))
+    if preprocessing is None:
+        raise typer.BadParameter(
+            "pictures need to be prepared as in training: add --size, --mean and --std, such as --size 224 --mean "
+            "0.485,0.456,0.406 --std 0.229,0.224,0.225.",
+            param_hint="--data",
+        )
+    normalise = Normalise(preprocessing)
+    with usage_error("--data"):
+        source = open_diagnosis_data(data, "reference", preprocessing, most=most)
+    return (normalise(batch.images).numpy() for batch in source.batches(batch_size))

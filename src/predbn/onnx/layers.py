@@ -1,0 +1,185 @@
+"""Which nodes of a model are normalised: its BatchNormalization nodes, and convolutions that one was folded into.
+
+Exporters fold batch norm into the convolution before it: torch.onnx.export does so by default, with either exporter.
+Nothing then says which convolutions had one. Those with a bias may have, but not those whose output reaches the
+model's output through no other weights: they are heads, whose outputs are logits, boxes or masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+
+from predbn.common import AdaptationError
+
+from .nodes import Array
+
+_WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+_HALF = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A place where a model normalises.
+
+    `x` is what is normalised, and `node` the node that is replaced, or behind which nodes are inserted if it is a
+    convolution. A parameter is a value of the graph or an array; those of a convolution are measured first.
+    """
+
+    name: str
+    node: ir.Node
+    x: ir.Value
+    eps: float
+    dtype: ir.DataType
+    rank: int | None
+    scale: ir.Value | Array | None = None
+    bias: ir.Value | Array | None = None
+    mean: ir.Value | Array | None = None
+    var: ir.Value | Array | None = None
+
+    @property
+    def is_convolution(self) -> bool:
+        return self.node.op_type == "Conv"
+
+    @property
+    def statistics_dtype(self) -> ir.DataType:
+        """Statistics of half precision are single precision."""
+        return ir.DataType.FLOAT if self.dtype in _HALF else self.dtype
+
+
+def constant(value: ir.Value) -> Array | None:
+    """The values of an initialiser or a constant that nobody can replace at run time; None if it is neither."""
+    producer = value.producer()
+    while producer is not None and _is_operator(producer, "Identity") and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = value.producer()
+    if value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def inline_functions(model: ir.Model) -> None:
+    """Replace calls of functions that contain batch norm by what they do: functions have no initialisers."""
+    if any(_is_batch_norm(node) for function in model.functions.values() for node in function.all_nodes()):
+        InlinePass()(model)
+
+
+def find_layers(model: ir.Model, *, convolutions: bool = False) -> list[Layer]:
+    """All BatchNormalization nodes, also those in the branches of If and the bodies of Loop and Scan.
+
+    With `convolutions`, also those that a batch norm may have been folded into.
+    """
+    nodes = [node for node in model.graph.all_nodes() if _is_batch_norm(node)]
+    if convolutions:
+        nodes += find_convolutions(model)
+    types = _Types(model, [value for node in nodes if (value := _normalised_value(node)) is not None])
+    return [_layer(node, name, types) for node, name in zip(nodes, _names(nodes), strict=True)]
+
+
+def find_convolutions(model: ir.Model) -> list[ir.Node]:
+    """Convolutions with a bias in the main graph, without heads and without those in front of a batch norm."""
+    heads = set(_heads(model.graph))
+    candidates = [node for node in model.graph if _is_operator(node, "Conv") and node not in heads and _has_bias(node)]
+    return [node for node in candidates if not all(_is_batch_norm(use.node) for use in node.outputs[0].uses())]
+
+
+def _has_bias(node: ir.Node) -> bool:
+    """Whether it has a bias that folding can have made: a constant other than zero, which some exporters write."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    values = None if bias is None else constant(bias)
+    return values is not None and bool(values.any())
+
+
+def check_is_for_inference(model: ir.Model, layers: list[Layer]) -> None:
+    """Raise an error if the model was exported in training mode and would still do something else than predict."""
+    for node in model.graph.all_nodes():
+        flag = node.inputs[2] if _is_operator(node, "Dropout") and len(node.inputs) > 2 else None
+        values = None if flag is None else constant(flag)
+        if values is not None and values.any():
+            raise AdaptationError(
+                f"node '{_name(node)}' drops values at random, because the model was exported in training mode: "
+                "export it again after model.eval()"
+            )
+    for layer in layers:
+        if any(output.uses() or output.is_graph_output() for output in layer.node.outputs[1:]):
+            raise AdaptationError(
+                f"node '{layer.name}' updates its statistics, and the model uses them, because it was exported in "
+                "training mode: export it again after model.eval()"
+            )
+
+
+def _normalised_value(node: ir.Node) -> ir.Value | None:
+    """What is normalised: the input of a batch norm, the output of a convolution."""
+    return node.inputs[0] if _is_batch_norm(node) else node.outputs[0]
+
+
+def _layer(node: ir.Node, name: str, types: _Types) -> Layer:
+    x, parameter = _normalised_value(node), node.inputs[2]
+    if x is None or parameter is None or (_is_batch_norm(node) and None in node.inputs):
+        raise AdaptationError(f"node '{name}' does not have the five inputs of batch norm: export the model again")
+    layer = Layer(name, node, x, 0.0, types.dtype(x, parameter), types.rank(x))
+    if not _is_batch_norm(node):
+        return layer
+    _, scale, bias, mean, var = node.inputs
+    eps = node.attributes.get_float("epsilon", 1e-5)
+    return replace(layer, eps=eps, scale=scale, bias=bias, mean=mean, var=var)
+
+
+class _Types:
+    """Types and numbers of dimensions. What the file does not say is inferred, if one of the values needs it."""
+
+    def __init__(self, model: ir.Model, values: list[ir.Value]) -> None:
+        self._inferred: dict[str | None, ir.Value] = {}
+        if any(value.dtype is None or value.shape is None for value in values):
+            copy = ShapeInferencePass(strict_mode=False, check_type=False)(model.clone()).model
+            self._inferred = {output.name: output for node in copy.graph.all_nodes() for output in node.outputs}
+
+    def dtype(self, value: ir.Value, parameter: ir.Value) -> ir.DataType:
+        """Nearly always that of the parameters."""
+        known = value.dtype or self._inferred.get(value.name, value).dtype
+        return known or parameter.dtype or ir.DataType.FLOAT
+
+    def rank(self, value: ir.Value) -> int | None:
+        shape = value.shape if value.shape is not None else self._inferred.get(value.name, value).shape
+        return None if shape is None else len(shape)
+
+
+def _heads(graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes with weights from which an output of the graph is reached without passing others."""
+    waiting, seen = [output.producer() for output in graph.outputs], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.op_type in _WEIGHTED:
+            yield node
+        else:
+            waiting += [value.producer() for value in node.inputs if value is not None]
+
+
+def _is_operator(node: ir.Node, op_type: str) -> bool:
+    return node.op_type == op_type and node.domain in ("", "ai.onnx")
+
+
+def _is_batch_norm(node: ir.Node) -> bool:
+    return _is_operator(node, "BatchNormalization")
+
+
+def _name(node: ir.Node) -> str:
+    return node.name or node.outputs[0].name or node.op_type
+
+
+def _names(nodes: list[ir.Node]) -> list[str]:
+    """Their names; nodes without a name, or with that of another, get one of their own."""
+    names: list[str] = []
+    for node in nodes:
+        name, number = _name(node), 2
+        while name in names:
+            name, number = f"{_name(node)}_{number}", number + 1
+        names.append(name)
+    return names

@@ -1,0 +1,123 @@
+"""The moments of a layer's input as nodes.
+
+Mean and variance are computed in two passes, and what the mean misses by rounding is corrected. With a first mean μ₀:
+
+    c = x − μ₀,    δ = mean(c),    μ = μ₀ + δ,    σ² = mean(c²) − δ².
+
+With |μ|/σ = 1,000 a mean in single precision is off by 2·10⁻⁴ σ, and the correction makes that 10⁻⁷ σ as long as c, and
+not x itself, is what is normalised. `robust_moments` is `predbn.norm.robust` in nodes; its equations are there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from predbn.norm import constants
+
+from .nodes import Expression
+
+
+class Moments(NamedTuple):
+    """Mean and variance of a batch of n examples, and the variance of the examples' means if it is known."""
+
+    mean: Expression
+    var: Expression
+    n: Expression
+    between: Expression | None = None
+
+
+class Centred(NamedTuple):
+    """An input without its mean, c = x − centre; `offset` is the δ that the centre misses."""
+
+    values: Expression
+    centre: Expression
+    offset: Expression
+    var: Expression
+
+    @property
+    def mean(self) -> Expression:
+        return self.centre + self.offset
+
+
+class Clipping(NamedTuple):
+    """What calibration knows about clipping, [1, C, 1, 1] each: the scatter, b, log 1/w and log 1/u."""
+
+    scatter: Expression | float = 1.0
+    offset: Expression | None = None
+    log_within: Expression | None = None
+    log_between: Expression | None = None
+
+
+def centre(x: Expression, axes: list[int]) -> Centred:
+    """Without its mean over these axes: over all but the channels, or over the positions of each example."""
+    mean = x.mean(axes)
+    values = x - mean
+    offset = values.mean(axes)
+    return Centred(values, mean, offset, ((values * values).mean(axes) - offset * offset).at_least(0))
+
+
+def count_examples(x: Expression) -> Expression:
+    """n, the first dimension, as a number."""
+    writer = x.writer
+    shape = writer.op("Shape", x)
+    return writer.op("Gather", shape, writer.integers(0), axis=0).cast(writer.dtype)
+
+
+def robust_moments(mean: Expression, var: Expression, eps: float, clean_var: Expression, clipping: Clipping) -> Moments:
+    """The moments of a batch from those of its examples, [N, C, 1, 1] each, clipped and corrected."""
+    writer = mean.writer
+    is_finite = _is_finite_example(mean, var)
+    infinity = writer.number(float("inf"))  # comes last when sorted, and is clipped to a number
+    weight = is_finite.cast(writer.dtype)
+    count = weight.sum([0])
+    means = writer.op("Where", is_finite, mean, infinity)
+    variances = writer.op("Where", is_finite, var + (eps + constants.TINY), infinity)
+    low, middle, high = _quantiles(means, count)
+    low_var, middle_var, high_var = _quantiles(variances, count)
+    limit = constants.NARROW * (1 + constants.WIDER_FOR_FEW / count)
+    scatter = clipping.scatter
+    least = clean_var + eps
+    spread = ((high - low) / constants.GAUSSIAN).at_least((least * scatter).sqrt())
+    least_log = (2 * scatter).sqrt() if isinstance(scatter, Expression) else (2 * scatter) ** 0.5
+    log_spread = ((high_var / low_var).log() / constants.GAUSSIAN).at_least(least_log)
+    step, factor = limit * spread, (limit * log_spread).exp()
+    means = means.at_least(middle - step).at_most(middle + step)
+    variances = variances.at_least(middle_var / factor).at_most(middle_var * factor)
+    pooled = (weight * means).sum([0]) / count
+    distance = means - pooled
+    between = (weight * distance * distance).sum([0]) / count
+    within = ((weight * variances).sum([0]) / count - (eps + constants.TINY)).at_least(0)
+    if clipping.offset is None or clipping.log_within is None or clipping.log_between is None:
+        return Moments(pooled, within + between, count, between)
+    share = (-6.0 / count.at_least(1)).exp()
+    corrected = within * (share * clipping.log_within).exp() + between * (share * clipping.log_between).exp()
+    return Moments(pooled + share * clipping.offset * spread, corrected, count, between)
+
+
+def _is_finite_example(mean: Expression, var: Expression) -> Expression:
+    """Which examples are finite in all channels, [N, 1, 1, 1]."""
+    writer = mean.writer
+    both = mean + var  # the variance of an example that is not finite is not finite
+    is_bad = writer.op("Or", writer.op("IsNaN", both), writer.op("IsInf", both))
+    return writer.op("Less", is_bad.cast(writer.dtype).sum([1]), writer.number(0.5))
+
+
+def _quantiles(values: Expression, count: Expression) -> list[Expression]:
+    """`QUANTILES` over the first `count` examples when they are sorted, [1, C, 1, 1] each."""
+    writer = values.writer
+    size = writer.op("Gather", writer.op("Shape", values), writer.integers(0), axis=0)
+    ordered = writer.op("TopK", values, size, outputs=2, axis=0, largest=0, sorted=1)
+    last = (count - 1).at_least(0)
+
+    def row(position: Expression) -> Expression:
+        return writer.op("Gather", ordered, position.reshape(1).cast(ir.DataType.INT64), axis=0)
+
+    found = []
+    for quantile in constants.QUANTILES:
+        position = last * quantile
+        lower = position.floor()
+        below, above = row(lower), row((lower + 1).at_most(last))
+        found.append(below + (position - lower) * (above - below))
+    return found

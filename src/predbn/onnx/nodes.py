@@ -1,0 +1,148 @@
+"""Equations as ONNX nodes: an `Expression` is a value of a graph, and its arithmetic appends nodes.
+
+The equations of the other files can then be read as equations. All tensors keep the number of dimensions of the layer's
+input: statistics of a batch are [1, C, 1, 1], those of its examples [N, C, 1, 1], and sums over channels [1, 1, 1, 1],
+so that everything broadcasts without reshaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+Array: TypeAlias = npt.NDArray[Any]
+Operand: TypeAlias = "Expression | float"
+
+_AXES_ARE_INPUT = 18
+"""From this opset on, the axes of ReduceMean are an input; before, they are an attribute."""
+
+
+class NodeWriter:
+    """Makes nodes in the opset of a model. They are collected in `nodes`; constants become initialisers of the model.
+
+    Initialisers are always those of the main graph, which nodes of a subgraph can see too.
+    """
+
+    def __init__(self, model: ir.Model, prefix: str, dtype: ir.DataType) -> None:
+        self.nodes: list[ir.Node] = []
+        self.dtype = dtype
+        self._own: list[str] = []
+        self._graph = model.graph
+        self._opset = model.opset_imports[""]
+        self._prefix = f"{prefix}/predbn"
+
+    def op(self, op_type: str, *inputs: Expression, outputs: int = 1, **attributes: Any) -> Expression:
+        """Append a node; the expression is its first output."""
+        name = f"{self._prefix}/{op_type}_{len(self.nodes)}"
+        node = ir.node(op_type, [each.value for each in inputs], attributes, num_outputs=outputs, name=name)
+        for i, output in enumerate(node.outputs):
+            output.name = f"{name}:{i}" if i else name
+        self.nodes.append(node)
+        return Expression(self, node.outputs[0])
+
+    def number(self, value: float) -> Expression:
+        """A number in the precision of the statistics. Equal numbers of all layers are one initialiser."""
+        return self._initializer(f"predbn/{value!r}/{self.dtype.name}", np.array(value, self.dtype.numpy()))
+
+    def constant(self, name: str, values: Array) -> Expression:
+        """An array in the precision of the statistics, as an initialiser of this layer."""
+        return self._initializer(f"{self._prefix}/{name}", np.asarray(values, self.dtype.numpy()))
+
+    def integers(self, *values: int) -> Expression:
+        return self._initializer(f"predbn/{list(values)}", np.array(values, np.int64))
+
+    def reduce(self, op_type: str, x: Expression, axes: Sequence[int]) -> Expression:
+        if op_type == "ReduceMean" and self._opset < _AXES_ARE_INPUT:
+            return self.op(op_type, x, axes=list(axes), keepdims=1)
+        return self.op(op_type, x, self.integers(*axes), keepdims=1)
+
+    def drop_unused(self, result: Expression) -> None:
+        """Drop nodes and initialisers that the result does not need."""
+        unused = [node for node in reversed(self.nodes) if node is not result.value.producer() and _disconnect(node)]
+        self.nodes = [node for node in self.nodes if node not in unused]
+        for name in [name for name in self._own if not self._graph.initializers[name].uses()]:
+            del self._graph.initializers[name]
+
+    def _initializer(self, name: str, values: Array) -> Expression:
+        known = self._graph.initializers.get(name)
+        if known is None:
+            known = ir.val(name, const_value=ir.tensor(values, name=name))
+            self._graph.register_initializer(known)
+            self._own.append(name)
+        return Expression(self, known)
+
+
+class Expression:
+    """A value with arithmetic. Numbers may stand on either side."""
+
+    def __init__(self, writer: NodeWriter, value: ir.Value) -> None:
+        self.writer, self.value = writer, value
+
+    def _op(self, op_type: str, *others: Operand) -> Expression:
+        return self.writer.op(op_type, self, *(self._operand(other) for other in others))
+
+    def _operand(self, other: Operand) -> Expression:
+        return other if isinstance(other, Expression) else self.writer.number(float(other))
+
+    def __add__(self, other: Operand) -> Expression:
+        return self._op("Add", other)
+
+    def __sub__(self, other: Operand) -> Expression:
+        return self._op("Sub", other)
+
+    def __mul__(self, other: Operand) -> Expression:
+        return self._op("Mul", other)
+
+    def __truediv__(self, other: Operand) -> Expression:
+        return self._op("Div", other)
+
+    def __rsub__(self, other: Operand) -> Expression:
+        return self._operand(other) - self
+
+    def __rtruediv__(self, other: Operand) -> Expression:
+        return self._operand(other) / self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def sqrt(self) -> Expression:
+        return self._op("Sqrt")
+
+    def log(self) -> Expression:
+        return self._op("Log")
+
+    def exp(self) -> Expression:
+        return self._op("Exp")
+
+    def floor(self) -> Expression:
+        return self._op("Floor")
+
+    def at_least(self, other: Operand) -> Expression:
+        return self._op("Max", other)
+
+    def at_most(self, other: Operand) -> Expression:
+        return self._op("Min", other)
+
+    def mean(self, axes: Sequence[int]) -> Expression:
+        return self.writer.reduce("ReduceMean", self, axes)
+
+    def sum(self, axes: Sequence[int]) -> Expression:
+        return self.writer.reduce("ReduceSum", self, axes)
+
+    def cast(self, dtype: ir.DataType) -> Expression:
+        return self.writer.op("Cast", self, to=int(dtype))
+
+    def reshape(self, *shape: int) -> Expression:
+        """0 keeps a dimension, −1 takes what is left."""
+        return self.writer.op("Reshape", self, self.writer.integers(*shape))
+
+
+def _disconnect(node: ir.Node) -> bool:
+    """Whether nothing uses a node; it then uses nothing either."""
+    if any(output.uses() for output in node.outputs):
+        return False
+    node.resize_inputs(0)
+    return True

@@ -1,0 +1,113 @@
+"""One layer as nodes: moments, statistics, and
+
+    y = c·a + (bias − (μ − centre)·a),    a = scale/√(σ² + eps),    c = x − centre,
+
+which is (x − μ)·a + bias without the rounding of a large mean. Half precision is computed in single precision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from predbn.norm import Calibration, Strategy
+
+from .layers import Layer, constant
+from .moments import Clipping, Moments, centre, count_examples, robust_moments
+from .nodes import Array, Expression, NodeWriter
+from .statistics import Statistics, load_calibration, statistics
+
+
+def input_of(layer: Layer, writer: NodeWriter) -> tuple[Expression, int]:
+    """The layer's input in the precision of the statistics with at least one dimension of positions, and its rank."""
+    x = Expression(writer, layer.x)
+    if layer.dtype != writer.dtype:
+        x = x.cast(writer.dtype)
+    if layer.rank is not None and layer.rank > 2:
+        return x, layer.rank
+    return x.reshape(0, 0, -1 if layer.rank is None else 1), 3
+
+
+def rewrite(
+    model: ir.Model,
+    layer: Layer,
+    strategy: Strategy,
+    calibration: Calibration | None,
+    *,
+    robust: bool,
+    layer_count: int,
+) -> None:
+    """Replace a batch norm, or insert one behind a convolution, that normalises as the strategy says."""
+    writer = NodeWriter(model, layer.name, layer.statistics_dtype)
+    y = _normalised(layer, writer, strategy, calibration, robust, layer_count)
+    writer.drop_unused(y)
+    graph = layer.node.graph
+    assert graph is not None
+    if layer.is_convolution:
+        _insert_behind(graph, layer.x, writer, y.value)
+        return
+    parameters = layer.node.inputs[1:]
+    ir.convenience.replace_nodes_and_values(
+        graph, layer.node, [layer.node], writer.nodes, [layer.node.outputs[0]], [y.value]
+    )
+    for value in parameters:
+        if value is not None and value.is_initializer() and not value.uses() and not value.is_graph_input():
+            assert value.graph is not None
+            del value.graph.initializers[value.name]  # type: ignore[arg-type]
+
+
+def _insert_behind(graph: ir.Graph, x: ir.Value, writer: NodeWriter, y: ir.Value) -> None:
+    """Everything that used x uses y, except for the new nodes."""
+    own = set(writer.nodes)
+    y.type, y.shape = x.type, x.shape
+    producer = x.producer()
+    assert producer is not None
+    graph.insert_after(producer, writer.nodes)
+    for node, index in list(x.uses()):
+        if node not in own:
+            node.replace_input_with(index, y)
+
+
+def _normalised(
+    layer: Layer,
+    writer: NodeWriter,
+    strategy: Strategy,
+    calibration: Calibration | None,
+    robust: bool,
+    layer_count: int,
+) -> Expression:
+    x, rank = input_of(layer, writer)
+    shape = (1, -1, *[1] * (rank - 2))
+    scale, bias, mean, var = (
+        _parameter(writer, name, getattr(layer, name), shape) for name in ("scale", "bias", "mean", "var")
+    )
+    source = Statistics(mean, var)
+    clean, clipping = None, Clipping()
+    if calibration is not None:
+        clean, clipping = load_calibration(calibration, x, shape)
+    positions = list(range(2, rank))
+    centred = centre(x, positions if robust else [0, *positions])
+    if robust:
+        moments = robust_moments(
+            centred.mean, centred.var, layer.eps, source.var if clean is None else clean.var, clipping
+        )
+    else:
+        moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
+    chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count)
+    is_own_mean = not robust and chosen.mean is moments.mean
+    offset = centred.offset if is_own_mean else chosen.mean - centred.centre
+    factor = scale / (chosen.var + layer.eps).sqrt()
+    y = centred.values * factor + (bias - offset * factor)
+    if rank != layer.rank:
+        y = writer.op("Reshape", y, writer.op("Shape", Expression(writer, layer.x)))
+    return y if layer.dtype == writer.dtype else y.cast(layer.dtype)
+
+
+def _parameter(writer: NodeWriter, name: str, value: ir.Value | Array | None, shape: tuple[int, ...]) -> Expression:
+    """A parameter of the layer in the shape in which it broadcasts."""
+    assert value is not None
+    values = value if isinstance(value, np.ndarray) else constant(value)
+    if values is not None:
+        return writer.constant(name, values.reshape(shape))
+    assert isinstance(value, ir.Value)
+    return Expression(writer, value).cast(writer.dtype).reshape(*shape)

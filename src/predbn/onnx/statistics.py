@@ -1,0 +1,127 @@
+"""The strategies as nodes: which statistics a layer normalises with.
+
+`batch` and `prior` are as in `predbn.norm`. `auto` is one pass of it: steps 1 to 5 of the equations at the top of
+`predbn/norm/strategies/auto.py`, whose names are used here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from predbn.norm import Auto, Calibration, Prior, Strategy, constants
+
+from .moments import Clipping, Moments
+from .nodes import Array, Expression
+
+_CHANNELS = [1]
+
+
+class Statistics(NamedTuple):
+    mean: Expression
+    var: Expression
+
+
+class CleanData(NamedTuple):
+    """A `Calibration` as initialisers, or what takes its place if there is none."""
+
+    mean: Expression
+    var: Expression
+    weight: Expression
+    size: int
+    network: float
+    offset: float
+    relative_chance: Expression | float = 1.0
+
+
+def statistics(
+    strategy: Strategy,
+    moments: Moments,
+    source: Statistics,
+    clean: CleanData | None,
+    eps: float,
+    layer_count: int,
+) -> Statistics:
+    """What the strategy chooses for a batch with these moments."""
+    own = Statistics(moments.mean, moments.var)
+    if isinstance(strategy, Prior) and strategy.N > 0:
+        share = moments.n / (moments.n + strategy.N)
+        return Statistics(*(s + share * (b - s) for s, b in zip(source, own, strict=True)))
+    if isinstance(strategy, Auto):
+        return _mixture(moments, clean or _from_batch(moments, source, eps, layer_count), source, eps)
+    return own
+
+
+def load_calibration(calibration: Calibration, like: Expression, shape: tuple[int, ...]) -> tuple[CleanData, Clipping]:
+    """The initialisers of a calibrated layer."""
+
+    def constant(name: str, values: Array) -> Expression:
+        return like.writer.constant(f"calibration/{name}", values.reshape(shape))
+
+    mean, var, weight = (
+        constant(name, getattr(calibration, name).double().numpy()) for name in ("mean", "var", "weight")
+    )
+    clean = CleanData(mean, var, weight, calibration.size, calibration.network, calibration.offset)
+    if calibration.clipping is None:
+        return clean, Clipping()
+    offset, within, between = calibration.clipping.double()
+    return clean, Clipping(
+        constant("scatter", calibration.scatter.double().numpy()),  # type: ignore[union-attr]
+        constant("clipping_offset", offset.numpy()),
+        constant("log_clipping_within", within.log().numpy()),
+        constant("log_clipping_between", between.log().numpy()),
+    )
+
+
+def _mixture(batch: Moments, clean: CleanData, source: Statistics, eps: float) -> Statistics:
+    sampling = 1 / batch.n + 1 / clean.size
+    network = constants.NETWORK_FACTOR * clean.network**2 / (batch.n + 1)
+    scale = clean.var + eps
+    delta = batch.mean - clean.mean
+    z2 = delta * delta / scale
+    r = z2 + (batch.var + eps) / scale
+    a2 = _shared_scale(r, clean.weight, sampling, network)
+    growth = r / a2 - 1
+    d = _clamp((clean.weight * (z2 / a2 + growth * growth / 2)).sum(_CHANNELS))
+    k = 1 / (1 + _source_ratio(sampling / d) * clean.relative_chance + network)
+    e = _clamp(d - sampling)
+    f = 1 - k * e / (e + clean.offset)
+    g = a2 * (1 - k) + k * (r - k * z2)
+    mixed_mean = clean.mean + (1 - (1 - k) * a2.sqrt()) * delta
+    mean = mixed_mean + f * g.sqrt() * (source.mean - clean.mean)
+    var = g * (clean.var + f * (source.var - clean.var) + eps) - eps
+    return Statistics(mean, var.at_least(0))
+
+
+def _shared_scale(r: Expression, h: Expression, sampling: Expression, network: Expression) -> Expression:
+    """a² of step 4."""
+    log_r = r.log()
+    total = h.sum(_CHANNELS)
+    ell = (h * log_r).sum(_CHANNELS) / total
+    ell2 = _clamp(ell * ell)
+    omega = _clamp((h * log_r * log_r).sum(_CHANNELS) / total / ell2 - 1)
+    d = _clamp(total * ell2 / 2)
+    return (ell / (1 + _source_ratio(sampling / d) + network * omega)).at_most(0).exp()
+
+
+def _source_ratio(s: Expression) -> Expression:
+    return s * (1 + s) * (1 + s)
+
+
+def _clamp(value: Expression) -> Expression:
+    low, high = constants.LIMITS
+    return value.at_least(low).at_most(high)
+
+
+def _from_batch(batch: Moments, source: Statistics, eps: float, layer_count: int) -> CleanData:
+    """What replaces the calibration, from the batch itself: see `_calibration_from_batch` in `auto.py`."""
+    assert batch.between is not None
+    n, writer = batch.n, batch.n.writer
+    variance = batch.between * (n / (n - 1).at_least(1))
+    chance = 2 * variance / (batch.var + eps) * ((n + 1) / (n - 1).at_least(1))
+    is_single = writer.op("Less", n, writer.number(1.5))
+    chance = writer.op("Where", is_single, writer.number(2.0), chance).at_least(constants.MIN_CHANCE)
+    weight = 1 / (chance + chance.mean(_CHANNELS))
+    weight = weight / (weight * chance).sum(_CHANNELS)
+    network = constants.DEFAULT_CHANCE * layer_count
+    relative = chance * weight.sum(_CHANNELS)
+    return CleanData(*source, weight, constants.STORED_SIZE, network, 0.0, relative)

@@ -1,0 +1,81 @@
+"""Files that torch's exporters wrote predict as the same model does after `predbn.adapt`."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import predbn
+import predbn.onnx
+
+from .networks import FAMILIES, export, images, network
+from .run import operators, predict
+
+SOURCE = [images(16, seed=seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module", params=[(f, d) for f in FAMILIES for d in (True, False)], ids=str)
+def exported(request, tmp_path_factory):
+    family, dynamo = request.param
+    model = network(family)
+    return model, export(model, tmp_path_factory.mktemp("onnx") / "model.onnx", dynamo=dynamo)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "calibrated"), [("batch", False), ("prior(N=4)", False), ("auto(passes=1)", True)]
+)
+@torch.no_grad()
+def test_an_adapted_file_predicts_as_the_adapted_model(exported, strategy, calibrated, tmp_path):
+    model, path = copy.deepcopy(exported[0]), exported[1]
+    assert "BatchNormalization" in operators(path)
+    out = tmp_path / "out.onnx"
+    predbn.onnx.adapt(path, out, strategy, loader=SOURCE if calibrated else None)
+    assert "BatchNormalization" not in operators(out)
+    plain = model(images(8, shifted=True))
+    if calibrated:
+        predbn.calibrate(model, SOURCE)
+    predbn.adapt(model, strategy)
+    for n in (8, 3):
+        x = images(n, seed=n, shifted=True)
+        np.testing.assert_allclose(predict(out, x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-4)
+    if strategy == "batch":
+        assert not torch.allclose(model(images(8, shifted=True)), plain, atol=0.1)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
+@torch.no_grad()
+def test_with_and_without_robust_moments(robust, strategy, tmp_path):
+    model = network("unet")
+    path = export(model, tmp_path / "model.onnx")
+    predbn.onnx.adapt(path, tmp_path / "out.onnx", strategy, robust=robust)
+    predbn.adapt(model, strategy, robust=robust)
+    for n in (1, 9):
+        x = images(n, seed=n, shifted=True)
+        x[0] *= 5  # an outlier
+        np.testing.assert_allclose(predict(tmp_path / "out.onnx", x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_robust_moments_leave_out_an_example_that_is_not_finite(tmp_path):
+    path = export(network("unet"), tmp_path / "model.onnx")
+    predbn.onnx.adapt(path, tmp_path / "out.onnx", "auto", loader=SOURCE)
+    x = images(6, shifted=True)
+    without = predict(tmp_path / "out.onnx", x[1:].numpy())
+    x[0, 0, 0, 0] = float("nan")
+    np.testing.assert_allclose(predict(tmp_path / "out.onnx", x.numpy())[1:], without, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_single_precision_statistics_of_a_half_precision_file(tmp_path):
+    model = network("mobilenet").half()
+    path = export(model, tmp_path / "model.onnx", example=images(4).half())
+    predbn.onnx.adapt(path, tmp_path / "out.onnx", "prior(N=4)")
+    predbn.adapt(model, "prior(N=4)")
+    x = 100 * images(8, shifted=True)  # squares of the first maps are beyond half precision
+    y = predict(tmp_path / "out.onnx", x.half().numpy())
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y, model(x.half()).float().numpy(), rtol=0.02, atol=0.02)
