@@ -17,6 +17,7 @@ from .calibration import Reliability, bin_of, ece, equal_width_edges, reliabilit
 from .classification import accuracy, binary, brier, nll, ranks
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
 from .scores import Scores
+from .student import t_mean, t_ratio
 
 __all__ = [
     "ALEXNET_ERRORS",
@@ -41,4 +42,6 @@ __all__ = [
     "ranks",
     "reliability",
     "sum_by_bin",
+    "t_mean",
+    "t_ratio",
 ]
