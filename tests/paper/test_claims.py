@@ -69,5 +69,5 @@ def test_numbers_as_text():
     shown = Measurement(
         "accuracy, points", Interval(-0.018, -0.025, -0.005, 0.95), "above", -0.02, 10, "networks", 100, 1
     )
-    assert (shown.value, shown.bounds, shown.expected) == ("−1.8", "−2.5 to −0.5", "above −2")
+    assert (shown.value, shown.bounds, shown.required) == ("−1.8", "−2.5 to −0.5", "above −2")
     assert measurement(float("-inf"), float("inf")).bounds == "no interval"

@@ -38,16 +38,30 @@ def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
 
 def test_a_discussion_is_below_its_claim(tmp_path):
     runs = Runs(World(0.0).write(tmp_path / "r", quick=True, skip=("batch-sizes", "normalisations")))
-    (tmp_path / "r" / "discussion.md").write_text(
-        "Notes.\n\n## C1.1\nThere is no effect here.\n\n## C7.1 x\nNor here.\n"
-    )
+    (tmp_path / "r" / "discussion.md").write_text("Notes.\n\n## C1.1\nThere is no effect here.\n\n## C7.1\nNor here.\n")
     text = document(runs)
-    assert text.index("**C1.1**") < text.index("There is no effect here.") < text.index("**C1.2**")
-    assert text.index("**C7.1**") < text.index("Nor here.")
+    assert text.index("**C1.1 ") < text.index("There is no effect here.") < text.index("**C1.2 ")
+    assert text.index("**C7.1 ") < text.index("Nor here.")
     assert "quick results" in text
     (tmp_path / "r" / "discussion.md").write_bytes(b"\xff")
     with pytest.raises(PaperError, match=r"discussion\.md is not text in UTF-8"):
         document(runs)
+
+
+def test_the_sections_come_in_order_and_our_own_claims_apart(tmp_path):
+    runs = Runs(World().write(tmp_path / "r", skip=("batch-sizes",)))
+    sections = ("Deviations", "Findings", "Setup", "Corrections")
+    (tmp_path / "r" / "replication.md").write_text("".join(f"## {name}\n\nOn {name}.\n\n" for name in sections))
+    text = document(runs)
+    headings = re.findall("^## (.*)$", text, re.MULTILINE)
+    paper, own = "Claims of the paper", "Claims of our own"
+    assert headings == ["Setup", "Deviations", "Findings", paper, own, "Corrections"]
+    assert all(f"On {name}." in text for name in sections)
+    of_paper, of_us = text.split(f"## {own}")
+    assert "**C1.1 " in of_paper
+    assert "**C2.3 " in of_us
+    assert "**C2.3 " not in of_paper
+    assert "| measured | mean | 95 % interval | over | must be | |" in text
 
 
 def test_links_are_relative_to_the_document(tmp_path):

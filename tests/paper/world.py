@@ -29,7 +29,7 @@ from predbn.shifts import names
 
 IMAGES = 10_000
 HARDNESS = dict(zip(names("all"), np.random.default_rng(0).uniform(0.25, 1.5, 19), strict=True))
-CLEAN = {"batch": 0.92, "instance": 0.87, "layer": 0.89, "group": 0.90, "fixup": 0.90, "last": 0.90}
+CLEAN = {"batch": 0.92, "instance": 0.87, "layer": 0.89, "group": 0.90, "fixup": 0.91, "last": 0.90}
 FALL = {"batch": 0.09, "instance": 0.06, "layer": 0.085, "group": 0.08, "fixup": 0.09, "last": 0.09}
 
 
@@ -108,7 +108,7 @@ class World:
 
     def activations(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
         """Measurements inside a network: they grow with the error, and prediction statistics remove most of it."""
-        moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.9 * self.effect)
+        moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.95 * self.effect)
         return {
             "divergence": 0.1 + 4 * moved + error,
             "distance": 0.05 + 0.2 * moved,

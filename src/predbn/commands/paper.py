@@ -92,9 +92,12 @@ def run_command(
             help="Weights of ResNet-50 v1, for auto and I1 to I4 (by default PREDBN_RESNET50).",
         ),
     ] = None,
+    plan: Annotated[
+        list[str] | None, typer.Option(help="Run only these plans, by name (predbn paper list); may be repeated.")
+    ] = None,
     images: Annotated[
         int | None,
-        typer.Option(help="Use only this many images of each split, for a trial; the results are marked as quick."),
+        typer.Option(help="Use only this many images of each split, if all would take too long; documents say so."),
     ] = None,
     device: Device = "auto",
     precision: Annotated[
@@ -112,6 +115,8 @@ def run_command(
     predbn paper run all --device cuda --precision fp16
 
     predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
+
+    predbn paper run --plan mixtures-levels --device cuda
     """
     from predbn.paper import PLANS, Runs, plans_of, run_plan
 
@@ -119,6 +124,12 @@ def run_command(
     engine = in_process_engine(device)
     console = make_console(quiet=quiet)
     names = plans_of(experiments)
+    for name in plan or ():
+        if name not in names:
+            raise typer.BadParameter(
+                f"{name!r} is no plan of these experiments: {', '.join(names)}.", param_hint="--plan"
+            )
+    names = plan or names
     data_sets = {PLANS[name].data_set for name in names}
     for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
         if not data_sets & users:
@@ -147,27 +158,34 @@ def run_command(
         outcome = "done" if missing is None else f"{state}: {missing}"
         console.print(f"[bold]{name}[/bold]: {escape(outcome)} [dim]({PLANS[name].what})[/dim]", soft_wrap=True)
     for experiment in experiments:
-        if not experiment.plans:
+        if not experiment.plans and not plan:
             console.print(f"{experiment.id}: nothing to run here; predbn paper verify {experiment.id} says why")
     for folder in dict.fromkeys(folders.values()):
         console.print(f"[dim]results in {folder}; next: predbn paper verify --results {folder}[/dim]", soft_wrap=True)
 
 
 @paper_app.command("verify")
-def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json = False) -> None:
-    """Check every claim of the paper against results: its statement, the measured values, and whether it holds.
+def verify_command(
+    ids: Ids = None,
+    results: ResultsFolder = FULL,
+    seed: Annotated[int, typer.Option(help="For the intervals that are bootstrapped; no verdict depends on it.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Check every claim against results: its statement, the measured values, and whether it holds.
+
+    Claims of our own are marked as such and counted apart from those of the paper.
 
     Examples: predbn paper verify
 
     predbn paper verify C1 C3 --results predbn-paper-quick
     """
-    from predbn.paper import QUICK_WARNING, Runs, findings_as_data, verdict_summary, verify
+    from predbn.paper import QUICK_WARNING, Runs, findings_as_data, plans_of, verdict_summary, verify
 
     experiments = _choose(ids)
     if results != FULL and not results.is_dir():
         reason = "is not a folder" if results.exists() else "does not exist"
         raise typer.BadParameter(f"{results} {reason}: predbn paper run makes results.", param_hint="--results")
-    runs = Runs(results)
+    runs = Runs(results, seed=seed)
     findings_of = verify(runs, [experiment.id for experiment in experiments])
     if as_json:
         claims = findings_as_data(findings_of)
@@ -179,6 +197,9 @@ def verify_command(ids: Ids = None, results: ResultsFolder = FULL, as_json: Json
         for finding in findings:
             _print_finding(console, finding)
     console.print(f"\n{verdict_summary(findings_of)}")
+    for plan in plans_of(experiments):
+        if plan in runs.reduced:
+            console.print(f"The plan {plan} was run on {runs.reduced[plan]}.")
     if runs.is_quick:
         console.print(QUICK_WARNING)
 
@@ -188,7 +209,8 @@ def _print_finding(console: Console, finding: Finding) -> None:
     colour = VERDICT_COLOURS[finding.verdict.value]
     why = f" ({escape(finding.why)})" if finding.why else ""
     verdict = f"[{colour}]{finding.verdict.value}[/{colour}]{why}"
-    console.print(Padding(f"{finding.claim.id} {escape(finding.claim.statement)} → {verdict}", (0, 2, 0, 2)))
+    own = "" if finding.claim.is_of_paper else " [dim](our own)[/dim]"
+    console.print(Padding(f"{finding.claim.id}{own} {escape(finding.claim.statement)} → {verdict}", (0, 2, 0, 2)))
     if not finding.measurements:
         return
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
@@ -200,7 +222,7 @@ def _print_finding(console: Console, finding: Finding) -> None:
             escape(measurement.what),
             measurement.value,
             f"[dim]{measurement.bounds}[/dim]",
-            measurement.expected,
+            measurement.required,
             f"[{colour}]{measurement.verdict.value}[/{colour}]",
         )
     console.print(Padding(table, (0, 0, 0, 7)))

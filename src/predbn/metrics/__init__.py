@@ -18,6 +18,7 @@ from .classification import accuracy, binary, brier, nll, ranks
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
 from .paired import consecutive_groups, paired_ece_interval, paired_interval
 from .scores import Scores
+from .student import t_mean, t_ratio
 
 __all__ = [
     "ALEXNET_ERRORS",
@@ -45,4 +46,6 @@ __all__ = [
     "ranks",
     "reliability",
     "sum_by_bin",
+    "t_mean",
+    "t_ratio",
 ]

@@ -47,7 +47,7 @@ def bootstrap_difference(
     Value i of both belongs to the same split or example, and both are drawn together: what makes a split hard makes it
     hard for both and cancels in the difference. If the interval does not contain 0, the two differ.
     """
-    a, b = _to_pairs(first, second)
+    a, b = to_pairs(first, second)
     return bootstrap_mean(a - b, resamples=resamples, level=level, seed=seed)
 
 
@@ -59,7 +59,7 @@ def bootstrap_ratio(
     It is a ratio of means and not a mean of ratios, so a pair whose denominator is near 0 does no harm. It means
     something only if the mean of the denominators is clearly not 0.
     """
-    a, b = _to_pairs(numerator, denominator)
+    a, b = to_pairs(numerator, denominator)
     if not b.mean():
         raise MetricError("the denominators have mean 0; there is no share of nothing")
     above, below = _resampled_means(np.stack((a, b)), resamples, level, seed)
@@ -98,7 +98,8 @@ def _interval(estimate: float, resampled: npt.NDArray[np.float64], level: float)
     return Interval(estimate, float(low), float(high), level)
 
 
-def _to_pairs(first: Values, second: Values) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def to_pairs(first: Values, second: Values) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Both as arrays; an error if they have different lengths."""
     a, b = to_array(first), to_array(second)
     if len(a) != len(b):
         raise MetricError(f"{len(a)} values are to be paired with {len(b)}; give both for the same splits or examples")
@@ -106,7 +107,7 @@ def _to_pairs(first: Values, second: Values) -> tuple[npt.NDArray[np.float64], n
 
 
 def to_array(values: Values) -> npt.NDArray[np.float64]:
-    """The values as float64 [n], after checking that there are some and that all are finite."""
+    """The values as an array of one or more finite numbers."""
     array = np.asarray(values.detach().cpu().double() if isinstance(values, Tensor) else values, dtype=np.float64)
     if array.ndim != 1 or len(array) == 0:
         raise MetricError(f"values have shape {array.shape}; give a list of one or more numbers")

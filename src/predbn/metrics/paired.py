@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import MetricError
+from predbn.common import MetricError, needs_extra
 
-from .bootstrap import Interval, Values, to_array
+from .bootstrap import Interval, Values, to_array, to_pairs
 from .calibration import bin_of, equal_width_edges
 
 Groups = npt.NDArray[np.int64]
@@ -44,12 +44,11 @@ def paired_interval(
     which all intervals shall hold together with probability `level`, each gets the level 1 − (1 − level)/comparisons
     (Bonferroni). With fewer than two groups the interval is infinite.
     """
-    a, b = to_array(first), to_array(second)
-    if len(a) != len(b):
-        raise MetricError(f"{len(a)} values are to be paired with {len(b)}; give both for the same examples")
+    a, b = to_pairs(first, second)
     if not 0 < level < 1 or comparisons < 1:
         raise MetricError(f"level={level}, comparisons={comparisons}; give a share such as 0.95, and 1 or more")
-    from scipy.special import stdtrit  # here, because importing it takes a moment
+    with needs_extra("eval"):
+        from scipy.special import stdtrit  # here, because importing it takes a moment
 
     difference = a - b
     mean = float(difference.mean())

@@ -1,9 +1,11 @@
-"""The paper's claims as checks on results.
+"""Claims as checks on results: those of the paper, and those of our own.
 
-A claim is tested by measurements: each is a mean with its 95 % bootstrap interval, and a bound that the mean should be
-above or below. If the whole interval is on the right side of the bound, the measurement holds; if it is on the wrong
-side, it does not hold; otherwise, or with fewer than three values, it is not clear. A claim holds if all of its
-measurements do.
+A claim is tested by measurements: each is a mean with its 95 % interval, and a bound that the mean should be above or
+below. If the whole interval is on the right side of the bound, the measurement holds; if it is on the wrong side, it
+does not hold; otherwise, or with fewer than three values, it is not clear. A claim holds if all of its measurements do.
+
+The paper rarely gives numbers, so the bounds are ours, and the interpretation of a claim says why they are where they
+are.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from .runs import Runs
 Side = Literal["above", "below"]
 
 MIN_VALUES = 3
-"""With fewer values an interval is not trusted: resampling one or two values says nothing."""
+"""With fewer values an interval is not trusted: one or two values say nothing about their spread."""
 
 
 class Verdict(str, Enum):
@@ -79,8 +81,13 @@ class Measurement:
         return f"{self.format(self.interval.low)} to {self.format(self.interval.high)}"
 
     @property
-    def expected(self) -> str:
-        """What the claim expects, as text."""
+    def number(self) -> str:
+        """How many values there are, and of what: `19 corruptions`."""
+        return f"{self.count:,} {self.over.removesuffix('s') if self.count == 1 else self.over}"
+
+    @property
+    def required(self) -> str:
+        """On which side of which bound the mean has to be, as text."""
         return f"{self.side} {self.bound * self.scale:.4g}".replace("-", "\N{MINUS SIGN}")
 
     def format(self, value: float) -> str:
@@ -95,16 +102,22 @@ Measure = Callable[[Runs], Sequence[Measurement]]
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper, in our words, and what is measured to test it.
+    """One statement, in our words, and what is measured to test it.
 
+    figure          where the paper makes it: `figure 4a`; None if it is a claim of our own
     interpretation  how it is tested if the paper leaves that open: what is compared, and why with these bounds
     """
 
     id: str
-    figure: str
+    figure: str | None
     statement: str
     interpretation: str
     measure: Measure
+
+    @property
+    def is_of_paper(self) -> bool:
+        """Whether the paper makes it, and not we."""
+        return self.figure is not None
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,17 @@ from .series import EVERY, Over, Series, Severities
 
 
 def metric_figure(
-    name: str, title: str, caption: str, draw: Callable[[str], FigureVariant], metrics: Sequence[str]
+    name: str,
+    title: str,
+    caption: str,
+    draw: Callable[[str], FigureVariant],
+    metrics: Sequence[str],
+    *,
+    is_own: bool = False,
 ) -> FigureSpec:
     """A figure with one variant per metric; the metric that the paper shows comes first."""
     charts: Charts = {(metric_info(metric).label,): partial(draw, metric) for metric in metrics}
-    return FigureSpec(name, title, caption, ("metric",), charts)
+    return FigureSpec(name, title, caption, ("metric",), charts, is_own)
 
 
 def severity_figure(
@@ -43,10 +49,11 @@ def severity_figure(
     *,
     severities: Severities = EVERY,
     over: Over | None = None,
+    is_own: bool = False,
 ) -> FigureSpec:
     """Box plots by severity, one variant per metric (see `severity_boxes`)."""
     draw = partial(severity_boxes, runs, series, looks=looks, severities=severities, over=over)
-    return metric_figure(name, title, caption, draw, metrics)
+    return metric_figure(name, title, caption, draw, metrics, is_own=is_own)
 
 
 def severity_boxes(

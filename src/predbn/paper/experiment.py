@@ -23,6 +23,7 @@ class FigureSpec:
 
     choices  what distinguishes the variants: `metric`, `severity`
     charts   raise NotMeasured if results are missing
+    is_own   whether it belongs to claims of our own, and not to those of the paper
     """
 
     name: str
@@ -30,6 +31,7 @@ class FigureSpec:
     caption: str
     choices: tuple[str, ...]
     charts: Charts
+    is_own: bool = False
 
     def draw(self, *, only_first: bool = False) -> Figure:
         """Draw the variants that have results; with `only_first`, only the first of them."""

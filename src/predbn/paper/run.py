@@ -24,7 +24,7 @@ from predbn.training import CROP_PADDING, crop_images, draw_crops, pad_images
 from .networks import load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
 from .plans.auto import EVERYONE, TARGETED
-from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED
+from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
 from .run_activations import run_activations
 from .run_criteo import run_criteo
 from .run_imagenet import run_imagenet
@@ -51,16 +51,15 @@ def run_plan(
     precision  of the predictions; activations, crops and attacks are always evaluated in single precision
     root       the folder with the data and networks of K1 (see `run_criteo`), or with the images of ImageNet
     weights    a file with the weights of ResNet-50 v1 (see `run_imagenet`)
-    images     evaluate only this many images of each split: a trial, whose results are marked as quick
+    images     evaluate only this many images of each split, if the time does not suffice for all; documents say so
     """
     plan = PLANS[name].version(quick)
-    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, TARGETED, EVERYONE):
+    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION, TARGETED, EVERYONE):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
     out = Path(folder) / name
-    marked_quick = quick or images is not None
-    _refuse_other_size(out, marked_quick)
+    _refuse_other_size(out, quick, images)
     options = {"quick": quick, "engine": engine, "progress": progress}
     reason = None
     try:
@@ -73,7 +72,7 @@ def run_plan(
             reason = _run_cifar10(name, plan, out, engine, progress)
     except (NotMeasured, DataError, ModelError, MissingPackageError) as error:
         return str(error).removesuffix(".")
-    _mark_card(out, name, marked_quick, precision)
+    _mark_card(out, name, quick, precision, images)
     return reason
 
 
@@ -118,11 +117,12 @@ def crop_like_training(images: Images, plan: str) -> Images:
     return Images(cropped, images.labels, images.index, images.classes, f"{images.name}-{plan}")
 
 
-def _mark_card(out: Path, name: str, quick: bool, precision: str) -> None:
-    """Add to the run card which plan it was, whether it was quick, and the command."""
+def _mark_card(out: Path, name: str, quick: bool, precision: str, images: int | None) -> None:
+    """Add to the run card which plan it was, whether it was quick or had a part of the images, and the command."""
     path = out / "card.json"
     options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
-    paper = {"plan": name, "quick": quick, "command": f"predbn paper run all{options}"}
+    options += "" if images is None else f" --images {images}"
+    paper = {"plan": name, "quick": quick, "images": images, "command": f"predbn paper run --plan {name}{options}"}
     if quick:
         paper["warning"] = "a small part of the data: it shows that everything works, and is no evidence"
     with lock_folder(out, wait=True, error=PaperError):
@@ -130,11 +130,15 @@ def _mark_card(out: Path, name: str, quick: bool, precision: str) -> None:
         write_json(path, {"paper": paper, **card})
 
 
-def _refuse_other_size(out: Path, quick: bool) -> None:
-    """Quick and full results of a plan must not be mixed."""
+def _refuse_other_size(out: Path, quick: bool, images: int | None) -> None:
+    """Results of a plan with different numbers of images must not be mixed."""
     if not (out / "results.parquet").is_file():
         return
-    was_quick = Results.load(out).card.get("paper", {}).get("quick", quick)
-    if was_quick != quick:
-        present, requested = ("quick", "full") if was_quick else ("full", "quick")
+    paper = Results.load(out).card.get("paper", {})
+    present, requested = _size(paper.get("quick", quick), paper.get("images")), _size(quick, images)
+    if present != requested:
         raise PaperError(f"{out} has {present} results, but this is a {requested} run: choose another --results.")
+
+
+def _size(quick: bool, images: int | None) -> str:
+    return f"{'quick' if quick else 'full'}{'' if images is None else f' --images {images}'}"

@@ -26,10 +26,13 @@ class Runs:
 
     If the folder is named like a data set (`results/cifar10`), the plans of the other data sets are looked for in the
     folders next to it (`results/criteo`, `results/imagenet`).
+
+    seed  for the intervals that are bootstrapped; no verdict may depend on it
     """
 
-    def __init__(self, folder: str | Path = RESULTS) -> None:
+    def __init__(self, folder: str | Path = RESULTS, *, seed: int = 0) -> None:
         self.folder = Path(folder)
+        self.seed = seed
         self._results: dict[str, Results] = {}
         self._frames: dict[str, pd.DataFrame] = {}
         self._row_numbers: dict[str, dict[Hashable, npt.NDArray[np.intp]]] = {}
@@ -77,10 +80,7 @@ class Runs:
 
     def plan_folder(self, plan: str) -> Path:
         """The folder with the results of a plan."""
-        data_sets = {each.data_set for each in PLANS.values()}
-        if self.folder.name in data_sets:
-            return self.folder.parent / PLANS[plan].data_set / plan
-        return self.folder / plan
+        return (self.root / PLANS[plan].data_set if self._has_data_sets else self.folder) / plan
 
     @property
     def folders(self) -> list[Path]:
@@ -96,6 +96,30 @@ class Runs:
     def is_quick(self) -> bool:
         """Whether any of the runs is a quick one, on part of the data."""
         return any(card.get("paper", {}).get("quick", False) for card in self.cards.values())
+
+    @cached_property
+    def reduced(self) -> dict[str, str]:
+        """The plans that were run on a part of the images with `--images`, and on which."""
+        data = {name: card["data"] for name, card in self.cards.items() if card.get("paper", {}).get("images")}
+        return {name: f"{card['images']:,} of {card['of']:,} images" for name, card in data.items()}
+
+    def size(self, plan: str) -> str:
+        """The number of images or rows of a plan, from its card."""
+        if plan not in self.measured:
+            return "not measured"
+        data = self.cards[plan].get("data", {})
+        every = next((f"{data[unit]:,} {unit}" for unit in ("images", "rows") if unit in data), "")
+        return self.reduced.get(plan, every)
+
+    @property
+    def root(self) -> Path:
+        """The folder of texts about all results: that above the data sets, if `folder` is named like one."""
+        return self.folder.parent if self._has_data_sets else self.folder
+
+    @property
+    def _has_data_sets(self) -> bool:
+        """Whether the results are in one folder per data set."""
+        return self.folder.name in {each.data_set for each in PLANS.values()}
 
     @cached_property
     def cards(self) -> dict[str, dict[str, Any]]:

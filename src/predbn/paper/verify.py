@@ -34,10 +34,19 @@ def verify(results: Runs | str | Path = RESULTS, ids: Sequence[str] = ()) -> Fin
 
 
 def verdict_summary(findings: Findings) -> str:
-    """One sentence with the number of claims that hold, do not hold, are not clear and are not measured."""
-    counts = Counter(finding.verdict for group in findings.values() for finding in group)
+    """How many claims hold, do not hold, are not clear and are not measured: of the paper, and of our own."""
+    every = [finding for group in findings.values() for finding in group]
+    sources = {
+        "the paper's": [finding for finding in every if finding.claim.is_of_paper],
+        "our own": [finding for finding in every if not finding.claim.is_of_paper],
+    }
+    return " ".join(_count_of(whose, group) for whose, group in sources.items() if group)
+
+
+def _count_of(whose: str, findings: Sequence[Finding]) -> str:
+    counts = Counter(finding.verdict for finding in findings)
     parts = [f"{counts[verdict]} {_PHRASES[verdict][counts[verdict] != 1]}" for verdict in Verdict if counts[verdict]]
-    return f"Of {sum(counts.values())} claims, {', '.join(parts)}."
+    return f"Of {whose} {len(findings)} claims, {', '.join(parts)}."
 
 
 def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
@@ -45,6 +54,7 @@ def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
     return [
         {
             "id": finding.claim.id,
+            "source": "paper" if finding.claim.is_of_paper else "own",
             "figure": finding.claim.figure,
             "statement": finding.claim.statement,
             "verdict": finding.verdict.value,
@@ -56,8 +66,8 @@ def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
                     "low": measurement.interval.low * measurement.scale,
                     "high": measurement.interval.high * measurement.scale,
                     "level": measurement.interval.level,
-                    "expected": measurement.expected,
-                    "over": f"{measurement.count} {measurement.over}",
+                    "required": measurement.required,
+                    "over": measurement.number,
                     "verdict": measurement.verdict.value,
                 }
                 for measurement in finding.measurements

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pandas as pd
 
-from ..measurements import correct_by_split
+from ..image_measurements import correct_by_split
 from ..plans.auto import AUTO, LARGEST, ONE_PASS, RESNET20_PLANS, SKEWED, STREAM_BATCH, UNCALIBRATED, NetworkPlans
 from ..runs import Runs
 from ..series import EVERY, STRATEGY_LABELS, Series

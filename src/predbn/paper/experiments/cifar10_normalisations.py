@@ -15,7 +15,10 @@ from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
 from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
 from ..runs import Runs
-from ..series import PREDICTION, TRAIN, Series, paired
+from ..series import CLEAN, PREDICTION, TRAIN, Series, paired
+
+PERFORMS_WELL = 0.02
+"""The largest distance from train BN's clean accuracy at which Fixup counts as performing well."""
 
 
 def _both_eps(network: str) -> tuple[Series, Series]:
@@ -42,12 +45,22 @@ def better_eps(runs: Runs, scheme: tuple[Series, ...], metric: str) -> Series:
 
 def _most_accurate(runs: Runs) -> list[Measurement]:
     train, prediction, *others = (better_eps(runs, scheme, "accuracy") for scheme in SCHEMES)
-    return [gain(runs, prediction, other, "accuracy") for other in (train, *others)]
+    return [
+        gain(runs, prediction, other, "accuracy", name=f"gain of prediction BN over {other.label}")
+        for other in (train, *others)
+    ]
 
 
 def _instance_norm(runs: Runs) -> list[Measurement]:
-    instance, prediction = better_eps(runs, INSTANCE, "ece"), better_eps(runs, PREDICTION_BOTH_EPS, "ece")
+    instance, prediction = INSTANCE[1], better_eps(runs, PREDICTION_BOTH_EPS, "ece")
     return [gain(runs, instance, prediction, "ece"), gain(runs, instance, prediction, "accuracy", side="below")]
+
+
+def _fixup_on_clean_images(runs: Runs) -> list[Measurement]:
+    fixup = NO_NORM.values(runs, "accuracy", CLEAN).groupby("model", observed=True)["value"].mean()
+    difference = fixup - TRAIN.mean(runs, "accuracy", CLEAN)
+    what = "accuracy on clean images: Fixup minus the mean of train BN"
+    return [mean(what, difference, "accuracy", over="model", bound=-PERFORMS_WELL)]
 
 
 def _fixup(runs: Runs) -> list[Measurement]:
@@ -109,8 +122,10 @@ EXPERIMENT = Experiment(
         Claim(
             "C6.2",
             "figure 9",
-            "Instance norm has a lower ECE than prediction-time BN, at the cost of accuracy.",
-            "Each with the eps that has the lower ECE, on all 95 splits.",
+            f"Instance norm with an eps of {LARGE_EPS:g} has a lower ECE than prediction-time BN, and is notably less "
+            "accurate.",
+            "On all 95 splits. Prediction-time BN has the one of its two eps with the lower ECE. The paper does not "
+            "say how much is notable, so any loss of accuracy counts.",
             _instance_norm,
         ),
         Claim(
@@ -119,6 +134,13 @@ EXPERIMENT = Experiment(
             "Without normalisation (Fixup) accuracy falls with severity as it does with train BN.",
             "Its fall from severity 1 to 5 must be nearer to that of train BN than to that of prediction-time BN.",
             _fixup,
+        ),
+        Claim(
+            "C6.4",
+            "figure A5",
+            "Without normalisation (Fixup) a network performs well on clean images.",
+            "It must come within two points of the accuracy of train BN.",
+            _fixup_on_clean_images,
         ),
     ),
     make_figures=_figures,

@@ -33,7 +33,7 @@ LAST_LAYER = Experiment(
             "figure 12",
             "Prediction statistics in the last batch norm layer alone do worse than train BN.",
             "Over all 95 splits, on every metric.",
-            gains(LAST, TRAIN, side="below"),
+            gains(LAST, TRAIN, side="below", name="gain of prediction BN in the last layer alone"),
         ),
     ),
     make_figures=lambda runs: [
@@ -74,7 +74,7 @@ ONE_BATCH_NORM_LAYER = Experiment(
             "figure 13",
             "It does not recover all of it.",
             "The usual network with prediction-time BN must be better on every metric.",
-            gains(PREDICTION, ONE),
+            gains(PREDICTION, ONE, name="gain of all layers over one layer, both with prediction BN"),
         ),
     ),
     make_figures=lambda runs: [

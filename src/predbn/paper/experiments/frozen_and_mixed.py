@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from predbn.report import GREY, HUES, SeriesStyle
 
-from ..claims import Claim
+from ..claims import Claim, Measure
 from ..drawing import severity_figure
 from ..experiment import Experiment, FigureSpec
 from ..measurements import all_of, gain_share, gains
 from ..plans import cifar10, imagenet
 from ..runs import Runs
-from ..series import PREDICTION, STRATEGY_LABELS, TRAIN, Series
+from ..series import PREDICTION, SHIFTED, STRATEGY_LABELS, TOP, TRAIN, Series, Severities
 
 MARGINAL = 0.1
 """The largest loss that counts as marginal, as a share of the gain of prediction-time BN."""
@@ -29,31 +29,76 @@ def _frozen_and_mixed(
     prediction: Series,
     frozen: Series,
     mixtures: str,
+    mixtures_of_levels: str,
+    levels: str,
 ) -> Experiment:
-    """The experiment on one data set: three series of single corruptions, and those of the plan `mixtures`."""
-    mixed = tuple(
-        Series(f"{label}, {count} mixed", mixtures, strategy, network=train.network, mixture=f"mixed-{count}")
-        for count in (5, 19)
-        for strategy, label in STRATEGY_LABELS
-    )
-    series = (train, prediction, frozen, *mixed)
-    colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
-    looks = [SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)]
+    """The experiment on one data set: three series of single corruptions, and those of the two plans of mixtures."""
+
+    def mixed(plan: str, suffix: str, also: str) -> tuple[Series, ...]:
+        return tuple(
+            Series(f"{label}, {count} {also}", plan, strategy, network=train.network, mixture=f"mixed-{count}{suffix}")
+            for count in (5, 19)
+            for strategy, label in STRATEGY_LABELS
+        )
+
+    kinds = mixed(mixtures, "", "mixed")
+    kinds_and_levels = mixed(mixtures_of_levels, "-levels", "mixed, and levels")
+
+    def gains_of(mixed: tuple[Series, ...], what: str, severities: Severities) -> Measure:
+        return all_of(
+            *(
+                gains(
+                    prediction,
+                    train,
+                    severities=severities,
+                    over="seed",
+                    name=f"gain of prediction BN with {count} corruptions {what}",
+                )
+                for count, (train, prediction) in zip((5, 19), (mixed[:2], mixed[2:]), strict=True)
+            )
+        )
+
+    def looks_of(mixed: tuple[Series, ...]) -> list[SeriesStyle]:
+        colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
+        series = (train, prediction, frozen, *mixed)
+        return [
+            SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)
+        ]
 
     def figures(runs: Runs) -> list[FigureSpec]:
-        title = f"Frozen statistics and mixed shifts{on}"
-        caption = (
-            f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. Mixed: every "
-            "image of a split has one of 5 or 19 corruptions at the same severity; these boxes are over draws of the "
-            "mixture."
-        )
-        return [severity_figure(runs, "statistics", title, caption, series, ("ece", "accuracy", "brier"), looks)]
+        frozen_caption = "Frozen: the statistics of the first batch of a split are kept for the rest of it."
+        draws = "these boxes are over draws of the mixture."
+        return [
+            severity_figure(
+                runs,
+                name,
+                title,
+                f"{batches}{frozen_caption} {caption} {draws}",
+                (train, prediction, frozen, *mixed),
+                ("ece", "accuracy", "brier"),
+                looks_of(mixed),
+            )
+            for name, title, caption, mixed in (
+                (
+                    "statistics",
+                    f"Frozen statistics and mixed shifts{on}",
+                    "Mixed: every image has one of 5 or 19 corruptions at the same severity;",
+                    kinds,
+                ),
+                (
+                    "levels",
+                    f"Frozen statistics and shifts of mixed kinds and levels{on}",
+                    f"Mixed: every image has one of 5 or 19 corruptions at {levels};",
+                    kinds_and_levels,
+                ),
+            )
+        ]
 
     return Experiment(
         id=id,
         figure=figure,
         title=f"frozen statistics, and several shifts at once{',' if on else ''}{on}",
-        plans=tuple(dict.fromkeys((train.plan, prediction.plan, frozen.plan, mixtures))),
+        plans=tuple(dict.fromkeys((train.plan, prediction.plan, frozen.plan, mixtures, mixtures_of_levels))),
         claims=(
             Claim(
                 f"{id}.1",
@@ -62,19 +107,30 @@ def _frozen_and_mixed(
                 "Freezing may lose no more than a tenth of what prediction-time BN gains over train BN, on all 95 "
                 "splits.",
                 gain_share(
-                    "loss by freezing, as a share of the gain of prediction BN over train BN",
-                    (prediction, frozen),
+                    "what freezing gains (+) or loses (−), as a share of the gain of prediction BN",
+                    (frozen, prediction),
                     (prediction, train),
-                    side="below",
-                    bound=MARGINAL,
+                    side="above",
+                    bound=-MARGINAL,
                 ),
             ),
             Claim(
                 f"{id}.2",
                 "figure 6",
-                "With 5, and even with 19 corruptions in a batch, prediction-time BN beats train BN.",
-                "Each image has one of the corruptions; pairs are draws of the mixture, averaged over the severities.",
-                all_of(gains(mixed[1], mixed[0], over="seed"), gains(mixed[3], mixed[2], over="seed")),
+                "With 5, and even with 19 kinds of corruption in a batch, all at one level, prediction-time BN beats "
+                "train BN.",
+                "The figure has one box per level. Each image has one of the corruptions at that level. Pairs are "
+                "draws of the mixture, averaged over the levels.",
+                gains_of(kinds, "at one level", SHIFTED),
+            ),
+            Claim(
+                f"{id}.3",
+                "section 5.3",
+                "With 5, and even with 19 kinds of corruption at all five levels in a batch, prediction-time BN beats "
+                "train BN.",
+                "The text speaks of several kinds and levels at once. Each image has one of the corruptions at one of "
+                "the five levels. Pairs are draws of the mixture.",
+                gains_of(kinds_and_levels, "at five levels", TOP),
             ),
         ),
         make_figures=figures,
@@ -90,6 +146,8 @@ CIFAR10_FROZEN_AND_MIXED = _frozen_and_mixed(
     prediction=PREDICTION,
     frozen=Series("frozen prediction BN", cifar10.STRATEGIES, "frozen"),
     mixtures=cifar10.MIXTURES,
+    mixtures_of_levels=cifar10.MIXTURES_OF_LEVELS,
+    levels="a level from 1 to the severity",
 )
 
 IMAGENET_FROZEN_AND_MIXED = _frozen_and_mixed(
@@ -101,4 +159,6 @@ IMAGENET_FROZEN_AND_MIXED = _frozen_and_mixed(
     prediction=Series("prediction BN", imagenet.STATISTICS, "batch", network=imagenet.RESNET50),
     frozen=Series("frozen prediction BN", imagenet.STATISTICS, "frozen", network=imagenet.RESNET50),
     mixtures=imagenet.MIXTURES,
+    mixtures_of_levels=imagenet.MIXTURES_OF_LEVELS,
+    levels="any of the five levels",
 )

@@ -44,9 +44,8 @@ def _bins(runs: Runs, *, shifted: bool = True) -> pd.DataFrame:
 def _less_confident(runs: Runs) -> list[Measurement]:
     train, prediction = IMAGENET_TRAIN.label, IMAGENET_PREDICTION.label
     table = paired(runs, (IMAGENET_TRAIN, IMAGENET_PREDICTION), "confidence", SHIFTED)
-    return [
-        mean(f"confidence: {prediction} minus {train}", table[prediction] - table[train], "confidence", side="below")
-    ]
+    what = "confidence: prediction BN minus train BN"
+    return [mean(what, table[prediction] - table[train], "confidence", side="below")]
 
 
 def _more_accurate(runs: Runs) -> list[Measurement]:
@@ -56,7 +55,7 @@ def _more_accurate(runs: Runs) -> list[Measurement]:
     weight = wide["count"].sum(axis=1)
     difference = weight * (accuracy[LABELS["batch"]] - accuracy[LABELS["train"]])
     gains = difference.groupby("corruption").sum() / weight.groupby("corruption").sum()
-    return [mean("accuracy within a bin of confidence: prediction BN over train BN", gains, "accuracy")]
+    return [mean("accuracy within a bin of confidence: gain of prediction BN", gains, "accuracy")]
 
 
 def _not_under_confident(runs: Runs) -> list[Measurement]:

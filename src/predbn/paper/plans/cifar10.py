@@ -26,14 +26,17 @@ SEEDS = 3
 METHODS = "methods"
 BATCH_SIZE = "batch-sizes"
 STRATEGIES = "strategies"
-MIXTURES = "mixtures"
+MIXTURES, MIXTURES_OF_LEVELS = "mixtures", "mixtures-levels"
 NORMALISATIONS = "normalisations"
 ONE_BN_LAYER = "one-layer"
+EPS_AT_PREDICTION = "eps"
 ACTIVATIONS = "inside"
 """The plan that measures activations inside the networks (see `run_activations`) instead of predictions."""
 CROPS, CROPS_CONTINUED = "crops", "crops-continued"
 """The plans on cropped test images, with a black border and with one that continues the image (see `crop_like_training`
 in `run`)."""
+SINGLE_PRECISION = "single-precision"
+"""A part of the plan `methods`, always in single precision: what half precision changes."""
 
 
 def _models(*references: str) -> tuple[Model, ...]:
@@ -72,6 +75,13 @@ CIFAR10_PLANS = (
     _plan(CROPS, "the clean test images cropped as in training, with a black border", shifts=("clean",)),
     _plan(CROPS_CONTINUED, "the same crops with a border that continues the image", shifts=("clean",)),
     _plan(
+        SINGLE_PRECISION,
+        "a part of the plan methods in single precision: one network, clean images and three corruptions",
+        models=_ONE_SEED,
+        shifts=("clean", "gaussian_noise", "fog", "contrast"),
+        severities=(5,),
+    ),
+    _plan(
         BATCH_SIZE,
         "prediction-time BN with batches from one image to a whole split (one network, because batches of one image "
         "take 10,000 forward passes per split)",
@@ -96,7 +106,15 @@ CIFAR10_PLANS = (
         seeds=tuple(range(10)),
     ),
     _plan(
-        "eps",
+        MIXTURES_OF_LEVELS,
+        "batches that mix 5 or 19 corruptions and the levels from 1 to the severity, drawn ten times",
+        {"seeds": (0, 1, 2)},
+        models=_THREE_SEEDS,
+        shifts=("mixed-5-levels", "mixed-19-levels"),
+        seeds=tuple(range(10)),
+    ),
+    _plan(
+        EPS_AT_PREDICTION,
         "eps at prediction time from 1e-5 to 10 on the clean test set",
         {"seeds": (0, 1, 2)},
         methods=("vanilla", "ensemble"),

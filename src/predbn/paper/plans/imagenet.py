@@ -8,15 +8,18 @@ from predbn.evaluation import Model, Plan
 
 from .base import IMAGENET, PaperPlan
 
-METHODS, BATCH_SIZE, STATISTICS, MIXTURES, LITE0_METHODS = (
+METHODS, BATCH_SIZE, STATISTICS, MIXTURES, MIXTURES_OF_LEVELS, EPS_AT_PREDICTION, LITE0_METHODS = (
     "resnet50-methods",
     "resnet50-batch-sizes",
     "resnet50-statistics",
     "resnet50-mixtures",
+    "resnet50-mixtures-levels",
+    "resnet50-eps",
     "lite0-methods",
 )
 RESNET50, LITE0, LITE1, LITE2 = "resnet50-v1", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 250, 500)
+EPS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 3e-1, 1.0)
 
 METHODS_PLAN = Plan(
     models=(Model(f"{RESNET50}/0"),),
@@ -40,6 +43,9 @@ _BATCH_SIZE_PLAN = replace(
 )
 _STATISTICS_PLAN = replace(
     _BATCH_SIZE_PLAN, strategies=("batch", "frozen"), severities=(1, 2, 3, 4, 5), batch_sizes=(500,)
+)
+_MIXTURES_PLAN = replace(
+    _STATISTICS_PLAN, strategies=("train", "batch"), shifts=("mixed-5", "mixed-19"), seeds=tuple(range(5))
 )
 
 
@@ -67,7 +73,24 @@ IMAGENET_PLANS = (
     imagenet_plan(
         MIXTURES,
         "batches that mix 5 or 19 corruptions, drawn five times",
-        replace(_STATISTICS_PLAN, strategies=("train", "batch"), shifts=("mixed-5", "mixed-19"), seeds=tuple(range(5))),
+        _MIXTURES_PLAN,
+    ),
+    imagenet_plan(
+        MIXTURES_OF_LEVELS,
+        "batches that mix 5 or 19 corruptions at all five levels, drawn five times",
+        replace(_MIXTURES_PLAN, shifts=("mixed-5-levels", "mixed-19-levels"), severities=(5,)),
+    ),
+    imagenet_plan(
+        EPS_AT_PREDICTION,
+        "eps at prediction time from 1e-5 to 1 on clean images",
+        replace(
+            METHODS_PLAN,
+            validation=None,
+            methods=("vanilla",),
+            strategies=tuple(f"batch[eps={eps}]" for eps in EPS),
+            shifts=("clean",),
+            diagram_bins=None,
+        ),
     ),
     imagenet_plan(
         LITE0_METHODS,
