@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -29,11 +30,11 @@ def test_list_says_what_there_is(results):
 
 
 def test_verify_prints_statement_figures_and_verdict(results):
-    arguments = ["paper", "verify", "C3", "C8", "--results", str(results)]
+    arguments = ["paper", "verify", "C3", "C8", "--results", str(results), "--seed", "1"]
     shown = runner.invoke(cli.app, arguments, env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert "Batches of 100 images are enough" in shown.output
-    assert "accuracy, points: batches of 100 over train BN at severity 5" in shown.output
+    assert "accuracy: gain of prediction BN in batches of 100 at severity 5, points" in shown.output
     assert "holds" in shown.output
     assert "not measured (" in shown.output
     assert "quick results" in shown.output
@@ -44,6 +45,19 @@ def test_verify_prints_statement_figures_and_verdict(results):
         "C3.2": "holds",
         "C8.1": "not measured",
         "C8.2": "not measured",
+    }
+
+
+def test_verify_counts_our_own_claims_apart(results):
+    arguments = ["paper", "verify", "C1", "C2", "--results", str(results)]
+    shown = runner.invoke(cli.app, arguments, env={"COLUMNS": "200"})
+    assert "C1.1 Under shift" in shown.output
+    assert "C2.3 (our own) The loss" in shown.output
+    assert re.search(r"Of the paper's 5 claims, \d.* Of our own 3 claims, \d", shown.output)
+    claims = json.loads(runner.invoke(cli.app, [*arguments, "--json"]).output)["claims"]
+    assert {claim["id"][:2]: (claim["source"], claim["figure"] is None) for claim in claims} == {
+        "C1": ("paper", False),
+        "C2": ("own", True),
     }
 
 
@@ -65,6 +79,7 @@ def test_figures_and_document_are_written(results, tmp_path):
     ("arguments", "message"),
     [
         (["verify", "C9"], "there is no experiment 'C9'"),
+        (["run", "C1", "--plan", "mixtures"], "'mixtures' is no plan of these experiments: methods"),
         (["run", "C1", "--device", "tpu"], "there is no device 'tpu'"),
         (["figures", "C7", "--suffix", ".gif"], "end the name with"),
         (["verify", "C1", "--results", "nowhere"], "nowhere does not exist"),

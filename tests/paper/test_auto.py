@@ -111,7 +111,7 @@ def _slowly(runs: Runs, plan: str, strategy: str) -> dict[tuple[str, str, int, i
 def test_the_worst_cell_on_imagenet_has_an_interval_over_images(as_batch):
     found = verify(as_batch, ["auto"])[EXPERIMENTS["auto"]][1].measurements
     assert [each.over for each in found] == ["images", "images"]
-    assert found[0].what.startswith("ResNet-50: accuracy, points: auto, one pass, batches of ")
+    assert found[0].what.startswith("ResNet-50: accuracy: gain of auto, one pass, batches of ")
     for plans, each in zip(IMAGENET_NETWORKS, found, strict=True):
         lowest = gains_over_better(as_batch, plans)["gain"].min()
         assert each.interval.estimate == pytest.approx(lowest, abs=1e-3)

@@ -26,6 +26,7 @@ FINDINGS = [found("X.1"), found("X.2", Verdict.UNMEASURED, ()), found("X.3", Ver
     [
         ("gains {{X.1 | ECE | ensemble}}.", "gains +0.050."),
         ("{{X.1|Brier}} ({{X.1 | Brier | bounds}})", "+0.200 (+0.190 to +0.210)"),
+        ("gains {{X.1 | Brier | size}} of it", "gains 0.200 of it"),
         (r"| {{X.1 \| ECE \| vanilla}} |", "| +0.090 |"),
         ("X.3 {{X.3}}", "X.3 does not hold"),
         ("{{X.2 | ECE}}", "not measured"),

@@ -74,6 +74,11 @@ class Measurement:
         return self.format(self.interval.estimate)
 
     @property
+    def size(self) -> str:
+        """The mean without its sign, as text: for sentences that say that something is gained or lost."""
+        return self.value.lstrip("+\N{MINUS SIGN}")
+
+    @property
     def bounds(self) -> str:
         """The interval as text."""
         if not math.isfinite(self.interval.high - self.interval.low):
@@ -93,7 +98,7 @@ class Measurement:
     def format(self, value: float) -> str:
         """A value in the unit that `what` names."""
         text = f"{value * self.scale:{'+' if self.signed else ''}.{self.digits}f}"
-        return text.replace("-", "\N{MINUS SIGN}")
+        return text.lstrip("+-") if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
 
 
 Measure = Callable[[Runs], Sequence[Measurement]]

@@ -26,6 +26,8 @@ from .verify import QUICK_WARNING, Findings, verdict_summary, verify
 
 DISCUSSION = "discussion.md"
 SECTIONS = "replication.md"
+HEADLINE = "{{headline table}}"
+"""The field of that text where `headline_table` goes."""
 Drawn = dict[Experiment, list[tuple[FigureSpec, Figure]]]
 """The figures of each experiment, drawn in one variant."""
 
@@ -91,6 +93,8 @@ def _text(runs: Runs, figures: str | None, drawn: Drawn) -> str:
     findings = verify(runs, [experiment.id for experiment in _experiments()])
     every = [finding for group in findings.values() for finding in group]
     sections = read_sections(runs.root / SECTIONS)
+    if METHODS in runs.measured:
+        sections = {name: text.replace(HEADLINE, headline_table(runs)) for name, text in sections.items()}
     comments = {id: text for folder in runs.folders for id, text in read_sections(folder / DISCUSSION).items()}
 
     def section(heading: str, *generated: str) -> str:
@@ -101,7 +105,7 @@ def _text(runs: Runs, figures: str | None, drawn: Drawn) -> str:
         _head(runs, findings),
         section("Setup", _METHOD, _plans(runs)),
         section("Deviations"),
-        section("Findings", _main_result(runs)),
+        section("Findings"),
         _claims(runs, findings, comments, drawn, figures, of_paper=True),
         _claims(runs, findings, comments, drawn, figures, of_paper=False),
         section("Corrections"),
@@ -145,15 +149,6 @@ def _plans(runs: Runs) -> str:
     names = [name for name in plans_of(_experiments()) if name in runs.measured]
     rows = [[f"`{name}`", PLANS[name].what, runs.size(name)] for name in names]
     return "What was computed, by plan:\n\n" + markdown_table(["plan", "what it computes", "data"], rows, "llr")
-
-
-def _main_result(runs: Runs) -> str:
-    if METHODS not in runs.measured:
-        return ""
-    return (
-        "CIFAR-10-C, means over the networks, with the better of train and prediction-time BN in bold:\n\n"
-        f"{headline_table(runs)}"
-    )
 
 
 def _claims(

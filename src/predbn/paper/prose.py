@@ -5,6 +5,7 @@ as ``## C1.3``, and `replication.md` in the folder above, with the sections of t
 
     {{C1.1 | accuracy | vanilla}}            the mean of that claim's measurement whose name has these words
     {{C1.1 | accuracy | vanilla | bounds}}   its interval
+    {{C1.1 | accuracy | vanilla | size}}     the mean without its sign
     {{C1.1}}                                 the verdict of the claim
     {{mean | methods | train | ece | 5}}     the mean of a series (`quantities.mean_of`)
     {{claims of the paper}}                  another quantity by name (`quantities.named_quantities`)
@@ -62,7 +63,7 @@ def fill_in(text: str, runs: Runs, findings: Iterable[Finding]) -> str:
 def _measured(field: str, finding: Finding, words: list[str]) -> str:
     if not finding.measurements:
         return NOT_MEASURED
-    shown = words.pop() if words[-1] == "bounds" else "value"
+    shown = words.pop() if words[-1] in ("bounds", "size") else "value"
     found = {each.what: each for each in finding.measurements if all(word in each.what for word in words)}
     if len(found) != 1:
         names = "; ".join(each.what for each in finding.measurements)

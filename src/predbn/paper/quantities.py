@@ -59,12 +59,17 @@ def named_quantities(runs: Runs, findings: Iterable[Finding]) -> dict[str, str]:
         },
         **{
             f"half precision, {metric}": _or_not_measured(
-                lambda metric=metric: metric_info(metric).number(_largest_difference(runs, metric))  # type: ignore[misc]
+                lambda metric=metric: _small(_largest_difference(runs, metric), metric)  # type: ignore[misc]
             )
             for metric in ("accuracy", "brier", "ece")
         },
         **{f"images of {name}": runs.size(name) for name in PLANS},
     }
+
+
+def _small(value: float, metric: str) -> str:
+    """A small difference: two digits of a percentage, five of other metrics."""
+    return f"{100 * value:.2f}" if metric_info(metric).percent else f"{value:.5f}"
 
 
 def _largest_difference(runs: Runs, metric: str) -> float:

@@ -66,14 +66,12 @@ def _frozen_and_mixed(
         ]
 
     def figures(runs: Runs) -> list[FigureSpec]:
-        frozen_caption = "Frozen: the statistics of the first batch of a split are kept for the rest of it."
-        draws = "these boxes are over draws of the mixture."
         return [
             severity_figure(
                 runs,
                 name,
                 title,
-                f"{batches}{frozen_caption} {caption} {draws}",
+                caption,
                 (train, prediction, frozen, *mixed),
                 ("ece", "accuracy", "brier"),
                 looks_of(mixed),
@@ -82,13 +80,15 @@ def _frozen_and_mixed(
                 (
                     "statistics",
                     f"Frozen statistics and mixed shifts{on}",
-                    "Mixed: every image has one of 5 or 19 corruptions at the same severity;",
+                    f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. "
+                    "Mixed: every image of a batch has one of 5 or 19 corruptions at the same severity; these boxes "
+                    "are over draws of the mixture.",
                     kinds,
                 ),
                 (
                     "levels",
                     f"Frozen statistics and shifts of mixed kinds and levels{on}",
-                    f"Mixed: every image has one of 5 or 19 corruptions at {levels};",
+                    f"Like the figure before, but every image of a mixed batch is at {levels}.",
                     kinds_and_levels,
                 ),
             )
