@@ -103,7 +103,7 @@ else:
                 return metadata.version("predbn")
             except metadata.PackageNotFoundError:
                 return "unknown"
-        if name in ("common", "norm", "onnx"):
+        if name in ("common", "keras", "norm", "onnx"):
             return _import_module(f"{__name__}.{name}")
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,7 +35,7 @@ class UNet(nn.Module):
 def build(family: str) -> nn.Module:
     models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
     if family == "resnet":
-        return models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], num_classes=7, width_per_group=8)
+        return models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=7)
     if family == "mobilenet":
         return models.MobileNetV2(7, 0.25, [[1, 16, 1, 1], [6, 24, 2, 2]])
     if family == "densenet":

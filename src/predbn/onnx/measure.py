@@ -99,7 +99,7 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
         raise AdaptationError("source data needs onnxruntime: run `pip install predbn[onnx]`") from None
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors only
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         names = _write_with_outputs(model, layers, path)

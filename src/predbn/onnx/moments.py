@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from predbn.norm import constants
@@ -65,7 +66,9 @@ def count_examples(x: Expression) -> Expression:
     return writer.op("Gather", shape, writer.integers(0), axis=0).cast(writer.dtype)
 
 
-def robust_moments(mean: Expression, var: Expression, eps: float, clean_var: Expression, clipping: Clipping) -> Moments:
+def robust_moments(
+    mean: Expression, var: Expression, rank: int, eps: float, clean_var: Expression, clipping: Clipping
+) -> Moments:
     """The moments of a batch from those of its examples, [N, C, 1, 1] each, clipped and corrected."""
     writer = mean.writer
     is_finite = _is_finite_example(mean, var)
@@ -74,8 +77,9 @@ def robust_moments(mean: Expression, var: Expression, eps: float, clean_var: Exp
     count = weight.sum([0])
     means = writer.op("Where", is_finite, mean, infinity)
     variances = writer.op("Where", is_finite, var + (eps + constants.TINY), infinity)
-    low, middle, high = _quantiles(means, count)
-    low_var, middle_var, high_var = _quantiles(variances, count)
+    positions = _Positions.of(count, rank)
+    low, middle, high = _quantiles(means, positions)
+    low_var, middle_var, high_var = _quantiles(variances, positions)
     limit = constants.NARROW * (1 + constants.WIDER_FOR_FEW / count)
     scatter = clipping.scatter
     least = clean_var + eps
@@ -104,20 +108,28 @@ def _is_finite_example(mean: Expression, var: Expression) -> Expression:
     return writer.op("Less", is_bad.cast(writer.dtype).sum([1]), writer.number(0.5))
 
 
-def _quantiles(values: Expression, count: Expression) -> list[Expression]:
-    """`QUANTILES` over the first `count` examples when they are sorted, [1, C, 1, 1] each."""
+class _Positions(NamedTuple):
+    """Where the quantiles of sorted examples are: between the rows `lower` and `upper`, [3], at `share`, [3, 1, …]."""
+
+    lower: Expression
+    upper: Expression
+    share: Expression
+
+    @classmethod
+    def of(cls, count: Expression, rank: int) -> _Positions:
+        writer = count.writer
+        last = (count.reshape(1) - 1).at_least(0)
+        position = last * writer.constant("quantiles", np.array(constants.QUANTILES))
+        lower = position.floor()
+        indices = (each.cast(ir.DataType.INT64) for each in (lower, (lower + 1).at_most(last)))
+        return cls(*indices, (position - lower).reshape(-1, *[1] * (rank - 1)))
+
+
+def _quantiles(values: Expression, positions: _Positions) -> list[Expression]:
+    """`QUANTILES` of each channel, [1, C, 1, 1] each. Values to be left out are infinite and come last."""
     writer = values.writer
     size = writer.op("Gather", writer.op("Shape", values), writer.integers(0), axis=0)
     ordered = writer.op("TopK", values, size, outputs=2, axis=0, largest=0, sorted=1)
-    last = (count - 1).at_least(0)
-
-    def row(position: Expression) -> Expression:
-        return writer.op("Gather", ordered, position.reshape(1).cast(ir.DataType.INT64), axis=0)
-
-    found = []
-    for quantile in constants.QUANTILES:
-        position = last * quantile
-        lower = position.floor()
-        below, above = row(lower), row((lower + 1).at_most(last))
-        found.append(below + (position - lower) * (above - below))
-    return found
+    below, above = (writer.op("Gather", ordered, rows, axis=0) for rows in (positions.lower, positions.upper))
+    found = below + positions.share * (above - below)
+    return [writer.op("Gather", found, writer.integers(i), axis=0) for i in range(len(constants.QUANTILES))]

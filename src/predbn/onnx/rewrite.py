@@ -88,9 +88,8 @@ def _normalised(
     positions = list(range(2, rank))
     centred = centre(x, positions if robust else [0, *positions])
     if robust:
-        moments = robust_moments(
-            centred.mean, centred.var, layer.eps, source.var if clean is None else clean.var, clipping
-        )
+        clean_var = source.var if clean is None else clean.var
+        moments = robust_moments(centred.mean, centred.var, rank, layer.eps, clean_var, clipping)
     else:
         moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
     chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count)

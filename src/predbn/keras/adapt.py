@@ -1,0 +1,104 @@
+"""`adapt` and `restore`: each layer gets a subclass of its own class, and its class back.
+
+Nothing else of a layer changes: not its weights, its name or its place in the model. Functions that Keras compiled for
+`predict`, `evaluate` and `fit` are forgotten, because they contain what the layers did before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, TypeVar
+
+from predbn.common import AdaptationError
+from predbn.norm import Batch, Prior, Strategy, find_strategy, select_by_name
+
+from .adapted_layer import AdaptedLayer
+
+M = TypeVar("M")
+
+_STRATEGY = "_predbn_strategy"
+
+
+def adapt(model: M, strategy: str | Strategy = "batch", *, layers: str | Iterable[str] = "all", **arguments: Any) -> M:
+    """Make the batch norm layers of a Keras model take their statistics from the batch being predicted.
+
+    strategy   "batch", or "prior" with N=…; the others need PyTorch
+    layers     which layers, by name: "all", "first", "last", or patterns such as "conv5_*"
+
+    Returns the model itself. With training=True it works as before, moving statistics are never changed otherwise, and
+    what `model.save` writes is the model without the adaptation.
+    """
+    chosen = find_strategy(strategy, **arguments)
+    if type(chosen) not in (Batch, Prior):
+        raise AdaptationError(f"strategy '{chosen.name}' is not available for Keras: use batch or prior")
+    found = _batch_norm_layers(model)
+    if not found:
+        raise AdaptationError(f"the model '{_name(model)}' has no BatchNormalization layer: nothing can be adapted")
+    selected = select_by_name({layer: [layer.name] for layer in found}, layers)
+    for layer in selected:
+        _check_layer(layer)
+    restore(model)
+    for layer in selected:
+        layer.__dict__[_STRATEGY] = chosen  # not setattr, with which Keras and torch would register it
+        layer.__class__ = _adapted_class(type(layer))  # type: ignore[arg-type]
+    return model
+
+
+def restore(model: M) -> M:
+    """Undo `adapt`: every layer has its own class again."""
+    for layer in _batch_norm_layers(model):
+        if isinstance(layer, AdaptedLayer):
+            del layer.__dict__[_STRATEGY]
+            layer.__class__ = type(layer).__bases__[1]
+    _forget_compiled_functions(model)
+    return model
+
+
+def _batch_norm_layers(model: Any) -> list[Any]:
+    """All BatchNormalization layers, also those of models inside the model."""
+    try:
+        import keras
+    except ImportError as error:
+        raise AdaptationError(
+            f"{error.name} cannot be imported: run `pip install predbn[keras]`, and set KERAS_BACKEND to torch, jax or "
+            "tensorflow, whichever is installed"
+        ) from None
+    if not isinstance(model, keras.Layer):
+        raise AdaptationError(f"expected a Keras model, got {type(model).__name__}; predbn.adapt is for PyTorch")
+    return [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.BatchNormalization)]
+
+
+def _check_layer(layer: Any) -> None:
+    import keras
+
+    if not layer.built:
+        raise AdaptationError(f"layer '{layer.name}' has no weights yet: call the model on a batch first")
+    if type(layer).call not in (keras.layers.BatchNormalization.call, AdaptedLayer.call):
+        raise AdaptationError(
+            f"layer '{layer.name}' is a {type(layer).__qualname__}, which normalises in its own way: leave it out with "
+            "layers=…"
+        )
+    if layer.synchronized:
+        raise AdaptationError(
+            f"layer '{layer.name}' is synchronised over replicas, which adapted layers are not: leave it out with "
+            "layers=…"
+        )
+
+
+@cache
+def _adapted_class(source: type[Any]) -> type[Any]:
+    """The adapted subclass. It has the name of its source, under which `model.save` writes the layer."""
+    own = {"__module__": source.__module__, "__qualname__": source.__qualname__, "__doc__": source.__doc__}
+    return type(source.__name__, (AdaptedLayer, source), own)
+
+
+def _forget_compiled_functions(model: Any) -> None:
+    for part in model._flatten_layers():
+        for name in ("train_function", "test_function", "predict_function"):
+            if getattr(part, name, None) is not None:
+                setattr(part, name, None)
+
+
+def _name(model: Any) -> str:
+    return str(getattr(model, "name", type(model).__name__))

@@ -1,0 +1,51 @@
+"""`predbn onnx`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from typer.testing import CliRunner
+
+from predbn.cli import app
+
+from ..onnx.graphs import CHANNELS, batch_norm_node, expected, make_model, save
+from ..onnx.run import predict
+
+X = np.random.default_rng(0).standard_normal((6, CHANNELS, 8, 8)).astype(np.float32)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["onnx", *map(str, arguments)])
+
+
+def test_adapt_and_describe(tmp_path):
+    path, out = save(make_model([batch_norm_node()]), tmp_path / "model.onnx"), tmp_path / "out.onnx"
+    done = run("adapt", path, out)
+    assert done.exit_code == 0, done.output
+    assert "The statistics of 1 batch norm layers come from batch (opset 17)" in done.output
+    np.testing.assert_allclose(predict(out, X), expected(X), rtol=1e-5, atol=1e-5)
+    assert "norm (BatchNormalization, 3 channels)" in run("describe", out).output
+    assert json.loads(run("describe", out, "--json").output)["strategy"] == "batch"
+
+
+def test_source_data_as_arrays_and_as_pictures(tmp_path):
+    path, out = save(make_model([batch_norm_node()]), tmp_path / "model.onnx"), tmp_path / "out.onnx"
+    np.save(tmp_path / "inputs.npy", X)
+    done = run("adapt", path, out, "--strategy", "auto", "--data", tmp_path / "inputs.npy", "--json")
+    assert json.loads(done.output)["examples"] == 6
+    pictures = np.random.default_rng(0).integers(0, 255, (7, 8, 8, 3), dtype=np.uint8)
+    np.save(tmp_path / "pictures.npy", pictures)
+    arguments = ["adapt", path, out, "--strategy", "auto", "--data", tmp_path / "pictures.npy"]
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "pictures need to be prepared as in training" in " ".join(refused.output.replace("│", "").split())
+    done = run(*arguments, "--size", "8", "--mean", "0.5", "--std", "0.25", "--json")
+    assert json.loads(done.output)["examples"] == 7
+
+
+def test_options_that_go_with_data(tmp_path):
+    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+    refused = run("adapt", path, tmp_path / "out.onnx", "--size", "8")
+    assert refused.exit_code == 2
+    assert not (tmp_path / "out.onnx").exists()
