@@ -6,6 +6,7 @@
 from predbn.common import ModelError
 
 from . import zoo
+from .architectures import Architecture, register_architecture
 from .classifier import Classifier, ModelInfo, restrict
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .kernels import accelerate, accelerate_prediction
@@ -22,6 +23,7 @@ __all__ = [
     "NORMALISATIONS",
     "SIGNED_PREPROCESSING",
     "AnyModel",
+    "Architecture",
     "Classifier",
     "ClickModel",
     "CriteoNetwork",
@@ -39,6 +41,7 @@ __all__ = [
     "load_weights",
     "open_model",
     "read_weights",
+    "register_architecture",
     "resnet20",
     "resnet50",
     "restrict",
