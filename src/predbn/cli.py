@@ -20,6 +20,11 @@ def main() -> None:
     exception is a bug and shows its traceback, and so does everything with --debug or the environment variable
     PREDBN_DEBUG.
     """
+    if sys.argv[1:] == ["--version"]:  # without torch, which takes seconds to import
+        from . import __version__
+
+        print(f"predbn {__version__}")
+        return
     with report_interrupts():
         from .commands.os_errors import DEBUG, explain
         from .common import PredbnError, needs_extra

@@ -184,8 +184,8 @@ def make_commands(folder: Path) -> list[Command]:
         "evaluate": f"{evaluate} --method vanilla --method temperature --validation {folder} --hits --out",
         "evaluate, Ray": f"{evaluate} --engine ray --address local --out",
         "train": f"train criteo --root {folder}/rows {criteo} --device cpu --quiet --resume --out",
-        "corrupt, arrays": f"corrupt {folder}/images.npy --only fog --only contrast",
-        "corrupt, pictures": f"corrupt {folder}/pictures --only fog --only contrast",
+        "corrupt, arrays": f"corrupt {folder}/images.npy --shift fog --shift contrast",
+        "corrupt, pictures": f"corrupt {folder}/pictures --shift fog --shift contrast",
         "data criteo": f"data criteo --root {folder}/train.txt --processes 2 --quiet --out",
     }
     return [Command(name, tuple(line.split())) for name, line in lines.items()]

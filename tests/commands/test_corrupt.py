@@ -23,7 +23,7 @@ def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8
     np.save(tmp_path / "images.npy", cifar[:5])
     np.save(tmp_path / "labels.npy", np.arange(5))
     out = tmp_path / "c"
-    result = run.invoke(app, [str(tmp_path / "images.npy"), str(out), "--only", "contrast", "--only", "fog"])
+    result = run.invoke(app, [str(tmp_path / "images.npy"), str(out), "--shift", "contrast", "--shift", "fog"])
     assert result.exit_code == 0, result.output
     assert "Wrote 2 corruptions" in result.output
     assert np.load(out / "contrast.npy").shape == (25, 32, 32, 3)
@@ -33,7 +33,7 @@ def test_writes_from_a_pair_of_files(tmp_path: Path, cifar: npt.NDArray[np.uint8
 def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> None:
     (tmp_path / "clean" / "n01").mkdir(parents=True)
     Image.fromarray(large[0]).save(tmp_path / "clean" / "n01" / "x.JPEG")
-    result = run.invoke(app, [str(tmp_path / "clean"), str(tmp_path / "c"), "--only", "pixelate"])
+    result = run.invoke(app, [str(tmp_path / "clean"), str(tmp_path / "c"), "--shift", "pixelate"])
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5
 
@@ -44,11 +44,11 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
         ([], "predbn corrupt SOURCE OUT"),
         (["clean"], "predbn corrupt SOURCE OUT"),
         (["nowhere", "out"], "nowhere does not exist"),
-        (["empty", "out", "--only", "fogg"], "did you mean 'fog'?"),
+        (["empty", "out", "--shift", "fogg"], "did you mean 'fog'?"),
         (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
         (["empty", "out", "--processes", "0"], "--processes"),
         (["empty", "out", "--labels", "labels.npy"], "the classes of a folder are its labels: leave out --labels"),
-        (["--preview", "out", "--only", "fog"], "--preview shows everything: leave out --only"),
+        (["--preview", "out", "--shift", "fog"], "--preview shows everything: leave out --shift"),
         (["--preview", "out", "--processes", "2"], "--preview shows everything: leave out --processes"),
     ],
 )

@@ -22,7 +22,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_it_found_and_writes_the_page(tmp_path: Path) -> None:
-    result = run.invoke(app, [*MODEL, "--data", "sample", "--corruption", "contrast", "--severity", "5", *SMALL])
+    result = run.invoke(app, [*MODEL, "--data", "sample", "--shift", "contrast", "--severity", "5", *SMALL])
     assert result.exit_code == 0, result.output
     assert "The data has shifted: " in result.output
     assert "Prediction-time BN brings" in result.output
@@ -61,7 +61,7 @@ def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
         (["--data", "sample", "--reference", "nowhere"], 2, "no data 'nowhere'"),
         (["--data", "sample", "--strategy", "btach"], 2, "did you mean 'batch'"),
         (["--data", "sample", "--strategy", "train"], 1, "name another"),
-        (["--data", "sample", "--corruption", "fogg"], 2, "did you mean 'fog'"),
+        (["--data", "sample", "--shift", "fogg"], 2, "did you mean 'fog'"),
         (["--data", "sample", "--severity", "6"], 2, "severity"),
         (["--data", "sample", "--batch-size", "0"], 2, "batch-size"),
         (["--data", "sample", "--mean", "0.5"], 2, "size"),

@@ -41,7 +41,7 @@ def test_show(run):
 def test_compare(run):
     result = invoke("compare", run, "--first", "strategy=batch", "--second", "strategy=train")
     assert result.exit_code == 0, result.output
-    assert "95% interval" in result.output
+    assert "95 % interval" in result.output
     rows = json.loads(invoke("compare", run, run, "--json").output)
     assert all(row["difference"] == 0 for row in rows)
 

@@ -27,7 +27,11 @@ from .zoo import zoo_command
 
 
 class _Commands(TyperGroup):
-    """The commands, with two rules that hold for all of them."""
+    """The commands, with rules that hold for all of them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _show_kinds_of_values(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse empty arguments: an empty path would mean the current folder."""
@@ -45,6 +49,30 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except EOFError as error:
             raise RuntimeError("a file ended too early") from error
+
+
+def _show_kinds_of_values(command: Any) -> None:
+    """Help of a command and of those below it shows flags as flags, and TEXT for an option that may be repeated.
+
+    Typer would show <bool> and <list[str]>, Python's types.
+    """
+    for parameter in command.params:
+        if parameter.metavar is None and parameter.param_type_name == "option":
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif getattr(parameter, "multiple", False):
+                parameter.metavar = "TEXT"
+    make_help = command.get_help_option
+
+    def get_help_option(context: Any) -> Any:
+        option = make_help(context)
+        if option is not None:
+            option.metavar = ""
+        return option
+
+    command.get_help_option = get_help_option
+    for each in getattr(command, "commands", {}).values():
+        _show_kinds_of_values(each)
 
 
 app = typer.Typer(

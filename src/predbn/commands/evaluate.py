@@ -186,23 +186,24 @@ def evaluate_command(
 
     It can be stopped at any time and continues when it is started again.
 
-    Examples: predbn evaluate --model zoo:resnet20-cifar10/batch/0 --shift fog --shift snow
+    Examples:
 
-    predbn evaluate --model 'zoo:resnet20-cifar10/batch/*' --method vanilla --method ensemble --data cifar10
-
-    predbn evaluate --model mypkg.mymodule:build_model --weights w.pt --data folder/ --mean 0.485,0.456,0.406
-    --std 0.229,0.224,0.225 --size 224 --batch-size 100
-
-    predbn evaluate --data imagenet --root ~/imagenet/val --model timm:resnet50.tv_in1k --batch-size 100
-
-    predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' --data criteo --order official
-
-    predbn evaluate --model zoo:resnet20-cifar10/batch/0 --shift in_turn-standard --severity 5 --strategy train
-    --strategy ema --order dirichlet:0.1 --batch-size 100
-
-    predbn evaluate --plan plan.toml --out run
-
-    predbn evaluate --plan plan.toml --engine ray --address auto
+      predbn evaluate --model zoo:resnet20-cifar10/batch/0 --shift fog \\
+          --shift snow
+      predbn evaluate --model 'zoo:resnet20-cifar10/batch/*' --method vanilla \\
+          --method ensemble --data cifar10
+      predbn evaluate --model mypkg.mymodule:build_model --weights w.pt \\
+          --data folder/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225 \\
+          --size 224 --batch-size 100
+      predbn evaluate --data imagenet --root ~/imagenet/val \\
+          --model timm:resnet50.tv_in1k --batch-size 100
+      predbn evaluate --model 'file:runs/criteo-mlp/*.safetensors#criteo-mlp' \\
+          --data criteo --order official
+      predbn evaluate --model zoo:resnet20-cifar10/batch/0 \\
+          --shift in_turn-standard --severity 5 --strategy train \\
+          --strategy ema --order dirichlet:0.1 --batch-size 100
+      predbn evaluate --plan plan.toml --out run
+      predbn evaluate --plan plan.toml --engine ray --address auto
     """
     from predbn.evaluation import Model, Plan, evaluate, read_plan
     from predbn.recommendation import recommendation_sentences, run_shift, shift_plan

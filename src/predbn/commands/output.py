@@ -120,16 +120,17 @@ def comparison_table(differences: pd.DataFrame, level: float) -> Table:
     from predbn.report import metric_info, sort_metrics
 
     table = new_table()
-    for heading in ("metric", "severity", "splits", "first", "second", "difference", f"{level:.0%} interval"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right", no_wrap=True)
+    table.padding = (0, 1, 0, 0)
+    headings = ("metric", "severity", "splits", "first", "second", "difference", f"{100 * level:g} % interval")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "metric" else "right", no_wrap=heading != "metric")
     for metric in sort_metrics(differences["metric"]):
         info = metric_info(metric)
         rows = differences[differences["metric"] == metric].to_dict("records")
         for row in rows:
-            is_single = row["splits"] == 1
-            interval = "–" if is_single else f"{info.change(row['low'])} to {info.change(row['high'])}"
+            interval = f"{info.change(row['low'])} to {info.change(row['high'])}" if row["over"] else "–"
             change = info.change(row["difference"])
-            differs = not is_single and (row["low"] > 0 or row["high"] < 0)
+            differs = bool(row["over"]) and (row["low"] > 0 or row["high"] < 0)
             table.add_row(
                 f"{info.label}{', %' if info.percent else ''}" if row is rows[0] else "",
                 "clean" if row["severity"] == "0" else row["severity"],

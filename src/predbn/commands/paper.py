@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from predbn.common import progress_bar
+from predbn.common import PaperError, progress_bar
 
 from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
@@ -36,7 +36,9 @@ ResultsFolder = Annotated[Path, typer.Option("--results", help="The folder of th
 def list_command(results: ResultsFolder = FULL, as_json: Json = False) -> None:
     """List the experiments: where they are in the paper, which plans they need, and which of these are measured.
 
-    Example: predbn paper list
+    Example:
+
+      predbn paper list
     """
     from predbn.paper import EXPERIMENTS, Runs
 
@@ -110,13 +112,13 @@ def run_command(
     The full version needs CIFAR-10 (see predbn data) and a GPU. A plan is computed once for all experiments. Plans
     whose data, weights or packages are missing are left out and named.
 
-    Examples: predbn paper run C1 --quick
+    Examples:
 
-    predbn paper run all --device cuda --precision fp16
-
-    predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val --weights resnet50.safetensors
-
-    predbn paper run --plan mixtures-levels --device cuda
+      predbn paper run C1 --quick
+      predbn paper run all --device cuda --precision fp16
+      predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val \\
+          --weights resnet50.safetensors
+      predbn paper run --plan mixtures-levels --device cuda
     """
     from predbn.paper import PLANS, Runs, plans_of, run_plan
 
@@ -175,14 +177,20 @@ def verify_command(
 
     Claims of our own are marked as such and counted apart from those of the paper.
 
-    Examples: predbn paper verify
+    Examples:
 
-    predbn paper verify C1 C3 --results predbn-paper-quick
+      predbn paper verify
+      predbn paper verify C1 C3 --results predbn-paper-quick
     """
     from predbn.paper import QUICK_WARNING, Runs, findings_as_data, plans_of, verdict_summary, verify
 
     experiments = _choose(ids)
-    if results != FULL and not results.is_dir():
+    if results == FULL and not results.is_dir():
+        raise PaperError(
+            f"{FULL} does not exist: run this in a clone of predbn, which has the measured results, or measure with "
+            f"predbn paper run --quick and then predbn paper verify --results {QUICK}."
+        )
+    if not results.is_dir():
         reason = "is not a folder" if results.exists() else "does not exist"
         raise typer.BadParameter(f"{results} {reason}: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results, seed=seed)
@@ -239,9 +247,10 @@ def figures_command(
 ) -> None:
     """Draw every figure as the paper draws it: one file each, and one HTML page with all of them.
 
-    Examples: predbn paper figures
+    Examples:
 
-    predbn paper figures C1 --results predbn-paper-quick --suffix .png
+      predbn paper figures
+      predbn paper figures C1 --results predbn-paper-quick --suffix .png
     """
     from predbn.paper import Runs, save_figures
     from predbn.report import check_suffix
@@ -279,11 +288,11 @@ def document_command(
 ) -> None:
     """Write the document on which claims hold, from results.
 
-    Examples: predbn paper document --figures docs/replication
+    Examples:
 
-    predbn paper document --table
-
-    predbn paper document --auto docs/auto.md --figures docs/auto
+      predbn paper document --figures docs/replication
+      predbn paper document --table
+      predbn paper document --auto docs/auto.md --figures docs/auto
     """
     from predbn.paper import Runs, fill_page, headline_table, write_document
 

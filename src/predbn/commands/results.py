@@ -41,9 +41,10 @@ def show_command(
 ) -> None:
     """Show the results of a run as tables by severity, and what they say in words.
 
-    Examples: predbn results show predbn-run
+    Examples:
 
-    predbn results show predbn-run --metric ece --where method=ensemble
+      predbn results show predbn-run
+      predbn results show predbn-run --metric ece --where method=ensemble
     """
     from predbn.recommendation import read_diagnosis, real_shifts
 
@@ -75,9 +76,11 @@ def compare_command(
 ) -> None:
     """Compare two runs, or two parts of one, split by split, with paired bootstrap intervals.
 
-    Examples: predbn results compare old-run new-run
+    Examples:
 
-    predbn results compare predbn-run --first strategy=batch --second strategy=train --where method=vanilla
+      predbn results compare old-run new-run
+      predbn results compare predbn-run --first strategy=batch \\
+          --second strategy=train --where method=vanilla
     """
     from predbn.evaluation import compare
 
@@ -98,7 +101,14 @@ def compare_command(
     first_name = " ".join([str(first), *(first_where or [])])
     second_name = " ".join([str(second or first), *(second_where or [])])
     console.print(f"First: {first_name}. Second: {second_name}.", markup=False)
-    console.print(comparison_table(table, level))
+    apart = [key for key in ("method", "strategy", "batch_size", "order") if key in table.columns]
+    for values, part in table.groupby(apart) if apart else [((), table)]:
+        if apart:
+            named = ", ".join(f"{key} {value}" for key, value in zip(apart, values, strict=True))
+            console.print(f"\n{named}", markup=False)
+        console.print(comparison_table(part, level))
+    if (table["splits"] == 1).any():
+        console.print("Intervals of one split are over its images, if hits were kept (--hits).", style="dim")
 
 
 @results_app.command("export")
@@ -111,9 +121,10 @@ def export_command(
 ) -> None:
     """Write results to a file in another format.
 
-    Examples: predbn results export predbn-run results.csv
+    Examples:
 
-    predbn results export predbn-run report.html --where batch_size=500
+      predbn results export predbn-run results.csv
+      predbn results export predbn-run report.html --where batch_size=500
     """
     if target.suffix not in _SUFFIXES:
         raise typer.BadParameter(f"{target} must end with {', '.join(_SUFFIXES)}.", param_hint="TARGET")

@@ -82,13 +82,15 @@ def serve_command(
 ) -> None:
     """Answer requests over HTTP (Open Inference Protocol v2), each with the statistics of its own stream.
 
-    Examples: predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy batch
+    Examples:
 
-    predbn serve --model timm:resnet50.tv_in1k --calibration c.safetensors --state streams --port 8080
-
-    predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy ema --state streams --engine ray --replicas 4
-
-    curl --data-binary @cat.jpg 'http://localhost:8080/v2/models/model/picture?stream=camera-7'
+      predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy batch
+      predbn serve --model timm:resnet50.tv_in1k --calibration c.safetensors \\
+          --state streams --port 8080
+      predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy ema \\
+          --state streams --engine ray --replicas 4
+      curl \\
+          --data-binary @cat.jpg 'http://localhost:8080/v2/models/model/picture?stream=camera-7'
     """
     from predbn.models import open_model
     from predbn.norm import find_strategy

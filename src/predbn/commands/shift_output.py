@@ -49,6 +49,7 @@ def print_points(console: Console, sentences: Sequence[str]) -> None:
 def strategies_table(shift: RealShift) -> Table:
     """One row per strategy and batch size; a gain whose interval lies above 0 is bold."""
     table = new_table()
+    table.padding = (0, 1, 0, 0)
     headings = ["strategy", "batch"]
     headings += ["accuracy", "change, points", "Brier", "ECE"] if shift.is_labelled else ["confidence"]
     for heading in (*headings, "as train"):

@@ -51,11 +51,11 @@ def train_cifar10_command(
 ) -> None:
     """Train ResNet-20 on CIFAR-10 with the paper's recipe: 45,000 images, the last 5,000 held out for validation.
 
-    Examples: predbn train cifar10 --norm batch --seeds 0-9
+    Examples:
 
-    predbn train cifar10 --norm group --seeds 0-2 --resume
-
-    predbn train cifar10 --sample --epochs 2 --batch-size 100
+      predbn train cifar10 --norm batch --seeds 0-9
+      predbn train cifar10 --norm group --seeds 0-2 --resume
+      predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
     check_folder(out)
     from predbn.training import train_cifar10, tuned_recipe

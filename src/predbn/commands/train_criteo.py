@@ -48,11 +48,12 @@ def train_criteo_command(
 ) -> None:
     """Train the paper's Criteo network on prepared rows: the first 81 % for training, half of the rest for validation.
 
-    Examples: predbn train criteo --seeds 0-9
+    Examples:
 
-    predbn train criteo --root late --epochs 30 --patience 3 --widths 64,32 --most-buckets 500
-
-    predbn train criteo --seeds 0-9 --resume
+      predbn train criteo --seeds 0-9
+      predbn train criteo --root late --epochs 30 --patience 3 --widths 64,32 \\
+          --most-buckets 500
+      predbn train criteo --seeds 0-9 --resume
     """
     check_folder(out)
     from predbn.data import criteo

@@ -47,9 +47,11 @@ def train_imagenet_command(
 ) -> None:
     """Train ResNet-50 v1 on ImageNet with the paper's recipe, on one GPU or, with torchrun, on several.
 
-    Examples: predbn train imagenet --root ~/imagenet
+    Examples:
 
-    torchrun --nproc-per-node 8 --no-python predbn train imagenet --root ~/imagenet --resume
+      predbn train imagenet --root ~/imagenet
+      torchrun --nproc-per-node 8 --no-python predbn train imagenet \\
+          --root ~/imagenet --resume
     """
     from predbn.training import ImageNetRecipe, join_process_group, open_imagenet, train_imagenet
 

@@ -51,9 +51,11 @@ def tune_cifar10_command(
 
     When it is started again it continues where it stopped; several machines can share one storage.
 
-    Examples: predbn tune cifar10 --norm batch --trials 32 --epochs 16
+    Examples:
 
-    predbn tune cifar10 --norm layer --trials 10 --storage sqlite:///search.db --out layer.csv
+      predbn tune cifar10 --norm batch --trials 32 --epochs 16
+      predbn tune cifar10 --norm layer --trials 10 \\
+          --storage sqlite:///search.db --out layer.csv
     """
     from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
 

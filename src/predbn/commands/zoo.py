@@ -22,9 +22,10 @@ def zoo_command(
 ) -> None:
     """List the networks with their scores on the 10,000 clean test images, or print the card of one network.
 
-    Examples: predbn zoo
+    Examples:
 
-    predbn zoo resnet20-cifar10/batch/3
+      predbn zoo
+      predbn zoo resnet20-cifar10/batch/3
     """
     from predbn.models import zoo
 

@@ -12,6 +12,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar, cast
 
 from .errors import PredbnError
+from .plugins import load_plugins
 
 T = TypeVar("T")
 
@@ -58,7 +59,9 @@ def find_by_name(
 
 
 def class_by_name(kind: str, classes: Mapping[str, type[T]], name: str, *, error: type[PredbnError]) -> type[T]:
-    """The class registered under a name."""
+    """The class registered under a name, by this package or by one that plugs itself in."""
+    if name not in classes:
+        load_plugins()
     if name not in classes:
         raise error(f"unknown {kind} '{name}'{did_you_mean(name, classes)}; choose one of {', '.join(sorted(classes))}")
     return classes[name]

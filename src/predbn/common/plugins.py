@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 
@@ -32,18 +31,28 @@ def import_module(name: str) -> ModuleType:
         raise PredbnError(f"{name} cannot be imported ({error}); the current folder was searched too.") from None
 
 
-@cache
 def load_plugins() -> tuple[str, ...]:
     """Import the modules that installed packages name in the group `predbn.plugins`, once; return their names.
 
     One that cannot be imported is an error that names the package, because results without it would be other results.
     """
+    if not _loaded:
+        _loaded.append(())  # a module that looks up a name while it is imported must not start again
+        _loaded[0] = _load_all()
+    return _loaded[0]
+
+
+_loaded: list[tuple[str, ...]] = []
+
+
+def _load_all() -> tuple[str, ...]:
     loaded = []
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             entry.load()
         except Exception as error:
             package = entry.dist.name if entry.dist is not None else entry.value
+            _loaded.clear()
             raise PredbnError(
                 f"the package {package} plugs {entry.value} into predbn, which cannot be imported "
                 f"({first_line(error)}): mend or uninstall it."

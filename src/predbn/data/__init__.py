@@ -32,7 +32,7 @@ from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
-from .npy import load_array
+from .npy import from_npy, load_array
 from .own_shift import ReferenceAndData, open_in_order, open_reference_and_data
 from .picture_content import PICTURE_ERRORS, as_rgb, open_picture
 from .pictures import (
@@ -56,6 +56,7 @@ from .references import (
     open_rows,
     open_shifted,
     open_unlabelled,
+    register_data_set,
 )
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
@@ -108,6 +109,7 @@ __all__ = [
     "decoded_files",
     "fetch_cifar10",
     "from_folder",
+    "from_npy",
     "imagenet",
     "imagenet_folder",
     "is_shifted",
@@ -129,6 +131,7 @@ __all__ = [
     "read_class_map",
     "read_criteo_totals",
     "read_picture",
+    "register_data_set",
     "resize_crop",
     "rows_to_device",
     "sample",

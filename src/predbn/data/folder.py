@@ -176,7 +176,7 @@ def _common_size(listing: Listing) -> tuple[int, int]:
         raise DataError(
             f"{listing.path(position)} is {height}×{width} pixels, but {count} of the {len(listing)} pictures in "
             f"{listing.root} are {usual[0]}×{usual[1]}, and {len(others)} are not: "
-            "give a size to resize and crop all of them to."
+            "give a size to resize and crop all of them to (on the command line --size)."
         )
     return usual
 

@@ -140,7 +140,7 @@ class Job:
         class_map = None
         if self.plan.class_map is not None:
             class_map = read_class_map(self.plan.class_map)
-        elif is_named and set(data.classes) <= set(known):
+        elif known and is_named and set(data.classes) <= set(known):
             class_map = number_classes(names[0], known)
         if class_map is None and isinstance(data, Images):
             return data

@@ -14,7 +14,7 @@ import pandas as pd
 
 from predbn.common import EvaluationError
 from predbn.data import SEVERITIES
-from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce
+from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce, paired_interval
 
 from .scoring import unpack_hits
 from .store import Store
@@ -157,9 +157,14 @@ def compare(
     """How much `first` differs from `second`, by metric and severity, with paired bootstrap intervals.
 
     Rows are paired by all keys, except those with one value on each side and not the same one (two strategies, say):
-    these are what is compared. Values are then averaged to one per split, because the interval generalises over
-    splits. Columns: metric, severity ("all" for all shifted splits), splits, first, second, difference, low, high. If
-    0 is not in the interval, the two differ. Clean data is one split and has no interval.
+    these are what is compared. Methods, strategies, batch sizes and orders that both sides have several of are compared
+    one by one, and stand in columns of their own. Within each, values are averaged over models and seeds to one per
+    split, because the interval generalises over splits.
+
+    Further columns: metric, severity ("all" for all shifted splits), splits, first, second, difference, low, high, over
+    (what the interval is over: "splits" or "images"). If 0 is not in the interval, the two differ. One split alone,
+    such as clean data, has an interval over images for the accuracy if hits were kept on both sides, and for the Brier
+    score too if all predictions were; otherwise none.
     """
     pair = [key for key in (*KEYS, "metric") if not _is_compared(first, second, key)]
     both = first.frame.merge(second.frame, on=pair, suffixes=("_first", "_second"))
@@ -168,21 +173,73 @@ def compare(
             f"the two have no row in common when paired by {', '.join(pair)}: choose what to compare so that each side "
             "has one value of what differs."
         )
-    splits = both.groupby(["metric", "corruption", "severity"], as_index=False)[["value_first", "value_second"]].mean()
+    apart = [key for key in ("method", "strategy", "batch_size", "order") if key in pair and both[key].nunique() > 1]
     rows = []
-    for metric, values in splits.groupby("metric"):
-        shifted = values[values["severity"] > 0]
-        parts = [(str(severity), part) for severity, part in values.groupby("severity")]
-        for severity, part in [*parts, *([("all", shifted)] if shifted["severity"].nunique() > 1 else [])]:
-            a, b = part["value_first"].to_numpy(), part["value_second"].to_numpy()
-            row = {"metric": metric, "severity": severity, "splits": len(part), "first": a.mean(), "second": b.mean()}
-            low = high = float("nan")
-            if len(part) > 1:
-                interval = bootstrap_difference(a, b, resamples=resamples, level=level, seed=seed)
-                low, high = interval.low, interval.high
-            rows.append({**row, "difference": a.mean() - b.mean(), "low": low, "high": high})
+    for key, series in both.groupby(apart) if apart else [((), both)]:
+        named = dict(zip(apart, key, strict=True))
+        splits = series.groupby(["metric", "corruption", "severity"], as_index=False)[["value_first", "value_second"]]
+        for metric, values in splits.mean().groupby("metric"):
+            shifted = values[values["severity"] > 0]
+            parts = [(str(severity), part) for severity, part in values.groupby("severity")]
+            for severity, part in [*parts, *([("all", shifted)] if shifted["severity"].nunique() > 1 else [])]:
+                a, b = part["value_first"].to_numpy(), part["value_second"].to_numpy()
+                interval, over = None, "splits"
+                if len(part) > 1:
+                    interval = bootstrap_difference(a, b, resamples=resamples, level=level, seed=seed)
+                elif sides := _image_scores(first, second, named, part.iloc[0]):
+                    interval, over = paired_interval(*sides, level=level), "images"
+                rows.append(
+                    {
+                        **named,
+                        "metric": metric,
+                        "severity": severity,
+                        "splits": len(part),
+                        "first": a.mean(),
+                        "second": b.mean(),
+                        "difference": a.mean() - b.mean(),
+                        "low": np.nan if interval is None else interval.low,
+                        "high": np.nan if interval is None else interval.high,
+                        "over": "" if interval is None else over,
+                    }
+                )
     table: pd.DataFrame = pd.DataFrame(rows)
     return table
+
+
+def _image_scores(
+    first: Results, second: Results, named: Mapping[str, Any], split: pd.Series[Any]
+) -> list[npt.NDArray[np.float64]]:
+    """What each side has of every image in one split, averaged over models and seeds; empty if it was not kept.
+
+    The images are the same if the data has the same checksums.
+    """
+    data = [side.card.get("data", {}) for side in (first, second)]
+    if not data[0] or data[0].get("sha256") != data[1].get("sha256"):
+        return []
+    wanted = {**named, "corruption": split["corruption"], "severity": split["severity"]}
+    sides = []
+    for side in (first, second):
+        rows = side.predictions if len(side.predictions) else side.hits
+        for key, value in wanted.items():
+            rows = rows[rows[key] == value] if len(rows) else rows
+        sides.append([_scores_of_images(row, str(split["metric"]), data[0]) for row in rows.to_dict("records")])
+    lengths = {len(scores) for side in sides for scores in side}
+    if not all(sides) or len(lengths) != 1 or 0 in lengths:
+        return []
+    return [np.mean(side, axis=0) for side in sides]
+
+
+def _scores_of_images(row: Mapping[Any, Any], metric: str, data: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    """Accuracy or Brier score of every image, in the order of their index; empty for other metrics."""
+    if "hits" in row:
+        images = int(data.get("images", 0))
+        is_kept = metric == "accuracy" and len(row["hits"]) == -(-images // 8)
+        return unpack_hits(row["hits"], images).astype(np.float64) if is_kept else np.zeros(0)
+    order = np.argsort(row["index"], kind="stable")
+    if metric == "accuracy" and len(row["label"]):
+        right: npt.NDArray[np.float64] = np.equal(row["predicted"], row["label"]).astype(np.float64)
+        return right[order]
+    return np.asarray(row["brier"], dtype=np.float64)[order] if metric == "brier" else np.zeros(0)
 
 
 def _matches(key: str, value: object, wanted: object) -> bool:

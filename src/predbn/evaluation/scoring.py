@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from predbn.common import EvaluationError
-from predbn.metrics import ScoreHistogram, Scores, ranks
+from predbn.metrics import ScoreHistogram, Scores, own_metrics, ranks
 from predbn.shifts import Attack, target_class
 
 _LOGIT_SCALE = 8.0
@@ -119,6 +119,8 @@ class CellScores:
         self._hits = Hits() if hits and labelled else None
         self._predictions = Predictions(labelled=labelled) if predictions else None
         self._is_labelled = labelled
+        self._own = dict.fromkeys(own_metrics().values(), 0.0) if labelled else {}
+        self._count = 0
 
     def update(self, log_probabilities: Tensor, labels: Tensor, index: Tensor) -> None:
         """Add a batch."""
@@ -126,6 +128,9 @@ class CellScores:
         if not self._is_labelled:
             labels = probabilities.argmax(1)  # stands for labels; what it says about them is not returned
         self._scores.update(probabilities, labels, log_probabilities=log_probabilities)
+        self._count += len(labels)
+        for metric in self._own:
+            self._own[metric] += metric.sum(probabilities, labels)
         if self._ranking is not None:
             log_odds = (log_probabilities[:, 1] - log_probabilities[:, 0]).double()
             self._ranking.update((log_odds / _LOGIT_SCALE).sigmoid(), labels)
@@ -139,7 +144,8 @@ class CellScores:
         scores = self._scores.compute()
         if not self._is_labelled:
             return {"confidence": scores["confidence"]}
-        return scores if self._ranking is None else {**scores, "auc": self._ranking.auc()}
+        own = {metric.name: total / self._count for metric, total in self._own.items()}
+        return {**scores, **({} if self._ranking is None else {"auc": self._ranking.auc()}), **own}
 
     def reliability(self) -> list[dict[str, Any]]:
         """The reliability diagram, one row per bin."""

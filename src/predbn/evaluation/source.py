@@ -35,6 +35,7 @@ from predbn.data import (
     wnids,
 )
 from predbn.shifts import find_corruption
+from predbn.shifts import names as corruption_names
 
 from .changing_shift import SETS, ChangingShift
 from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve, visits_per_image
@@ -94,7 +95,8 @@ class Source(ABC):
 
     def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
         """The splits that names of shifts stand for."""
-        return resolve(shifts, severities, self.names, has_clean=self.has_clean)
+        own = corruption_names("own") if isinstance(self.data, Images) else ()
+        return resolve(shifts, severities, self.names, has_clean=self.has_clean, own=own)
 
     def is_labelled(self, split: Split) -> bool:
         """Whether the images or rows of a split have labels."""

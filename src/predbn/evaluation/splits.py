@@ -42,13 +42,19 @@ class Stream(NamedTuple):
 
 
 def resolve(
-    shifts: Iterable[str], severities: Sequence[int], available: Sequence[str], *, has_clean: bool = True
+    shifts: Iterable[str],
+    severities: Sequence[int],
+    available: Sequence[str],
+    *,
+    has_clean: bool = True,
+    own: Sequence[str] = (),
 ) -> list[Split]:
     """The splits that the names in `shifts` stand for, without repetition, in the order of the names.
 
     "all" is the clean images and every corruption in `available`; "standard" and "extra" are the clean images and the
     corruptions of the published sets. Published data may come without clean images: these names then mean the
-    corruptions only.
+    corruptions only. `own` are corruptions that others have registered: they are measured if they are named, so that
+    "all" and mixtures mean the same wherever they are computed.
     """
     splits: dict[Split, None] = {}
     for shift in shifts:
@@ -59,7 +65,7 @@ def resolve(
         for name in corruptions:
             if changing := ChangingShift.parse(name):
                 changing.check_available(available)
-            elif name != CLEAN and name not in available:
+            elif name != CLEAN and name not in available and name not in own:
                 raise EvaluationError(f"shift {name!r} is not in the data, which has {', '.join(available)}.")
             if name == CLEAN and not has_clean:
                 raise EvaluationError("the data has no clean images: name them with --clean.")

@@ -16,6 +16,7 @@ from .bootstrap import Interval, bootstrap_difference, bootstrap_mean, bootstrap
 from .calibration import Reliability, bin_of, ece, equal_width_edges, reliability, sum_by_bin
 from .classification import accuracy, binary, brier, nll, ranks
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
+from .own import OwnMetric, own_metrics, register_metric
 from .paired import consecutive_groups, paired_ece_interval, paired_interval
 from .scores import Scores
 from .student import t_mean, t_ratio
@@ -24,6 +25,7 @@ __all__ = [
     "ALEXNET_ERRORS",
     "Interval",
     "MetricError",
+    "OwnMetric",
     "Reliability",
     "ScoreHistogram",
     "Scores",
@@ -41,9 +43,11 @@ __all__ = [
     "equal_width_edges",
     "mce",
     "nll",
+    "own_metrics",
     "paired_ece_interval",
     "paired_interval",
     "ranks",
+    "register_metric",
     "reliability",
     "sum_by_bin",
     "t_mean",

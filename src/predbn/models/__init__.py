@@ -9,6 +9,7 @@ with needs_extra("eval"):
     import safetensors as _safetensors  # noqa: F401
 
 from . import zoo
+from .architectures import Architecture, register_architecture
 from .classifier import Classifier, ModelInfo, restrict
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .kernels import accelerate, accelerate_prediction
@@ -25,6 +26,7 @@ __all__ = [
     "NORMALISATIONS",
     "SIGNED_PREPROCESSING",
     "AnyModel",
+    "Architecture",
     "Classifier",
     "ClickModel",
     "CriteoNetwork",
@@ -42,6 +44,7 @@ __all__ = [
     "load_weights",
     "open_model",
     "read_weights",
+    "register_architecture",
     "resnet20",
     "resnet50",
     "restrict",

@@ -71,7 +71,11 @@ def open_model(
         )
     if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
         argument = "weights" if weights else "preprocessing"
-        raise ModelError(f"{reference} has its own {argument}: {argument}= is for package.module:function.")
+        option = "--weights" if weights else "--mean, --std and --size"
+        raise ModelError(
+            f"{reference} has its own {argument}: leave out {argument}= (on the command line {option}), which is for "
+            "package.module:function."
+        )
     model: AnyModel
     if kind == "zoo":
         state, card = zoo.weights(name), zoo.card(name)
@@ -133,19 +137,26 @@ def _rename_batch_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _load_function(
     reference: str, module: str, function: str, weights: str | Path | None, preprocessing: Preprocessing | None
 ) -> Classifier:
-    model = _import_function(reference, module, function)()
+    build = _import_function(reference, module, function)
+    model = build()
     if not isinstance(model, nn.Module):
         raise ModelError(f"{reference} returned {type(model).__name__}, but it must return a torch.nn.Module.")
     network = model.network if isinstance(model, Classifier) else model
     if weights is not None:
         load_weights(network, read_weights(weights)[0], str(weights))
+    elif _is_random(build, model):
+        raise ModelError(
+            f"{reference} returns other weights each time it is called, so they are random and not trained: give a "
+            "file with weights= (on the command line --weights), or load them in the function."
+        )
     if isinstance(model, Classifier) and preprocessing is None:
         return model
     preprocessing = preprocessing or getattr(model, "preprocessing", None)
     if not isinstance(preprocessing, Preprocessing):
         raise ModelError(
             f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
-            "give the network an attribute `preprocessing`, or pass preprocessing=."
+            "give the network an attribute `preprocessing`, or pass preprocessing= (on the command line --mean, --std "
+            "and --size)."
         )
     classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
     if names and len(names) != classes:
@@ -164,6 +175,13 @@ def _import_function(reference: str, module: str, function: str) -> Callable[[],
     if not callable(target):
         raise ModelError(f"{reference}: {module} has no function {function!r}.")
     return target  # type: ignore[no-any-return]
+
+
+def _is_random(build: Callable[[], Any], model: nn.Module) -> bool:
+    """Whether a second network that a function builds has other weights than the first."""
+    with torch.random.fork_rng(devices=[]):
+        state = build().state_dict()
+    return any(not torch.equal(tensor, state[name].to(tensor.device)) for name, tensor in model.state_dict().items())
 
 
 @torch.no_grad()

@@ -5,10 +5,10 @@ recommended that its intervals do not support.
 """
 
 from .corruptions import UnderCorruptions, under_corruptions
-from .evaluate_shift import ShiftResults, evaluate_shift, read_diagnosis, run_shift, shift_plan
 from .real_shift import RealShift, StrategyOnShift, is_real_shift, real_shifts
 from .rule import Candidate, Comparison, Recommendation, recommend
 from .sentences import python_lines, real_shift_sentences, recommendation_sentences
+from .shift_run import ShiftResults, evaluate_shift, read_diagnosis, run_shift, shift_plan
 
 __all__ = [
     "Candidate",

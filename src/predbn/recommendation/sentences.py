@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 
 from predbn.evaluation import Results, Setting
 from predbn.metrics import Interval
 
 from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
-from .real_shift import RealShift, real_shifts
+from .real_shift import RealShift, StrategyOnShift, real_shifts
 from .rule import BASELINE, Comparison, Recommendation, is_below_zero
 
 _Value = Callable[[Comparison | None, str], float]
 """The value of a metric with a candidate, or with the baseline for None."""
 
 _LABELS = {"accuracy": "accuracy", "brier": "Brier score", "auc": "AUC"}
+_CHANGES_NAMED = 3
 _FEW_CLASSES = 0.5
 """If a batch holds fewer than this share of the classes that it could hold, the order is worth a word."""
 
@@ -177,7 +179,7 @@ def _without_labels(shift: RealShift) -> list[str]:
     sentences += [
         f"{_named_strategy(each.strategy, each.batch_size)} would predict {100 * (1 - each.agreement):.1f} % of the "
         f"{shift.pictures:,} pictures in another way than {BASELINE}, with a mean confidence of "
-        f"{100 * each.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %."
+        f"{100 * each.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %{_frequent(shift, each)}."
         for each in others
         if each.batch_size == others[-1].batch_size
     ]
@@ -186,6 +188,19 @@ def _without_labels(shift: RealShift) -> list[str]:
         "are right or wrong together."
     )
     return sentences
+
+
+def _frequent(shift: RealShift, each: StrategyOnShift) -> str:
+    """The classes between which a strategy changes predictions most often."""
+    changed = shift.changes(each.strategy, each.batch_size)
+    counts = Counter(zip(changed["train"].tolist(), changed["strategy"].tolist(), strict=True))
+
+    def name(number: int) -> str:
+        return shift.classes[number] if shift.classes else str(number)
+
+    top = counts.most_common(_CHANGES_NAMED)
+    listed = [f"{name(before)} to {name(after)} ({count})" for (before, after), count in top]
+    return f"; most often from {', '.join(listed)}" if listed else ""
 
 
 def _class_order(shift: RealShift) -> list[str]:

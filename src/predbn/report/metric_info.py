@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from predbn.metrics import own_metrics
+
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -146,7 +148,12 @@ _BY_NAME = {info.name: info for info in _METRICS}
 
 def metric_info(metric: str) -> MetricInfo:
     """What is known about a metric; an unknown one is shown under its own name, without better or worse."""
-    return _BY_NAME.get(metric) or MetricInfo(metric, metric, None, False, "")
+    if metric in _BY_NAME:
+        return _BY_NAME[metric]
+    own = own_metrics().get(metric)
+    if own is not None:
+        return MetricInfo(metric, metric.replace("_", " "), own.better, False, own.description)
+    return MetricInfo(metric, metric, None, False, "")
 
 
 def sort_metrics(metrics: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weath
 from .attack import ATTACKS, Attack, target_class
 from .corrupt import corrupt
 from .mixture import draw_kinds, mix
-from .registry import find_corruption, get_corruption, names
+from .registry import find_corruption, get_corruption, names, register
 from .tabular import randomise_features, randomise_tokens
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "orders",
     "randomise_features",
     "randomise_tokens",
+    "register",
     "target_class",
 ]

@@ -27,23 +27,23 @@ def corrupt(
     name: str,
     severity: int,
     *,
-    seed: int,
-    index: Index,
+    seed: int = 0,
+    index: Index | None = None,
     constants: Literal["auto", "cifar", "imagenet"] = "auto",
 ) -> Batch:
     """Apply one corruption at one severity to a batch.
 
     `images` is a uint8 array NHWC or a uint8 tensor NCHW on any device, with three channels; the result has the same
-    type, layout and device. `index` is the position of each image in its data set. Together with the seed, the
-    corruption and the severity it determines what is drawn for the image, so that batch size, order, number of workers
-    and device make no difference.
+    type, layout and device. `index` is the position of each image in its data set, by default in the batch. Together
+    with the seed, the corruption and the severity it determines what is drawn for the image, so that batch size, order,
+    number of workers and device make no difference.
 
     `constants` chooses the severities of CIFAR-10-C or of ImageNet-C. "auto" takes the CIFAR constants for images
     whose longer side has at most 64 pixels, and the ImageNet constants for larger ones.
     """
     corruption = find_corruption(name)
     height, width = _check_images(images, corruption)
-    indices = check_index(index, len(images))
+    indices = check_index(range(len(images)) if index is None else index, len(images))
     if isinstance(severity, bool) or severity not in (1, 2, 3, 4, 5):
         raise ShiftError(f"severity is {severity!r}, but it must be an integer from 1 to 5.")
     if constants not in ("auto", "cifar", "imagenet"):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from predbn.common import Draws, ShiftError, did_you_mean
+from predbn.common import Draws, ShiftError, did_you_mean, load_plugins
 
 ConstantSet = Literal["cifar", "imagenet"]
 InputFormat = Literal["float", "uint8", "nhwc"]
@@ -65,16 +65,17 @@ def register(
     name: str,
     *,
     family: str,
-    set: Literal["standard", "extra"],
+    set: Literal["standard", "extra", "own"] = "own",
     cifar: tuple[Any, ...],
-    imagenet: tuple[Any, ...],
+    imagenet: tuple[Any, ...] | None = None,
     works_on: InputFormat = "float",
     min_side: int = 1,
     chunk: int = 1 << 20,
 ) -> Callable[[Function], Function]:
-    """Enter a corruption in the table.
+    """Enter a corruption in the table. `set` is "own" for those that are not part of the published benchmark.
 
-    `cifar` and `imagenet` are the constants of the five severities in CIFAR-10-C and ImageNet-C.
+    `cifar` and `imagenet` are the constants of the five severities in CIFAR-10-C and ImageNet-C, for small and for
+    large images; without the latter, those of `cifar` are used for both.
 
     With works_on="float" the function takes and returns float32 NCHW on the scale [0, 1], and `corrupt` clips and
     casts to uint8. With "uint8" it takes and returns uint8 NCHW, with "nhwc" uint8 NHWC, the layout of OpenCV.
@@ -84,18 +85,29 @@ def register(
     enough that threads rarely wait for each other between two operations.
     """
 
+    large = cifar if imagenet is None else imagenet
+    if len(cifar) != 5 or len(large) != 5:
+        raise ShiftError(f"the corruption {name!r} needs constants for five severities: give tuples of five.")
+
     def decorator(function: Function) -> Function:
-        _CORRUPTIONS[name] = Corruption(name, function, family, set, cifar, imagenet, works_on, min_side, chunk)
+        if name in _CORRUPTIONS and function.__module__ != _CORRUPTIONS[name].function.__module__:
+            raise ShiftError(f"there is a corruption {name!r} already: choose another name.")
+        _CORRUPTIONS[name] = Corruption(name, function, family, set, cifar, large, works_on, min_side, chunk)
         return function
 
     return decorator
 
 
-def names(which: Literal["standard", "extra", "all"] = "standard") -> tuple[str, ...]:
-    """The corruptions of a set, in the order of the published benchmark."""
-    sets = {"standard": STANDARD, "extra": EXTRA, "all": STANDARD + EXTRA}
+def names(which: Literal["standard", "extra", "all", "own"] = "standard") -> tuple[str, ...]:
+    """The corruptions of a set, in the order of the published benchmark.
+
+    "all" are the 19 of the benchmark; "own" are those that others have registered, in the order of registration.
+    """
+    load_plugins()
+    own = tuple(name for name, corruption in _CORRUPTIONS.items() if corruption.set == "own")
+    sets = {"standard": STANDARD, "extra": EXTRA, "all": STANDARD + EXTRA, "own": own}
     if which not in sets:
-        raise ShiftError(f"There is no set of corruptions called {which!r}: use standard, extra or all.")
+        raise ShiftError(f"There is no set of corruptions called {which!r}: use standard, extra, all or own.")
     return sets[which]
 
 
@@ -106,7 +118,7 @@ def get_corruption(name: str) -> Corruption:
 
 def find_corruption(name: str) -> Corruption:
     """The corruption of that name, or an error that suggests the most similar name."""
-    choices = names("all")
+    choices = names("all") + names("own")
     if name in choices:
         return _CORRUPTIONS[name]
     normalised = str(name).lower().replace("-", "_").replace(" ", "_")

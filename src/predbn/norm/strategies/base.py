@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from predbn.common import AdaptationError, find_by_name, format_spec
+from predbn.common import AdaptationError, find_by_name, format_spec, load_plugins
 
 from ..gpu.rules import Rule
 from ..kernels import is_tracing
@@ -119,6 +119,7 @@ class Strategy(ABC):
 
 def strategies() -> list[str]:
     """The names of all strategies."""
+    load_plugins()
     return sorted(Strategy._by_name)
 
 
