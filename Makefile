@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test chaos soak lint clean
+.PHONY: demo test docs dist chaos soak lint clean
 
 demo: .venv/installed
 	$(BIN)/predbn demo
 
 test: .venv/installed-dev lint
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# The site: build/site/index.html. It needs no network.
+docs: .venv/installed-dev
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/site
 
 # Kills, torn files, full disks, two processes, flipped bits: some minutes; writes results/reliability.json.
 chaos: .venv/installed-dev

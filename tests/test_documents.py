@@ -34,8 +34,9 @@ def between(text: str, name: str) -> str:
     return text.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0].strip()
 
 
-def test_the_readme_shows_the_measured_costs():
-    shown = between((ROOT / "README.md").read_text(), "inference")
+@pytest.mark.parametrize("page", ["README.md", "docs/strategies.md"])
+def test_the_measured_costs_are_shown(page):
+    shown = between((ROOT / page).read_text(), "inference")
     assert shown == inference.markdown(), "run: python benchmarks/inference.py --markdown"
 
 

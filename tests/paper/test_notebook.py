@@ -25,10 +25,15 @@ def run_cells(path: Path, **parameters: Any) -> dict[str, Any]:
     return names
 
 
+def test_the_notebook_is_stored_with_its_outputs():
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
+    assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code" and not cell["metadata"].get("tags"))
+
+
 def test_the_notebook_runs(as_the_paper, capsys):
     committed = ROOT / RESULTS
     names = run_cells(
-        ROOT / "notebooks" / "replication.ipynb", results=committed if committed.is_dir() else as_the_paper.folder
+        ROOT / "docs" / "notebook.ipynb", results=committed if committed.is_dir() else as_the_paper.folder
     )
     assert len(names["found"]) == len(EXPERIMENTS)
     assert "Of " in capsys.readouterr().out

@@ -1,0 +1,96 @@
+"""Settings of the site that `make docs` builds: Sphinx with furo, Markdown and the notebook through myst-nb.
+
+The build needs no network, so there is no intersphinx. Pages that are read on their own, in a clone, and pages of the
+site are the same files. An API page holds examples; the tests run them, as they run those of every guide.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import predbn
+
+project = "predbn"
+author = "The predbn authors"
+project_copyright = author
+release = version = predbn.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "predbn"
+html_copy_source = False
+
+myst_enable_extensions = ["html_image"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # the notebook is stored with its outputs, and run by the tests
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+
+UNWRITTEN = {"doctor", "onnx", "own-shift", "recompute", "segmentation"}
+"""Pages that may be missing."""
+
+PAGES = ["predbn", "common", "norm", "metrics", "shifts", "data", "models", "methods", "evaluation", "diagnostics"]
+PAGES += ["training", "serving", "report", "paper"]
+"""The pages of the API, in the order of CONTRIBUTING's map."""
+
+
+def leave_out_unwritten(app: Sphinx, page: str, source: list[str]) -> None:
+    """Leave pages that are not written yet out of the table of contents."""
+    if page == "index":
+        lines = source[0].split("\n")
+        source[0] = "\n".join(line for line in lines if line not in UNWRITTEN or line in app.env.found_docs)
+
+
+def document_once(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Document what several folders offer on the first of their pages only."""
+    page = app.env.docname.rpartition("/")[2]
+    if what != "module" or page not in PAGES:
+        return None
+    before = [
+        import_module("predbn" if other == "predbn" else f"predbn.{other}") for other in PAGES[: PAGES.index(page)]
+    ]
+    return any(name in module.__all__ and getattr(module, name) is obj for module in before) or None
+
+
+def write_as_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are plain text with `names`, equations and two-column tables of arguments; write them as RST."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    lines[:] = "\n\n".join(map(_paragraph_as_rst, paragraphs)).split("\n")
+
+
+def _paragraph_as_rst(paragraph: str) -> str:
+    first, *others = paragraph.split("\n")
+    if re.match(r"(-|\d+\.) ", first):
+        return _escape(paragraph)
+    if re.match(r"`?\w+`?  +\S", first):
+        return "\n".join(map(_entry_as_rst, re.sub(r"\n +", " ", paragraph).split("\n")))
+    if any(line.startswith(" ") for line in (first, *others)):
+        return "::\n\n" + "\n".join(f"    {line}" for line in (first, *others))
+    return _escape(paragraph)
+
+
+def _entry_as_rst(line: str) -> str:
+    """ "name   text" as an entry of a list."""
+    match = re.fullmatch(r"`?(\w+)`? +(.*)", line)
+    return f"- ``{match[1]}``: {_escape(match[2])}" if match else f"- {_escape(line)}"
+
+
+def _escape(text: str) -> str:
+    """Bars, stars and underscores are no markup, except in `names`, which letters may follow."""
+    plain_and_names = re.split(r"``(.+?)``|`([^`]+)`", text)
+    parts = [re.sub(r"([|*_])", r"\\\1", plain) for plain in plain_and_names[::3]]
+    names = [double or single for double, single in zip(plain_and_names[1::3], plain_and_names[2::3], strict=True)]
+    return parts[0] + "".join(f"\\ ``{name}``\\ {part}" for name, part in zip(names, parts[1:], strict=True))
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", leave_out_unwritten)
+    app.connect("autodoc-skip-member", document_once)
+    app.connect("autodoc-process-docstring", write_as_rst)

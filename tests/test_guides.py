@@ -1,0 +1,52 @@
+"""The code on the pages of the site runs as written: the `python` blocks of a page in order, and `predbn` commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import predbn
+from predbn import cli
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [DOCS / "start.md", *sorted(DOCS.glob("guides/*.md")), *sorted(DOCS.glob("api/*.md"))]
+BLOCK = re.compile(r"^```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The language and the code of each block, at the line at which it stands on the page."""
+    text = page.read_text()
+    return [
+        (block["language"], "\n" * text[: block.start("code")].count("\n") + block["code"])
+        for block in BLOCK.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_as_written(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(predbn.Strategy, "_by_name", dict(predbn.Strategy._by_name))  # a page may register its own
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for language, code in blocks(page):
+        if language == "python":
+            exec(compile(code, str(page), "exec"), names)
+            continue
+        for command in re.findall(r"^predbn .*", code, re.MULTILINE):
+            done = CliRunner().invoke(cli.app, shlex.split(command)[1:])
+            assert done.exit_code == 0, f"{command}\n{done.output}"
+
+
+def test_every_public_name_has_an_example():
+    text = "".join(code for _, code in blocks(DOCS / "api" / "predbn.md"))
+    assert [name for name in predbn.__all__ if not re.search(rf"predbn\.{name}\b", text)] == []
+
+
+def test_every_page_of_the_api_has_an_example():
+    assert [page.name for page in sorted(DOCS.glob("api/*.md")) if page.stem != "index" and not blocks(page)] == []
