@@ -3,7 +3,8 @@
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
-    python benchmarks/inference.py --markdown     # measures nothing: the table of the README from results/
+    python benchmarks/inference.py --markdown     # measures nothing: the table of docs/performance.md from results/
+    python benchmarks/inference.py --short        # the same: the table of the README
 
 Every round runs every variant once, in a new random order; the reported figure is the median over the rounds of
 (variant / plain in the same round), so that other load on the machine disturbs all variants alike. With one thread CPU
@@ -21,7 +22,7 @@ import platform
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -276,11 +277,15 @@ def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
         print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
 
 
-def markdown() -> str:
-    """The ratios of all results as one table."""
-    files = sorted(RESULTS.glob("inference-*.json"))
+SHORT = ("batch", "prior(N=16)", "ema", "auto, one pass", "auto", "frozen, folded")
+"""The rows of the README's table."""
+
+
+def markdown(device: str = "*", chosen: Sequence[str] | None = None) -> str:
+    """The ratios of all results, or of one device and some variants, as one table."""
+    files = sorted(RESULTS.glob(f"inference-{device}.json"))
     cases = {k: v for f in files for k, v in json.loads(f.read_text())["cases"].items()}
-    names = list(dict.fromkeys(name for rows in cases.values() for name in rows if name != "plain"))
+    names = chosen or list(dict.fromkeys(name for rows in cases.values() for name in rows if name != "plain"))
     lines = ["| relative to the plain model | " + " | ".join(cases) + " |", "|---|" + "--:|" * len(cases)]
     for name in names:
         cells = (f"{rows[name]['ratio']:.2f}" if name in rows else "" for rows in cases.values())
@@ -299,9 +304,10 @@ def main() -> None:
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
+    parser.add_argument("--short", action="store_true", help="print the main rows of the CPU from results/")
     options = parser.parse_args()
-    if options.markdown:
-        print(markdown())
+    if options.markdown or options.short:
+        print(markdown("cpu", SHORT) if options.short else markdown())
         return
     if options.kernels:
         print(kernel_table())
