@@ -14,6 +14,13 @@ test: .venv/installed-dev lint
 docs: .venv/installed-dev
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs build/site
 
+# The files of a release, checked: dist/*.tar.gz and dist/*.whl (RELEASING.md).
+dist: .venv/installed-dev
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
 # Kills, torn files, full disks, two processes, flipped bits: some minutes; writes results/reliability.json.
 chaos: .venv/installed-dev
 	$(BIN)/python -m tests.chaos
@@ -35,12 +42,14 @@ lint: .venv/installed-dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
 	touch $@
 
-# torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that
-# would replace the CPU torch; benchmarks/cpu_torchvision.py says how one gets along with it.
+# torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that would replace a CPU
+# torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
-	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub safetensors pillow
+	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub
+	cp benchmarks/cpu_torchvision.py .venv/lib/python3*/site-packages
+	echo "import cpu_torchvision" > $$(echo .venv/lib/python3*/site-packages)/cpu_torchvision.pth
 	touch $@
 
 clean:

@@ -1,21 +1,24 @@
-"""Make PyPI's torchvision, a CUDA build, importable with a CPU build of torch.
+"""Let `import torchvision`, and so `import timm`, work beside a CPU build of torch: see `torchvision_operators.py`.
 
-Its import, and therefore timm's, fails because a CPU torch lacks two operators. Declaring their schemas is enough,
-since nothing here calls them.
+`make test` puts this file into its environment, with a .pth file that imports it when Python starts, so that timm can
+be imported there as anywhere else. Only the standard library is imported until somebody imports torchvision.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-
-import torch
+import sys
 
 
-def declare_missing_operators() -> None:
-    if torch.cuda.is_available() or importlib.util.find_spec("torchvision") is None:
-        return
-    for operator in ("nms", "qnms"):
-        with contextlib.suppress(RuntimeError):
-            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            torch.library.define(f"torchvision::{operator}", schema)
+class _BeforeTorchvision:
+    """An import hook that finds nothing."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "torchvision" and _BeforeTorchvision in sys.meta_path:
+            sys.meta_path.remove(_BeforeTorchvision)  # type: ignore[arg-type]
+            from predbn.models import declare_torchvision_operators
+
+            declare_torchvision_operators()
+
+
+sys.meta_path.insert(0, _BeforeTorchvision)  # type: ignore[arg-type]

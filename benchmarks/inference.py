@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
-from cpu_torchvision import declare_missing_operators
+from predbn.models import declare_torchvision_operators
 
 Rows: TypeAlias = dict[str, dict[str, float]]
 
@@ -46,7 +46,7 @@ TARGETS = {
 
 
 def build(name: str, **options: object) -> nn.Module:
-    declare_missing_operators()
+    declare_torchvision_operators()
     import timm
 
     torch.manual_seed(0)

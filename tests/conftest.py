@@ -9,11 +9,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from cpu_torchvision import declare_missing_operators
+import cpu_torchvision  # noqa: F401
 
 settings.register_profile("predbn", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("predbn")
-declare_missing_operators()
 
 # A shell starts background jobs with Ctrl-C ignored. Programs inherit that, and tests of Ctrl-C would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -55,6 +56,19 @@ def test_without_a_connection(monkeypatch):
     monkeypatch.setattr(timm, "create_model", fail)
     with pytest.raises(ModelError, match=r"\(no route to host\): check the name"):
         load("timm:resnet18")
+
+
+def test_timm_can_be_imported_beside_any_build_of_torch():
+    """In a process without the import hook of the tests, as for a user."""
+    code = """
+from predbn.models import declare_torchvision_operators
+from predbn.models.pretrained import load_timm
+declare_torchvision_operators()
+declare_torchvision_operators()
+print(load_timm("resnet18", pretrained=False)[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1000\n", done.stderr
 
 
 def test_without_timm(monkeypatch):

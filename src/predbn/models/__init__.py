@@ -19,6 +19,7 @@ from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
 from .preprocessing import SIGNED as SIGNED_PREPROCESSING
 from .preprocessing import Normalise, Preprocessing
 from .resnet import resnet20, resnet50
+from .torchvision_operators import declare_torchvision_operators
 from .weights import load_weights, read_weights, write_weights
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Preprocessing",
     "accelerate",
     "accelerate_prediction",
+    "declare_torchvision_operators",
     "expand",
     "find_normalisation",
     "load",

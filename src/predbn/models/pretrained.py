@@ -15,6 +15,7 @@ from torch import nn
 from predbn.common import MissingPackageError, ModelError, first_line, needs_extra
 
 from .preprocessing import Preprocessing
+from .torchvision_operators import declare_torchvision_operators
 from .weights import load_weights, read_weights
 
 LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
@@ -22,6 +23,7 @@ LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientne
 
 def load_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Preprocessing]:
     """A network of timm, its number of classes and its preprocessing."""
+    declare_torchvision_operators()
     try:
         with needs_extra("timm", what=f"timm:{name}"):
             import timm
