@@ -211,9 +211,9 @@ def evaluate_command(
         results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
     written = [f"results in {out}"]
     if report:
-        from predbn.report import write
+        from predbn.report import write_results
 
-        write(out / "report.html", results.frame, results.card, reliability=results.reliability)
+        write_results(out / "report.html", results)
         written.append(f"report in {out / 'report.html'}")
     if as_json:
         mce = to_records(results.mce())

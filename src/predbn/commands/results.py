@@ -114,9 +114,9 @@ def export_command(
     check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
-        from predbn.report import write
+        from predbn.report import write_results
 
-        write(target, results.frame, results.card, reliability=results.reliability)
+        write_results(target, results)
     else:
         from predbn.report import write_file
 
@@ -137,7 +137,7 @@ def _encode(results: Results, suffix: str) -> bytes:
 
 def _markdown(results: Results) -> str:
     """One table by severity for each metric."""
-    from predbn.report import by_severity, check_results, metric_info, sort_metrics
+    from predbn.report import by_severity, check_results, metric_info, severity_label, sort_metrics
 
     tables = []
     for metric in sort_metrics(results.frame["metric"]):
@@ -145,7 +145,7 @@ def _markdown(results: Results) -> str:
         summary = by_severity(check_results(results.frame[results.frame["metric"] == metric]))
         severities = sorted(set(summary["severity"]))
         lines = [
-            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(str, severities))} |",
+            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(severity_label, severities))} |",
             f"|---|{'--:|' * len(severities)}",
         ]
         for series, rows in summary.groupby("series", sort=False):

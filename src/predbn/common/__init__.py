@@ -36,7 +36,7 @@ from .files import (
     write_text,
 )
 from .json_files import read_json, write_json
-from .names import class_by_name, did_you_mean, find_by_name, format_spec
+from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
 from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar
 from .random import Draws, derive_seed
@@ -92,6 +92,7 @@ __all__ = [
     "read_json",
     "read_tensors",
     "read_torch_file",
+    "short_spec",
     "sync_folder",
     "write_array",
     "write_bytes",

@@ -82,6 +82,24 @@ def format_spec(name: str, instance: Any) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
+def short_spec(name: str, instance: Any) -> str:
+    """The shortest spec of a dataclass instance: only the arguments whose values are not the default.
+
+    "auto" instead of "auto(calibrated=True, passes=4)". `find_by_name` turns it into an equal instance too.
+    """
+    given = {field.name: getattr(instance, field.name) for field in fields(instance)}
+    required = [field.name for field in fields(instance) if _is_required(field)]
+    default = type(instance)(**{argument: given[argument] for argument in required})
+    differing = {
+        field.name: given[field.name]
+        for field in fields(instance)
+        if field.name in required
+        or (given[field.name] != getattr(default, field.name) and given[field.name] != field.default)
+    }
+    arguments = ", ".join(f"{argument}={value!r}" for argument, value in differing.items())
+    return f"{name}({arguments})" if arguments else name
+
+
 def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """Split ``"name(key=literal, …)"`` into name and arguments. 1e999 is how a Python literal writes infinity."""
     if "(" not in spec:

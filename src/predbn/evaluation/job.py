@@ -27,7 +27,7 @@ from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .source import AnyData, Source, make_source
-from .splits import resolve
+from .splits import Split, resolve
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker
 
@@ -97,6 +97,12 @@ class Job:
         """The data, opened."""
         data = self._open_test_data() if self.data is None else self.data
         return make_source(data, images=self.plan.images, device=self.device)
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """All splits of the plan."""
+        source = self.source
+        return resolve(self.plan.shifts, self.plan.severities, source.names, has_clean=source.has_clean)
 
     @cached_property
     def worker(self) -> Worker:
@@ -206,8 +212,8 @@ class Job:
 
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done; a done one is (*cell, *split, order, seed)."""
-        units, cells, source = [], self.cells(), self.source
-        for split in resolve(self.plan.shifts, self.plan.severities, source.names, has_clean=source.has_clean):
+        units, cells = [], self.cells()
+        for split in self.splits:
             for order in self.plan.orders:
                 for seed in self.plan.seeds:
                     missing = tuple(cell for cell in cells if (*cell, *split, order, seed) not in done)

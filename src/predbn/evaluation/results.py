@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, PredbnError
 from predbn.data import SEVERITIES
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce
 
+from .plan import Setting
 from .scoring import unpack_hits
 from .store import Store
 from .tables import KEYS, fits_table
@@ -36,6 +38,7 @@ class Results:
     card         the run card
     hits         which images were predicted correctly, one row per (model, …, seed), if the plan wanted it;
                  `unpack_hits` reads them
+    examples     one picture under each shift: corruption, severity, png; no rows if the run has none
     """
 
     frame: pd.DataFrame
@@ -44,6 +47,7 @@ class Results:
     card: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     hits: pd.DataFrame = field(default_factory=pd.DataFrame)
+    examples: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -56,7 +60,8 @@ class Results:
         if tables["results"].empty:
             raise EvaluationError(f"{folder} has no results yet: run the same predbn evaluate again, to its end.")
         fits = fits_table(store.fits()).to_pandas()
-        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), tables["hits"])
+        examples = store.examples().to_pandas()
+        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), tables["hits"], examples)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.frame[key].nunique()} {key}" for key in (*KEYS, "metric"))
@@ -180,6 +185,9 @@ def compare(
 
 
 def _matches(key: str, value: object, wanted: object) -> bool:
+    if key == "strategy" and isinstance(wanted, str):  # "auto" also means "auto(calibrated=True, passes=4)"
+        with suppress(PredbnError):
+            return value in (wanted, str(Setting.parse(wanted)))
     if key == "model" and isinstance(wanted, str) and value != wanted and "*" in wanted:
         return fnmatchcase(str(value), wanted)
     return value == wanted

@@ -6,6 +6,7 @@
     reliability.parquet  one row per bin      } in which units finished
     hits.parquet         which images were predicted correctly, if the plan wants it
     fits.parquet         temperatures and eps found on validation data
+    examples.parquet     one picture under each shift, for the report
     parts/               what was computed since the last merge: one file per unit
 
 A run can be killed at any moment and loses only the unit that was being computed:
@@ -33,6 +34,7 @@ import pyarrow.compute as pc
 
 from predbn.common import EvaluationError, lock_folder, read_json, sync_folder
 
+from .examples import EXAMPLES
 from .table_files import read_table, write_table
 from .tables import FITS, HITS, KEYS, PART, RELIABILITY, RESULTS, fits_table, part_table, tidy_tables
 from .units import Fit, UnitResult
@@ -44,6 +46,7 @@ _TABLES = {
 }
 """The schema of each table, and the columns that identify a row and sort the table."""
 CARD = "card.json"
+_EXAMPLES_FILE = "examples.parquet"
 _OBJECTS_IN_CARD = ("data", "models", "ensembles", "plan", "paper")
 _DONE_COLUMNS = ["model", "method", "strategy", "batch_size", "corruption", "severity", "order", "seed"]
 _ATTEMPTS, _PAUSE = 100, 0.05
@@ -135,6 +138,17 @@ class Store:
             table = _unique(table, columns) if parts else table
             tables[name] = table.sort_by([(column, "ascending") for column in columns])
         return tables
+
+    def examples(self) -> pa.Table:
+        """The example pictures; no rows if there are none."""
+        try:
+            return read_table(self.folder / _EXAMPLES_FILE, EXAMPLES)
+        except FileNotFoundError:
+            return EXAMPLES.empty_table()
+
+    def write_examples(self, table: pa.Table) -> None:
+        """Replace the example pictures."""
+        write_table(self.folder / _EXAMPLES_FILE, table)
 
     def merge(self) -> None:
         """Move all parts into the tables."""

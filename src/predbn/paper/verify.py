@@ -37,7 +37,7 @@ def verdict_summary(findings: Findings) -> str:
     """One sentence with the number of claims that hold, do not hold, are not clear and are not measured."""
     counts = Counter(finding.verdict for group in findings.values() for finding in group)
     parts = [f"{counts[verdict]} {_PHRASES[verdict][counts[verdict] != 1]}" for verdict in Verdict if counts[verdict]]
-    return f"Of {sum(counts.values())} claims, {', '.join(parts)}."
+    return f"Of {sum(counts.values())} claims, {', '.join(parts)}." if parts else "There are no claims to check."
 
 
 def findings_as_data(findings: Findings) -> list[dict[str, Any]]:
