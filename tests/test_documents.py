@@ -166,4 +166,6 @@ def test_the_page_on_auto_shows_what_was_measured():
         )
     readme = between((ROOT / "README.md").read_text(), "auto headline").splitlines()
     headline = between(text, "auto headline").replace("**", "").splitlines()
-    assert readme == [line for line in headline if re.match(r"\| \||\|---|.*`(train|batch|auto)`", line)], "copy the rows"
+    assert readme == [line for line in headline if re.match(r"\| \||\|---|.*`(train|batch|auto)`", line)], (
+        "copy the rows"
+    )

@@ -51,7 +51,8 @@ def test_export(run, tmp_path, suffix):
     target = tmp_path / f"out{suffix}"
     assert invoke("export", run, target, "--where", "strategy=batch").exit_code == 0
     if suffix == ".md":
-        assert "| vanilla · batch |" in target.read_text()
+        assert "| accuracy, % | clean | 1 | 5 |" in target.read_text()
+        assert "| batch |" in target.read_text()
         return
     read = {".csv": pd.read_csv, ".json": pd.read_json, ".parquet": pd.read_parquet}[suffix]
     frame = read(target)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.common import did_you_mean, find_by_name, format_spec
+from predbn.common import did_you_mean, find_by_name, format_spec, short_spec
 
 
 class Wrong(ValueError):
@@ -42,6 +42,7 @@ def test_a_formatted_spec_gives_an_equal_object(radius, colour):
     if abs(radius) == float("inf") or "=inf" in colour:
         return
     assert find(format_spec("circle", circle)) == circle
+    assert find(short_spec("circle", circle)) == circle
 
 
 def test_infinity_is_read():
@@ -81,3 +82,9 @@ def test_the_hint_is_empty_if_nothing_is_similar():
 def test_arguments_that_would_be_ignored_are_refused(spec):
     with pytest.raises(Wrong, match="cannot"):
         find(spec)
+
+
+def test_a_short_spec_has_only_what_is_not_the_default():
+    assert short_spec("circle", Circle(1.0)) == "circle(radius=1.0)"
+    assert short_spec("circle", Circle(1.0, "blue")) == "circle(radius=1.0, colour='blue')"
+    assert short_spec("point", Point()) == "point"

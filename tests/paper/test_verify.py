@@ -115,3 +115,7 @@ def test_findings_as_data_are_plain(as_the_paper):
     first = data[0]["measurements"][0]
     assert first["low"] < first["estimate"] < first["high"]
     assert first["over"] == "19 corruptions"
+
+
+def test_nothing_to_check_is_said_in_a_sentence():
+    assert verdict_summary({}) == "There are no claims to check."

@@ -113,13 +113,21 @@ def take_screenshot(
         _chromium(*flags, f"--window-size={width},{height}", f"--screenshot={picture.resolve()}", address)
 
 
+def print_to_pdf(page: Path, pdf: Path, *, flags: tuple[str, ...] = ()) -> None:
+    """Save the page as it is printed."""
+    _chromium(*flags, "--no-pdf-header-footer", f"--print-to-pdf={pdf.resolve()}", page.resolve().as_uri())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Take a screenshot of a report.")
     parser.add_argument("page", type=Path)
-    parser.add_argument("picture", type=Path)
+    parser.add_argument("picture", type=Path, help="A .png file, or a .pdf file for the page as it is printed.")
     parser.add_argument("--width", type=int, default=900)
     parser.add_argument("--height", type=int, default=1100)
     parser.add_argument("--dark", action="store_true")
     args = parser.parse_args()
     flags = (DARK,) if args.dark else ()
-    take_screenshot(args.page, args.picture, width=args.width, height=args.height, flags=flags)
+    if args.picture.suffix == ".pdf":
+        print_to_pdf(args.page, args.picture, flags=flags)
+    else:
+        take_screenshot(args.page, args.picture, width=args.width, height=args.height, flags=flags)

@@ -106,3 +106,21 @@ def test_what_cannot_be_compared_is_said(frame):
         gain_over_baseline(frame, "accuracy", strategy="ema")
     with pytest.raises(ReportError, match="not known which way 'confidence' is better"):
         gain_over_baseline(frame.assign(metric="confidence"), "confidence")
+
+
+def test_one_method_is_not_repeated_in_every_name(frame):
+    few = frames.check_results(frame[frame["method"] == "ensemble"])
+    assert list(frames.list_series(few)["series"]) == ["train", "batch"]
+
+
+def test_old_and_new_names_of_a_strategy_are_told_apart(frame):
+    few = frame[(frame["method"] == "vanilla") & (frame["strategy"] == "batch")]
+    specs = ["auto(calibrated=True, passes=4)", "auto(skewed=False, calibrated=True)"]
+    both = frames.check_results(pd.concat([few.assign(strategy=spec) for spec in specs]))
+    assert list(frames.list_series(both)["series"]) == ["auto", "auto(skewed=False)"]
+
+
+def test_names_as_a_reader_sees_them():
+    assert frames.display_name("gaussian_noise") == "gaussian noise"
+    assert frames.display_name("in_turn-all") == "in_turn-all"
+    assert [frames.severity_label(severity) for severity in (0, 3)] == ["clean", "3"]

@@ -84,7 +84,7 @@ def test_the_best_of_all_series_is_named(frame):
 def test_one_strategy_alone_is_reported_without_comparison(strategy):
     frame = two((0.4, 0.7), (0.6, 0.7), (0.9, 0.9), "accuracy")
     found = headline(frame[frame["strategy"] == strategy])
-    assert found[0].startswith(f"Vanilla · {strategy} at severity 5: accuracy ")
+    assert found[0].startswith(f"{strategy.capitalize()} at severity 5: accuracy ")
     assert found[-1].startswith("Nothing is compared")
 
 
@@ -102,3 +102,18 @@ def test_other_strategies_have_their_names():
 
 def test_infinite_losses_do_not_stop_it():
     assert "∞" in headline(two((float("inf"), 2), (1, float("inf")), (1, 1), "nll"))[0]
+
+
+def test_several_strategies_are_set_side_by_side():
+    frame = two((0.40, 0.70), (0.60, 0.58), (0.93, 0.90), "accuracy")
+    auto = two((0.40, 0.74), (0.60, 0.62), (0.93, 0.93), "accuracy").query("strategy == 'batch'")
+    found = headline(pd.concat([frame, auto.assign(strategy="auto(calibrated=True, passes=4)")]))
+    assert found == [
+        f"Accuracy at severity 5 is 50.0{NBSP}% with train, 64.0{NBSP}% with batch and 68.0{NBSP}% with auto, "
+        "on average over 2 corruptions.",
+        f"On clean data, accuracy is 93.0{NBSP}% with train, 90.0{NBSP}% with batch and 93.0{NBSP}% with auto.",
+        "With batch it is better than with train in 1 of 2 splits; the largest gain is on fog at severity 5 "
+        "(+30.0 points), the largest loss on snow at severity 5 (−2.0 points).",
+        "With auto it is better than with train in 2 of 2 splits; the largest gain is on fog at severity 5 "
+        "(+34.0 points), the smallest on snow at severity 5 (+2.0 points).",
+    ]

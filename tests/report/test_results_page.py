@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import vl_convert
 from predbn import report
 from predbn.report.results_page import find_in_card, results_figures
 from predbn.report.style import DARK as DARK_THEME
+from predbn.report.style import LIGHT as LIGHT_THEME
 
 from . import browser
 from .conftest import make_results, values_of
@@ -40,10 +42,14 @@ const colours = [getComputedStyle(document.body).backgroundColor, label.getAttri
 
 USE = """
 const table = document.querySelector("table.sortable");
-const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[2].textContent));
+const column = () => [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[2].textContent));
 const head = table.tHead.rows[0].cells[2];
+const button = head.querySelector("button");
+const arrows = () => ["::before", "::after"].map((part) => getComputedStyle(button, part).content);
+const unsorted = arrows();
 head.querySelector("button").click();
 const ascending = [head.getAttribute("aria-sort"), column()];
+const sorted = arrows();
 head.querySelector("button").click();
 const descending = [head.getAttribute("aria-sort"), column()];
 table.tHead.rows[0].cells[0].querySelector("button").click();
@@ -64,7 +70,17 @@ for (const kind of ["pointerover", "pointermove"])
   cell.dispatchEvent(new PointerEvent(kind, { bubbles: true, clientX: box.x + 1, clientY: box.y + 1 }));
 await wait(500);
 const tip = document.getElementById("vg-tooltip-element")?.innerText ?? "";
-return { figures, overflow, colours, width: innerWidth, ascending, descending, named, before, after, tip };
+
+const figure = document.querySelector("figure[data-figure]");
+const boxes = () => figure.querySelectorAll(".chart g.mark-rect.role-mark path").length;
+const press = async (index) => {
+  figure.querySelectorAll(".legend button")[index].click();
+  await wait(1000);
+  return [figure.querySelectorAll(".legend button")[index].getAttribute("aria-pressed"), boxes()];
+};
+const toggled = [["true", boxes()], await press(1), await press(1)];
+const sorting = { unsorted, sorted, ascending, descending, named };
+return { figures, overflow, colours, width: innerWidth, before, after, tip, toggled, ...sorting };
 """
 
 
@@ -92,7 +108,8 @@ def test_every_chart_is_drawn(used):
     series, severities, splits = 6, 6, 96
     for metric in ("Accuracy", "Brier score", "ECE"):
         assert drawn[metric]["rects"] == 2 * series * severities
-        assert drawn[metric]["symbols"] == series * splits
+        means = series * (severities - 1)  # clean data is one split of one network: no interval
+        assert drawn[metric]["symbols"] == series * splits + means
         assert drawn[metric]["legend"][:2] == ["vanilla · train", "vanilla · batch"]
     gain = drawn["Where it helps, and where it does not"]
     assert (gain["rects"], gain["texts"], gain["legend"]) == (splits, splits, [])
@@ -105,10 +122,53 @@ def test_the_table_sorts_both_ways_and_by_name(used):
     assert (up, down) == ("ascending", "descending")
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
-    assert len(rising) == 36
+    assert len(rising) == 6
     unsorted, names = used["named"]
     assert unsorted == "none"
     assert names == sorted(names)
+
+
+@needs_browser
+def test_a_sorted_column_has_one_arrow_and_the_others_none(used):
+    assert used["unsorted"] == ["none", "none"]
+    assert used["sorted"] == ["none", '"\N{NO-BREAK SPACE}↑"']
+
+
+@needs_browser
+def test_a_name_in_the_legend_hides_its_series_and_shows_it_again(used):
+    (_, all_boxes), (hidden, fewer), (shown, again) = used["toggled"]
+    assert (hidden, shown) == ("false", "true")
+    assert fewer == all_boxes * 5 // 6
+    assert again == all_boxes
+
+
+TABLES = """
+document.querySelectorAll("details").forEach((details) => (details.open = true));
+await wait(100);
+const tables = () => [...document.querySelectorAll(".scroll")].map((box) => ({
+  spare: box.clientWidth - box.scrollWidth,
+  columns: [...box.querySelectorAll("th")].filter((head) => head.offsetParent).map((head) => head.textContent),
+  intervals: [...box.querySelectorAll("small")].filter((note) => note.offsetParent).length,
+}));
+const first = tables();
+document.querySelectorAll(".more input").forEach((box) => box.click());
+await wait(100);
+return { first, full: tables() };
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 400])
+def test_tables_fit_and_the_rest_is_shown_on_demand(page, width):
+    seen = browser.ask(page, TABLES, width=width)
+    assert all(table["spare"] >= 0 for table in seen["first"])
+    accuracy, splits = seen["first"][0], seen["first"][-1]
+    assert accuracy["columns"] == ["strategy", "clean", "1", "2", "3", "4", "5"]
+    assert (accuracy["intervals"] > 0) == (width == 1280)
+    assert splits["columns"][:4] == ["corruption", "severity", "strategy", "accuracy, %"]
+    assert ("Brier score" in splits["columns"]) == (width == 1280)
+    assert seen["full"][0]["intervals"] == 6 * 5
+    assert seen["full"][-1]["columns"][-2:] == ["Brier score", "ECE"]
 
 
 @needs_browser
@@ -120,21 +180,22 @@ def test_a_choice_redraws_the_heat_map(used):
 @needs_browser
 def test_pointing_at_a_dot_names_the_corruption(used):
     assert re.fullmatch(
-        r"corruption\tclean\nseverity\t0\nseries\tvanilla · train\naccuracy\t9\d\.\d%", used["tip"].strip()
+        r"corruption\tclean\nseverity\tclean\nseries\tvanilla · train\naccuracy\t9\d\.\d%", used["tip"].strip()
     )
 
 
 @needs_browser
 def test_dark_on_a_phone(page):
-    seen = browser.ask(
-        page, COUNT + "return { figures, overflow, colours, width: innerWidth };", width=380, flags=(browser.DARK,)
-    )
+    on_paper = "const onPaper = document.querySelector('.on-paper svg .role-axis-label text')?.getAttribute('fill');"
+    answer = "return { figures, overflow, colours, width: innerWidth, onPaper };"
+    seen = browser.ask(page, COUNT + on_paper + answer, width=380, flags=(browser.DARK,))
     assert seen["complaints"] == []
     assert seen["width"] == 380
     assert seen["overflow"] <= 0
     assert all(300 < figure["wide"] <= seen["width"] for figure in seen["figures"])
     red, green, blue = bytes.fromhex(DARK_THEME.paper[1:])
     assert seen["colours"] == [f"rgb({red}, {green}, {blue})", DARK_THEME.muted]
+    assert seen["onPaper"] == LIGHT_THEME.muted  # a dark page is printed in light colours
 
 
 EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
@@ -143,10 +204,8 @@ EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran =
 @pytest.fixture(scope="module")
 def evil_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report in which every name is an attempt to run a script."""
-    frame, rel = (part.assign(method=EVIL, model=EVIL) for part in make_results())
-    frame = frame.drop_duplicates(["corruption", "severity", "strategy", "metric"])
+    frame, rel = (part.assign(method=EVIL + part["method"], model=EVIL) for part in make_results())
     frame.loc[frame["corruption"] == "fog", "corruption"] = EVIL
-    rel = rel.drop_duplicates(["corruption", "severity", "strategy", "bin"])
     path = tmp_path_factory.mktemp("evil") / "report.html"
     return report.write(path, frame, {EVIL: {EVIL: [EVIL]}}, reliability=rel, title=EVIL)
 
@@ -179,6 +238,23 @@ def test_a_screenshot_can_be_taken(page, tmp_path):
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
+@needs_browser
+def test_it_can_be_printed(page, tmp_path):
+    browser.print_to_pdf(page, tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_examples_are_shown_in_the_order_of_the_families(tmp_path, frame):
+    few = frame[(frame["method"] == "vanilla") & (frame["metric"] == "accuracy")]
+    names = ["pixelate", "clean", "in_turn-all", "fog"]
+    examples = pd.DataFrame({"corruption": names, "severity": [5, 0, 5, 5], "png": [name.encode() for name in names]})
+    text = report.write(tmp_path / "r.html", few, {}, examples=examples).read_text()
+    pictures = re.findall(r'<li><img src="data:image/png;base64,([^"]+)" alt="">([^<]+)</li>', text)
+    assert [name for _, name in pictures] == ["clean", "fog", "pixelate", "in_turn-all"]
+    assert all(base64.b64decode(content).decode() == name for content, name in pictures)
+    assert "What the shifts look like" not in report.write(tmp_path / "r.html", few, {}).read_text()
+
+
 def test_the_page_is_small_and_has_the_libraries_once(page):
     text = page.read_text()
     library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -195,7 +271,7 @@ def test_what_differs_besides_method_and_strategy_is_a_choice(tmp_path, frame):
     assert [variant["choice"] for variant in data["figures"][0]] == [["batch size 10", ""], ["batch size 500", ""]]
     assert '<option value="batch size 10">' in text
     assert '<option value="batch size 500" selected>' in text
-    assert "Means over the corruptions, batch size 10" in text
+    assert "<h3>batch size 10</h3>" in text
 
 
 def test_it_says_what_it_rests_on(page):

@@ -49,7 +49,7 @@ def test_a_single_baseline_is_grey_beside_coloured_strategies(frame):
     one = frame[frame["method"] == "vanilla"]
     more = pd.concat([one, one[one["strategy"] == "batch"].assign(strategy="prior(N=16)")])
     styles = series_styles(check_results(more))
-    assert [style.series for style in styles] == ["vanilla · train", "vanilla · batch", "vanilla · prior(N=16)"]
+    assert [style.series for style in styles] == ["train", "batch", "prior"]
     assert styles[0].colour == GREY
     assert len({style.colour for style in styles}) == 3
 

@@ -35,10 +35,15 @@ def test_the_names_of_a_mapping_are_not_mistaken_for_its_methods():
 
 
 def test_headings_are_buttons_and_cells_are_escaped():
-    table = Table("All <i>", [Column("series", ["<b> · train"], is_number=False), Column("accuracy, %", ["90.1"])])
+    numbers = Column("accuracy, %", ["90.1"], [90.123], [(88, 92)], ["88.0–92.0"], shown="wide")
+    table = Table("All <i>", [Column("series", ["<b> · train"]), numbers])
     text = macro("table", table)
-    assert '<th scope="col" aria-sort="none" class="number"><button type="button">accuracy, %</button></th>' in text
-    assert '<tr><td>&lt;b&gt; · train</td><td class="number">90.1</td></tr>' in text
+    heading = '<th scope="col" aria-sort="none" class="wide number"><button type="button">accuracy, %</button></th>'
+    assert heading in text
+    assert '<tr><td class="any">&lt;b&gt; · train</td>' in text
+    assert '<td class="wide number" data-value="90.123">90.1<small>88.0–92.0</small></td></tr>' in text
+    assert '<label class="more wide">' in text
+    assert 'download="all-i.csv" href="data:text/csv' in text
     assert "<b>" not in text
     assert "<i>" not in text
 

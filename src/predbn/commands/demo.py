@@ -1,4 +1,4 @@
-"""`predbn demo`: the method on images and trained networks that come with the package, without download or GPU."""
+"""`predbn demo`: the method on images and a trained network that come with the package, without download or GPU."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine
-from .output import make_console, new_table, print_results, to_records
+from .output import make_console, new_table, severity_table, to_records
 from .targets import check_folder
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from predbn.evaluation import Engine, Plan, Results
+    from predbn.metrics import Interval
+
+SHOWN = ("batch", "auto")
+"""The strategies that the demo compares with train."""
 
 
 def demo_command(
@@ -28,7 +34,7 @@ def demo_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Show the method on real images and trained networks: no download, no GPU, about a minute.
+    """Show the method on real images and a trained network: no download, no GPU, about a minute.
 
     Example:
 
@@ -38,15 +44,19 @@ def demo_command(
 
 
 def demo_plan() -> Plan:
-    """Three networks, alone and as an ensemble, with and without prediction-time BN: about a minute on two cores."""
+    """One network without adaptation, with the statistics of the batch, and with `auto`.
+
+    `auto` predicts a batch four times. One network on 200 images at three severities takes about a minute on two cores.
+    """
     from predbn.evaluation import Plan
 
     return Plan(
-        models="zoo:resnet20-cifar10/batch/[0-2]",  # type: ignore[arg-type]
-        methods=("vanilla", "ensemble"),
+        models="zoo:resnet20-cifar10/batch/0",  # type: ignore[arg-type]
+        strategies=("train", *SHOWN),
         severities=(1, 3, 5),
         batch_sizes=(200,),
         images=200,
+        hits=True,
     )
 
 
@@ -56,24 +66,22 @@ def run_demo(
     """Evaluate the plan, print the results, write the report and say where it is."""
     from predbn.evaluation import InProcess, evaluate
     from predbn.recommendation import recommendation_sentences
-    from predbn.report import write
+    from predbn.report import write_results
 
     check_folder(out)
     console = make_console(quiet=quiet or as_json)
     start = time.perf_counter()
-    network_count = sum(len(model.members()) for model in plan.models)
     console.print(
-        f"Train BN against prediction-time BN: {network_count} ResNet-20 and their ensemble, {plan.images} CIFAR-10 "
-        f"test images, 19 corruptions at severities {', '.join(map(str, plan.severities))}."
+        f"A ResNet-20 on {plan.images} CIFAR-10 test images, clean and under 19 corruptions at severities "
+        f"{', '.join(map(str, plan.severities))}: as it was trained (train), with the statistics of each batch "
+        "(batch), and with as much of them as the shift calls for (auto)."
     )
     kept = f"what is finished is kept in {out}; run the same command again to continue."
     with if_interrupted(kept), progress_bar(console, "evaluating") as progress:
         results = evaluate(plan, out, engine=engine or InProcess(), progress=progress)
-    page = write(
+    page = write_results(
         out / "report.html",
-        results.frame,
-        results.card,
-        reliability=results.reliability,
+        results,
         title="predbn demo: prediction-time batch normalisation on corrupted CIFAR-10",
         recommendation=recommendation_sentences(results),
     )
@@ -81,10 +89,11 @@ def run_demo(
         by_severity = to_records(results.by_severity())
         typer.echo(json.dumps({"out": str(out), "report": str(page), "by_severity": by_severity}))
         return results
-    print_results(console, results, ("accuracy", "brier", "ece"))
-    console.print()
-    console.print("What prediction-time BN gains in accuracy, in percentage points, one network (mean of three):")
+    console.print(severity_table(results.frame, ("accuracy", "brier", "ece")))
+    console.print("What batch and auto gain in accuracy over train, in percentage points:")
     console.print(_gains_table(results))
+    console.print(is_it_safe(results))
+    console.print()
     console.print(
         f"It took {time.perf_counter() - start:.0f} s. The report, with figures: [bold]{escape(str(page))}[/bold]",
         soft_wrap=True,
@@ -95,19 +104,72 @@ def run_demo(
 
 
 def _gains_table(results: Results) -> Table:
-    """The gain in accuracy for every corruption and severity, sorted by the gain at the highest severity."""
-    from predbn.report import gain_over_baseline, metric_info
+    """The gain of each strategy for every corruption and severity, sorted by that of the last at the highest one."""
+    from predbn.report import display_name, metric_info
 
-    accuracy = metric_info("accuracy")
-    splits = gain_over_baseline(results.frame, "accuracy")
-    by_corruption = splits[splits["severity"] > 0].pivot(index="corruption", columns="severity", values="gain")
-    by_corruption = by_corruption.sort_values(by_corruption.columns[-1], ascending=False)
+    change = metric_info("accuracy").change
+    by_strategy = {
+        name: gains[gains["severity"] > 0].pivot(index="corruption", columns="severity", values="gain")
+        for name, gains in _gains(results).items()
+    }
+    last = by_strategy[SHOWN[-1]]
     table = new_table()
     table.add_column("corruption", no_wrap=True)
-    for severity in by_corruption.columns:
-        table.add_column(f"severity {severity}", justify="right", no_wrap=True)
-    for corruption, row in by_corruption.iterrows():
-        colours = ["green" if value > 0 else "red" if value < 0 else "dim" for value in row]
-        cells = [f"[{colour}]{accuracy.change(value)}[/{colour}]" for colour, value in zip(colours, row, strict=True)]
-        table.add_row(str(corruption).replace("_", " "), *cells)
+    for name, gains in by_strategy.items():
+        for severity in gains.columns:
+            table.add_column(f"{name} {severity}", justify="right", no_wrap=True)
+    for corruption in last.sort_values(last.columns[-1], ascending=False).index:
+        values = [value for gains in by_strategy.values() for value in gains.loc[corruption]]
+        colours = ["green" if value > 0 else "red" if value < 0 else "dim" for value in values]
+        cells = [f"[{colour}]{change(value)}[/{colour}]" for colour, value in zip(colours, values, strict=True)]
+        table.add_row(display_name(str(corruption)), *cells)
     return table
+
+
+def is_it_safe(results: Results) -> str:
+    """What each strategy changes on clean data, where there is nothing to gain, and at worst under a shift."""
+    from predbn.report import display_name, metric_info
+
+    change = metric_info("accuracy").change
+    images = int(results.card["data"]["images"])
+    on_clean: list[str] = []
+    shifted: list[str] = []
+    costs: list[str] = []
+    is_safe: list[str] = []
+    for name, gains in _gains(results).items():
+        interval = _clean_interval(results, name, images)
+        bounds = f"95 % interval {change(interval.low)} to {change(interval.high)}"
+        same = interval.low == interval.high == 0
+        on_clean.append(f"{name} {change(interval.estimate)} ({'the same images are right' if same else bounds})")
+        under_shift = gains[gains["severity"] > 0]
+        worst = under_shift.loc[under_shift["gain"].idxmin()]
+        shifted.append(
+            f"{name} {change(under_shift['gain'].mean())} on average and {change(worst['gain'])} at worst "
+            f"({display_name(worst['corruption'])} at severity {worst['severity']})"
+        )
+        (costs if interval.high < 0 else is_safe).append(name)
+    verdicts = [f"{' and '.join(costs)} costs accuracy where nothing has shifted"] if costs else []
+    verdicts += [f"{' and '.join(is_safe)} does not, as far as {images} images can tell"] if is_safe and costs else []
+    verdicts += ["as far as they can tell, no strategy costs accuracy where nothing has shifted"] if not costs else []
+    return (
+        f"Is it safe? Accuracy changes on clean data, in points: {', '.join(on_clean)}; under shift: "
+        f"{', '.join(shifted)}. So {', '.join(verdicts)}."
+    )
+
+
+def _clean_interval(results: Results, strategy: str, images: int) -> Interval:
+    """The paired interval of the gain on clean data, over images."""
+    from predbn.evaluation import BOOTSTRAP_RESAMPLES, unpack_hits
+    from predbn.metrics import bootstrap_difference
+
+    packed = [results.filter(corruption="clean", strategy=name).hits["hits"].item() for name in (strategy, "train")]
+    after, before = (unpack_hits(each, images).astype(float) for each in packed)
+    return bootstrap_difference(after, before, resamples=BOOTSTRAP_RESAMPLES)
+
+
+def _gains(results: Results) -> dict[str, pd.DataFrame]:
+    """What each strategy gains in accuracy over train, split by split."""
+    from predbn.report import gain_over_baseline, strategy_label
+
+    specs = {strategy_label(spec): spec for spec in results.frame["strategy"].unique()}
+    return {name: gain_over_baseline(results.frame, "accuracy", strategy=specs[name]) for name in SHOWN}

@@ -62,10 +62,9 @@ def print_recommendation(console: Console, sentences: Sequence[str]) -> None:
 def write_report(path: Path, results: Results) -> None:
     """Write the HTML report of a run."""
     from predbn.recommendation import recommendation_sentences
-    from predbn.report import write
+    from predbn.report import write_results
 
-    sentences = recommendation_sentences(results)
-    write(path, results.frame, results.card, reliability=results.reliability, recommendation=sentences)
+    write_results(path, results, recommendation=recommendation_sentences(results))
 
 
 def severity_table(frame: pd.DataFrame, metrics: Sequence[str]) -> Table:

@@ -152,7 +152,7 @@ def _encode(results: Results, suffix: str) -> bytes:
 
 def _markdown(results: Results) -> str:
     """One table by severity for each metric."""
-    from predbn.report import by_severity, check_results, metric_info, sort_metrics
+    from predbn.report import by_severity, check_results, metric_info, severity_label, sort_metrics
 
     tables = []
     for metric in sort_metrics(results.frame["metric"]):
@@ -160,7 +160,7 @@ def _markdown(results: Results) -> str:
         summary = by_severity(check_results(results.frame[results.frame["metric"] == metric]))
         severities = sorted(set(summary["severity"]))
         lines = [
-            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(str, severities))} |",
+            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(severity_label, severities))} |",
             f"|---|{'--:|' * len(severities)}",
         ]
         for series, rows in summary.groupby("series", sort=False):

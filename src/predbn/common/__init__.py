@@ -38,7 +38,7 @@ from .files import (
     write_text,
 )
 from .json_files import read_json, write_json
-from .names import class_by_name, did_you_mean, find_by_name, format_short_spec, format_spec
+from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
 from .plugins import import_module, load_plugins
 from .processes import end_with_parent, process_pool
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
@@ -79,7 +79,6 @@ __all__ = [
     "find_by_name",
     "finish_partial",
     "first_line",
-    "format_short_spec",
     "format_spec",
     "git_commit",
     "hardware_of",
@@ -100,6 +99,7 @@ __all__ = [
     "read_json",
     "read_tensors",
     "read_torch_file",
+    "short_spec",
     "showing_progress",
     "sync_folder",
     "write_array",

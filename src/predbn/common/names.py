@@ -85,13 +85,21 @@ def format_spec(name: str, instance: Any) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
-def format_short_spec(name: str, instance: Any) -> str:
-    """The same with only those arguments that are not the default: ``"auto"``, ``"prior(N=4)"``."""
-    has_defaults = not any(map(_is_required, fields(instance)))
-    default = type(instance)() if has_defaults else None  # not field.default: an object may replace it by what it means
-    values = [(field.name, getattr(instance, field.name)) for field in fields(instance)]
-    shown = [(field, value) for field, value in values if default is None or value != getattr(default, field)]
-    arguments = ", ".join(f"{field}={value!r}" for field, value in shown)
+def short_spec(name: str, instance: Any) -> str:
+    """The shortest spec of a dataclass instance: only the arguments whose values are not the default.
+
+    "auto" instead of "auto(calibrated=True, passes=4)". `find_by_name` turns it into an equal instance too.
+    """
+    given = {field.name: getattr(instance, field.name) for field in fields(instance)}
+    required = [field.name for field in fields(instance) if _is_required(field)]
+    default = type(instance)(**{argument: given[argument] for argument in required})
+    differing = {
+        field.name: given[field.name]
+        for field in fields(instance)
+        if field.name in required
+        or (given[field.name] != getattr(default, field.name) and given[field.name] != field.default)
+    }
+    arguments = ", ".join(f"{argument}={value!r}" for argument, value in differing.items())
     return f"{name}({arguments})" if arguments else name
 
 

@@ -32,6 +32,7 @@ from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
 from .precision import check_precision
 from .source import AnyData, Source, make_source
+from .splits import Split
 from .units import Cell, Fit, FitUnit, SplitUnit
 from .worker import Worker
 
@@ -109,6 +110,11 @@ class Job:
         if isinstance(data, Images | ReferenceAndData):
             data = self._with_classes_of_models(data)
         return make_source(data, images=images, device=self.device)
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """All splits of the plan."""
+        return self.source.splits(self.plan.shifts, self.plan.severities)
 
     @cached_property
     def worker(self) -> Worker:
@@ -251,8 +257,8 @@ class Job:
 
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done; a done one is (*cell, *split, order, seed)."""
-        units, cells, source = [], self.cells(), self.source
-        for split in source.splits(self.plan.shifts, self.plan.severities):
+        units, cells = [], self.cells()
+        for split in self.splits:
             for order in self.plan.orders:
                 for seed in self.plan.seeds:
                     missing = tuple(cell for cell in cells if (*cell, *split, order, seed) not in done)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from predbn.common import EvaluationError, format_short_spec
+from predbn.common import EvaluationError, short_spec
 from predbn.data import IMAGENET_SETS, imagenet_folder, is_tabular
 from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
@@ -105,7 +105,7 @@ class Setting:
     @property
     def short(self) -> str:
         """The same with only those arguments of the strategy that are not its defaults, for people."""
-        return self._with_options(format_short_spec(self.strategy.name, self.strategy))
+        return self._with_options(short_spec(self.strategy.name, self.strategy))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from predbn.common import EvaluationError
+from predbn.common import EvaluationError, PredbnError
 from predbn.data import SEVERITIES
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce, paired_interval
 
+from .plan import Setting
 from .scoring import unpack_hits
 from .store import Store
 from .tables import KEYS, fits_table
@@ -38,6 +40,7 @@ class Results:
                  `unpack_hits` reads them
     predictions  what was predicted for each image (`Predictions`), one row per (model, …, seed), if the plan has a
                  reference
+    examples     one picture under each shift: corruption, severity, png; no rows if the run has none
     """
 
     frame: pd.DataFrame
@@ -47,6 +50,7 @@ class Results:
     folder: Path | None = None
     hits: pd.DataFrame = field(default_factory=pd.DataFrame)
     predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    examples: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def load(cls, folder: str | Path) -> Results:
@@ -59,7 +63,7 @@ class Results:
         if tables["results"].empty:
             raise EvaluationError(f"{folder} has no results yet: run the same predbn evaluate again, to its end.")
         fits = fits_table(store.fits()).to_pandas()
-        kept = {"hits": tables["hits"], "predictions": tables["predictions"]}
+        kept = {"hits": tables["hits"], "predictions": tables["predictions"], "examples": store.examples().to_pandas()}
         return cls(tables["results"], tables["reliability"], fits, card, Path(folder), **kept)
 
     def __repr__(self) -> str:
@@ -243,6 +247,9 @@ def _scores_of_images(row: Mapping[Any, Any], metric: str, data: Mapping[str, An
 
 
 def _matches(key: str, value: object, wanted: object) -> bool:
+    if key == "strategy" and isinstance(wanted, str):  # "auto" also means "auto(calibrated=True, passes=4)"
+        with suppress(PredbnError):
+            return value in (wanted, str(Setting.parse(wanted)))
     if key == "model" and isinstance(wanted, str) and value != wanted and "*" in wanted:
         return fnmatchcase(str(value), wanted)
     return value == wanted

@@ -15,6 +15,7 @@ from predbn.models import AnyModel
 
 from .card import check_same, joined, make_card
 from .engines import Engine, InProcess
+from .examples import add_examples
 from .job import Job
 from .plan import Plan
 from .plan_file import write_plan
@@ -64,6 +65,7 @@ def _evaluate(
         units.compute(units.missing(job.temperature_units(run.store.fits())))
         units.compute(job.split_units(run.store.fits(), run.done()))
         run.store.merge()
+        run.write_examples()
         run.write_card()
     return Results.load(out)
 
@@ -89,6 +91,13 @@ class Run:
         card = make_card(self.job.plan, self.context, known, self.store.fits())
         write_text(self.store.folder / "plan.toml", write_plan(self.job.plan))
         write_json(self.store.folder / CARD, card)
+
+    def write_examples(self) -> None:
+        """Keep a picture of each shift that has none yet, or a stronger one."""
+        known = self.store.examples()
+        examples = add_examples(known, self.job.source, self.job.splits, self.job.plan.seeds[0])
+        if not examples.equals(known):
+            self.store.write_examples(examples)
 
 
 @contextmanager

@@ -7,6 +7,7 @@
     hits.parquet         which images were predicted correctly, if the plan wants it
     predictions.parquet  what was predicted for each image, if the plan has a reference
     fits.parquet         temperatures and eps found on validation data
+    examples.parquet     one picture under each shift, for the report
     parts/               what was computed since the last merge: one file per unit
 
 A run can be killed at any moment and loses only the unit that was being computed:
@@ -34,6 +35,7 @@ import pyarrow.compute as pc
 
 from predbn.common import EvaluationError, lock_folder, read_json, sync_folder
 
+from .examples import EXAMPLES
 from .table_files import read_table, write_table
 from .tables import (
     FITS,
@@ -58,6 +60,7 @@ _TABLES = {
 }
 """The schema of each table, and the columns that identify a row and sort the table."""
 CARD = "card.json"
+_EXAMPLES_FILE = "examples.parquet"
 _OBJECTS_IN_CARD = ("data", "models", "ensembles", "plan", "paper")
 _DONE_COLUMNS = ["model", "method", "strategy", "batch_size", "corruption", "severity", "order", "seed"]
 _PREDICTIONS = "predictions-"
@@ -161,6 +164,17 @@ class Store:
             table = _unique(table, columns) if parts else table
             tables[name] = table.sort_by([(column, "ascending") for column in columns])
         return tables
+
+    def examples(self) -> pa.Table:
+        """The example pictures; no rows if there are none."""
+        try:
+            return read_table(self.folder / _EXAMPLES_FILE, EXAMPLES)
+        except FileNotFoundError:
+            return EXAMPLES.empty_table()
+
+    def write_examples(self, table: pa.Table) -> None:
+        """Replace the example pictures."""
+        write_table(self.folder / _EXAMPLES_FILE, table)
 
     def merge(self) -> None:
         """Move all parts into the tables."""

@@ -40,7 +40,8 @@ def verdict_summary(findings: Findings) -> str:
         "the paper's": [finding for finding in every if finding.claim.is_of_paper],
         "our own": [finding for finding in every if not finding.claim.is_of_paper],
     }
-    return " ".join(_count_of(whose, group) for whose, group in sources.items() if group)
+    counted = " ".join(_count_of(whose, group) for whose, group in sources.items() if group)
+    return counted or "There are no claims to check."
 
 
 def _count_of(whose: str, findings: Sequence[Finding]) -> str:

@@ -25,11 +25,12 @@ from .figures import (
     heatmap,
     scatter,
 )
-from .frames import add_series, check_results, display_name, gain_over_baseline
+from .frames import add_series, check_results, display_name, gain_over_baseline, severity_label
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
-from .results_page import write
+from .results_page import write, write_results
 from .save import check_suffix, save, write_file
+from .strategy_info import strategy_label
 from .style import GREY, HUES, SeriesStyle
 from .tables import by_severity
 from .templates import render_page
@@ -63,9 +64,12 @@ __all__ = [
     "save",
     "save_variants",
     "scatter",
+    "severity_label",
     "sort_metrics",
+    "strategy_label",
     "variant_file_names",
     "write",
     "write_diagnosis",
     "write_file",
+    "write_results",
 ]

@@ -12,8 +12,8 @@ from .figure import Figure, FigureVariant
 from .figures import channels, confidence, depth, spectra
 from .figures.diagnosis import depth_styles, profile_styles
 from .save import write_file
-from .strategy_info import strategy_sentences
-from .tables import Column, Table
+from .strategy_info import strategy_label, strategy_sentences
+from .tables import Column, Table, Width
 from .templates import render_page
 
 TITLE = "Diagnosis of a shift"
@@ -63,7 +63,7 @@ def _facts(diagnosis: Diagnosis, card: Mapping[str, Any]) -> list[str]:
     return [
         *filter(None, (model, data)),
         f"{diagnosis.before.count:,} examples against {diagnosis.reference.count:,} of the reference",
-        f"strategy {diagnosis.strategy}, batches of {diagnosis.batch_size}",
+        f"strategy {strategy_label(diagnosis.strategy)}, batches of {diagnosis.batch_size}",
     ]
 
 
@@ -97,15 +97,19 @@ def _most_shifted(diagnosis: Diagnosis) -> list[str]:
 def _table(diagnosis: Diagnosis) -> Table:
     """One row per layer and strategy on the shifted data, in the order of the calls."""
     rows = [row for row in diagnosis.shifts if row.data == "shifted"]
+
+    def numbers(heading: str, values: list[float], form: str, shown: Width = "wide") -> Column:
+        return Column(heading, [format(value, form) for value in values], values, shown=shown)
+
     columns = [
-        Column("layer", [row.layer for row in rows], is_number=False),
-        Column("channels", [str(row.channels) for row in rows]),
-        Column("strategy", [row.strategy for row in rows], is_number=False),
-        Column("distance", [f"{row.distance:.3f}" for row in rows]),
-        Column("apart", [f"{row.apart:.3f}" for row in rows]),
-        Column("by chance", [f"{row.noise:.3f}" for row in rows]),
-        Column("outside, %", [f"{100 * row.outside:.1f}" for row in rows]),
-        Column("divergence", [f"{row.divergence:.2f}" for row in rows]),
-        Column("shifted", ["yes" if has_shifted(row) else "no" for row in rows], is_number=False),
+        Column("layer", [row.layer for row in rows]),
+        Column("strategy", [strategy_label(row.strategy) for row in rows]),
+        Column("shifted", ["yes" if has_shifted(row) else "no" for row in rows]),
+        numbers("distance", [row.distance for row in rows], ".3f", shown="any"),
+        numbers("by chance", [row.noise for row in rows], ".3f"),
+        numbers("apart", [row.apart for row in rows], ".3f"),
+        numbers("outside, %", [100 * row.outside for row in rows], ".1f"),
+        numbers("divergence", [row.divergence for row in rows], ".2f", shown="full"),
+        numbers("channels", [row.channels for row in rows], "d", shown="full"),
     ]
     return Table("Every layer on the shifted data", columns)

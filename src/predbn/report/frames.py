@@ -3,7 +3,7 @@
 The results frame has one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric). The
 reliability frame has the same keys without the metric, and one row per bin of confidence.
 
-series    what gets its own colour: a (method, strategy), together with whatever else differs within it
+series    what gets its own colour: a strategy, its method if there are several, and whatever else differs within them
 setting   what may differ within a (method, strategy): the network, the batch size, the order of the stream
 network   models that differ only in a trailing `/number` are repetitions of one network
 
@@ -22,7 +22,7 @@ from predbn.shifts import get_corruption
 from predbn.shifts import names as corruption_names
 
 from .metric_info import metric_info
-from .strategy_info import strategy_order
+from .strategy_info import strategy_labels, strategy_order
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
 CLEAN = "clean"
@@ -125,9 +125,11 @@ def attacks(frame: pd.DataFrame) -> list[str]:
 
 
 def add_series(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the column `series`: method, strategy, and whatever else differs within them."""
+    """The frame with the column `series`: the method if there are several, the strategy, and what differs in them."""
     columns = _varying(frame)
-    series = frame["method"] + " · " + frame["strategy"]
+    series = frame["strategy"].astype(str).map(strategy_labels(frame["strategy"].unique()))
+    if frame["method"].nunique() > 1:
+        series = frame["method"].astype(str) + " · " + series
     if columns:
         series = series + " · " + frame[columns].apply(lambda row: _setting_label(columns, list(row)), axis=1)
     with_series: pd.DataFrame = frame.assign(series=series)
@@ -206,5 +208,13 @@ def group_by_family(corruptions: Sequence[str]) -> dict[str, list[str]]:
 
 
 def display_name(name: str) -> str:
-    """A name as a reader sees it: "gaussian_noise" is "gaussian noise"."""
-    return name.replace("_", " ")
+    """A name as a reader sees it: "gaussian_noise" is "gaussian noise".
+
+    A shift that changes on the way, such as "in_turn-all", is shown as it is written in `--shift`.
+    """
+    return name if "-" in name else name.replace("_", " ")
+
+
+def severity_label(severity: int) -> str:
+    """A severity as a reader sees it: the clean data has none."""
+    return str(severity) if severity else CLEAN

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pandas as pd
 
 from predbn.common import ReportError
@@ -21,27 +23,33 @@ from .frames import (
     strategies,
 )
 from .metric_info import MetricInfo, capitalise, metric_info, sort_metrics
+from .strategy_info import strategy_label, strategy_labels
 
 
 def headline(frame: pd.DataFrame) -> list[str]:
     """Plain sentences on what the results say, the most important first.
 
-    They compare prediction-time BN (or if it is missing, the first other strategy) with train BN for the main method:
-    at the highest severity, over all splits and on clean data. Good and bad results are told in the same words.
+    They compare the other strategies with train BN for the main method: at the highest severity, over all splits and on
+    clean data. Good and bad results are told in the same words. More is said if there is one other strategy.
     """
     by_setting = split_by_setting(check_results(frame))
     main = main_setting(by_setting)
     rows = by_setting[main]
-    strategy = next((name for name in ("batch", *strategies(rows)) if _is_compared(rows, name)), None)
+    compared = [name for name in strategies(rows) if _is_compared(rows, name)]
     metrics = [name for name in sort_metrics(rows["metric"]) if metric_info(name).better]
-    if strategy is None or not metrics:
+    if not compared or not metrics:
         return _without_comparison(rows)
-    sentences = _main_sentences(rows, strategy, metrics, _with_setting(main))
+    strategy = "batch" if "batch" in compared else compared[0]
+    if len(compared) == 1:
+        sentences = _main_sentences(rows, strategy, metrics, _with_setting(main))
+    else:
+        sentences = _sentences_on_several(rows, compared, metrics, _with_setting(main))
     info = metric_info(metrics[0])
     for setting, others in by_setting.items():
         if setting != main and _is_compared(others, strategy) and info.name in set(others["metric"]):
             splits = gain_over_baseline(others, info.name, strategy=strategy)
-            sentences.append(_at_highest_severity(splits, info, "it", _with_setting(setting)))
+            subject = "it" if len(compared) == 1 else _subject(strategy)
+            sentences.append(_at_highest_severity(splits, info, subject, _with_setting(setting)))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -58,21 +66,56 @@ def _with_setting(setting: str) -> str:
 
 
 def _main_sentences(rows: pd.DataFrame, strategy: str, metrics: list[str], beginning: str) -> list[str]:
-    subject = "prediction-time BN" if strategy == "batch" else f"the strategy {strategy}"
-    gains: dict[str, pd.DataFrame] = {}
-    for metric in metrics:
-        try:
-            gains[metric] = gain_over_baseline(rows, metric, strategy=strategy)
-        except ReportError:  # this metric was not measured with both strategies
-            continue
+    gains = _gains(rows, strategy, metrics)
     first = next(iter(gains))
     return [
-        _at_highest_severity(gains[first], metric_info(first), subject, beginning),
+        _at_highest_severity(gains[first], metric_info(first), _subject(strategy), beginning),
         _other_metrics(gains),
         _extremes(gains[first], metric_info(first)),
         _on_clean_data(gains),
         _best_series(rows, first),
     ]
+
+
+def _subject(strategy: str) -> str:
+    return "prediction-time BN" if strategy == "batch" else f"the strategy {strategy_label(strategy)}"
+
+
+def _gains(rows: pd.DataFrame, strategy: str, metrics: list[str]) -> dict[str, pd.DataFrame]:
+    """The gains over the baseline in every metric that was measured with both."""
+    gains: dict[str, pd.DataFrame] = {}
+    for metric in metrics:
+        with suppress(ReportError):
+            gains[metric] = gain_over_baseline(rows, metric, strategy=strategy)
+    return gains
+
+
+def _sentences_on_several(rows: pd.DataFrame, compared: list[str], metrics: list[str], beginning: str) -> list[str]:
+    """The first metric under every strategy, at the highest severity and on clean data, and its range over splits."""
+    labels = strategy_labels(rows["strategy"].unique())
+    info = metric_info(metrics[0])
+    found = {labels[name]: _gains(rows, name, metrics[:1]) for name in compared}
+    gains = {name: splits[info.name] for name, splits in found.items() if splits}
+    tops = {name: _highest_severity(splits) for name, splits in gains.items()}
+    clean = {name: splits[splits["corruption"] == CLEAN] for name, splits in gains.items()}
+    some = next(iter(tops.values()))
+    sentences = []
+    if len(some):
+        over = f", on average over {len(some)} corruptions" if len(some) > 1 else ""
+        where = f"at severity {some['severity'].iloc[0]}"
+        sentences.append(capitalise(f"{beginning}{_under_each(tops, info, where)}{over}."))
+    if len(next(iter(clean.values()))):
+        sentences.append(f"{'' if sentences else beginning}On clean data, {_under_each(clean, info)}.")
+    sentences += [_extremes(splits, info, with_strategy=name) for name, splits in gains.items()]
+    return [*sentences, _best_series(rows, info.name) if rows["method"].nunique() > 1 else ""]
+
+
+def _under_each(parts: dict[str, pd.DataFrame], info: MetricInfo, where: str = "") -> str:
+    """`accuracy at severity 5 is x with train, y with batch and z with auto`."""
+    before = next(iter(parts.values()))["before"].mean()
+    values = {BASELINE: before, **{name: part["after"].mean() for name, part in parts.items()}}
+    phrases = [f"{info.text(value)} with {name}" for name, value in values.items()]
+    return f"{' '.join(filter(None, (info.label, where)))} is {_enumerate(phrases)}"
 
 
 def _highest_severity(splits: pd.DataFrame) -> pd.DataFrame:
@@ -130,8 +173,8 @@ def _on_clean_data(gains: dict[str, pd.DataFrame]) -> str:
     return f"On clean data, {_changes(means)}." if means else ""
 
 
-def _extremes(splits: pd.DataFrame, info: MetricInfo) -> str:
-    """In how many splits it is better, the largest gain and the largest loss."""
+def _extremes(splits: pd.DataFrame, info: MetricInfo, *, with_strategy: str = "") -> str:
+    """In how many splits it is better than the baseline, the largest gain and the largest loss."""
     shifted = splits[splits["corruption"] != CLEAN].dropna(subset=["gain"]).reset_index(drop=True)
     if len(shifted) < 2:
         return ""
@@ -142,7 +185,9 @@ def _extremes(splits: pd.DataFrame, info: MetricInfo) -> str:
         return f"{display_name(row['corruption'])} at severity {row['severity']} ({info.change(row['gain'])}{unit})"
 
     better = int((shifted["gain"] > 0).sum())
-    count = f"It has the better {info.label} in {better} of {len(shifted)} splits"
+    subject = f"With {with_strategy} it is better than with {BASELINE}"
+    subject = subject if with_strategy else f"It has the better {info.label}"
+    count = f"{subject} in {better} of {len(shifted)} splits"
     best, worst = int(shifted["gain"].idxmax()), int(shifted["gain"].idxmin())
     if shifted.loc[worst, "gain"] >= 0:
         return f"{count}; the largest gain is on {describe(best)}, the smallest on {describe(worst)}."

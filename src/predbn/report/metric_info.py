@@ -62,6 +62,10 @@ class MetricInfo:
         text = self.number(difference)
         return text if text.startswith(MINUS) or text == "–" else f"+{text}"
 
+    def interval(self, low: float, high: float) -> str:
+        """The bounds of an interval without their unit; nothing if there are none."""
+        return "" if math.isnan(low) else f"{self.number(low)}–{self.number(high)}"
+
     @property
     def change_unit(self) -> str:
         """The unit of `change`."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from predbn.evaluation import Results
+
 from .figure import Figure, FigureVariant
 from .figures import boxes, heatmap, reliability
 from .frames import (
@@ -24,16 +26,21 @@ from .frames import (
     strategies,
 )
 from .headline import headline
+from .intervals import interval_note, mean_intervals
 from .metric_info import capitalise, metric_info, sort_metrics
+from .pictures import example_pictures
 from .save import write_file
-from .strategy_info import strategy_sentences
+from .strategy_info import strategy_labels, strategy_sentences
 from .style import series_styles
-from .tables import by_severity, by_split, metric_table
+from .tables import by_split, severity_tables, split_table
 from .templates import render_page
 
 TITLE = "Prediction-time batch normalisation under shift"
 MAX_SERIES = 8
 """How many series can be told apart in one figure."""
+
+Parts = dict[tuple[str, str], pd.DataFrame]
+"""Rows by (setting, method)."""
 
 _GAIN_CAPTION = (
     "Each cell is one split: the value with prediction-time statistics against the one with the training "
@@ -53,31 +60,37 @@ def write(
     card: Mapping[str, Any],
     *,
     reliability: pd.DataFrame | None = None,
+    hits: pd.DataFrame | None = None,
+    examples: pd.DataFrame | None = None,
     title: str | None = None,
     recommendation: Sequence[str] = (),
 ) -> Path:
     """Write the report of a run atomically as one self-contained HTML file.
 
+    All but `card` are tables of `Results`: `hits` give intervals over images, `examples` are shown as pictures.
     It ends in the `recommendation`: the answer, then the reasons, as `predbn.recommendation` gives them.
     """
     results = check_results(frame)
     by_setting = split_by_setting(results)
     captions = {setting: f", {setting}" if setting else "" for setting in by_setting}
+    images = _images_per_split(card, reliability)
+    intervals = {setting: mean_intervals(rows, hits, images) for setting, rows in by_setting.items()}
+    tables = {setting: severity_tables(rows, intervals[setting]) for setting, rows in by_setting.items()}
     split_frames = {setting: by_split(rows) for setting, rows in by_setting.items()}
     page = render_page(
         "results.html",
         title or TITLE,
-        results_figures(frame, reliability),
+        results_figures(frame, reliability, hits=hits, images=images),
         chosen=main_setting(by_setting),
         findings=headline(frame),
-        facts=_facts(results, card, reliability),
+        facts=_facts(results, images),
         has_baseline=any(style.baseline for style in series_styles(results)),
         strategies=strategy_sentences(strategies(results)),
-        summary=[
-            metric_table(by_severity(rows), f"Means over the corruptions{captions[setting]}")
-            for setting, rows in by_setting.items()
-        ],
-        splits=[metric_table(rows, f"Every split{captions[setting]}") for setting, rows in split_frames.items()],
+        interval_note=interval_note(pd.concat(intervals.values())),
+        pictures=example_pictures(examples),
+        summary=[(setting, first, others) for setting, (first, *others) in tables.items()],
+        other_metrics=[metric_info(metric).label for metric in sort_metrics(results["metric"])[1:]],
+        splits=[split_table(rows, f"Every split{captions[setting]}") for setting, rows in split_frames.items()],
         recommendation=list(recommendation),
         split_count=f"{sum(map(len, split_frames.values())):,}",
         card=card,
@@ -85,12 +98,19 @@ def write(
     return write_file(Path(path), page)
 
 
-def _facts(results: pd.DataFrame, card: Mapping[str, Any], reliability: pd.DataFrame | None) -> list[str]:
+def write_results(
+    path: str | Path, results: Results, *, title: str | None = None, recommendation: Sequence[str] = ()
+) -> Path:
+    """Write the report of a run with everything that its results allow."""
+    tables = {"reliability": results.reliability, "hits": results.hits, "examples": results.examples}
+    return write(path, results.frame, results.card, title=title, recommendation=recommendation, **tables)
+
+
+def _facts(results: pd.DataFrame, images: int | None) -> list[str]:
     """What was evaluated, in short phrases."""
     shifted = results[results["corruption"] != CLEAN]
     corruptions, severities = shifted["corruption"].nunique(), shifted["severity"].nunique()
     models = sorted(set(results["model"]))
-    images = _images_per_split(card, reliability)
     facts = [f"{images:,} images per split"] if images else []
     if corruptions:
         facts.append(
@@ -100,6 +120,8 @@ def _facts(results: pd.DataFrame, card: Mapping[str, Any], reliability: pd.DataF
     facts.append(f"batch size {', '.join(map(str, sorted(set(results['batch_size']))))}")
     if attacked := attacks(results):
         facts.append(f"{', '.join(attacked)}: only the images that are not the attacker's are scored")
+    if methods(results) != ["vanilla"]:
+        facts.append(f"method{'s' if len(methods(results)) > 1 else ''} {', '.join(methods(results))}")
     facts.append(models[0] if len(models) == 1 else f"{len(models)} models")
     return facts
 
@@ -122,24 +144,36 @@ def find_in_card(card: Mapping[str, Any], key: str) -> Any:
     return None
 
 
-def results_figures(frame: pd.DataFrame, reliability_bins: pd.DataFrame | None = None) -> list[Figure]:
-    """The figures of a report in reading order: boxes for each metric, gains over the baseline, reliability."""
+def results_figures(
+    frame: pd.DataFrame,
+    reliability_bins: pd.DataFrame | None = None,
+    *,
+    hits: pd.DataFrame | None = None,
+    images: int | None = None,
+) -> list[Figure]:
+    """The figures of a report in reading order: boxes for each metric, gains over the baseline, reliability.
+
+    `hits` of this many `images` per split give intervals over images.
+    """
     results = check_results(frame)
     metrics = sort_metrics(results["metric"])
-    figures = [_box_figure(metric, results) for metric in metrics]
+    parts = _by_setting_and_method(results)
+    intervals = {choice: mean_intervals(rows, hits, images) for choice, rows in parts.items()}
+    figures = [_box_figure(metric, parts, intervals) for metric in metrics]
     figures.append(_gain_figure([metric for metric in metrics if metric_info(metric).better], results))
     if reliability_bins is not None and not reliability_bins.empty:
         figures.append(_reliability_figure(check_reliability(reliability_bins)))
     return [figure for figure in figures if figure.variants]
 
 
-def _box_figure(metric: str, frame: pd.DataFrame) -> Figure:
+def _box_figure(metric: str, parts: Parts, intervals: Parts) -> Figure:
     info = metric_info(metric)
     direction = f" {capitalise(info.direction)}." if info.direction else ""
     figure = Figure(metric, info.title, f"{info.description}{direction}".strip(), ("setting", "method"))
-    for choice, rows in _by_setting_and_method(frame).items():
+    for choice, rows in parts.items():
         if metric in set(rows["metric"]):
-            figure.variants[choice] = FigureVariant(boxes(rows, metric, over=_box_over(rows)), series_styles(rows))
+            chart = boxes(rows, metric, over=_box_over(rows), intervals=intervals[choice])
+            figure.variants[choice] = FigureVariant(chart, series_styles(rows))
     return figure
 
 
@@ -153,13 +187,17 @@ def _box_over(rows: pd.DataFrame) -> str:
 def _gain_figure(metrics: list[str], frame: pd.DataFrame) -> Figure:
     title, choices = "Where it helps, and where it does not", ("metric", "comparison", "setting")
     figure = Figure("gain", title, _GAIN_CAPTION, choices)
+    has_methods = frame["method"].nunique() > 1
     for metric in metrics:
         for setting, rows in split_by_setting(frame).items():
             of_metric = rows[rows["metric"] == metric]
             for method in methods(of_metric):
                 names = strategies(of_metric[of_metric["method"] == method])
+                labels = strategy_labels(names)
                 for strategy in names[1:] if BASELINE in names else []:
-                    choice = (metric_info(metric).label, f"{method}: {strategy} over {BASELINE}", setting)
+                    comparison = f"{labels[strategy]} over {BASELINE}"
+                    comparison = f"{method}: {comparison}" if has_methods else comparison
+                    choice = (metric_info(metric).label, comparison, setting)
                     chart = heatmap(rows, metric, method=method, strategy=strategy)
                     figure.variants[choice] = FigureVariant(chart)
     return figure
@@ -172,9 +210,9 @@ def _reliability_figure(bins: pd.DataFrame) -> Figure:
     return figure
 
 
-def _by_setting_and_method(frame: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+def _by_setting_and_method(frame: pd.DataFrame) -> Parts:
     """The rows of each (setting, method), or of all methods (an empty name) if their series can be told apart."""
-    parts: dict[tuple[str, str], pd.DataFrame] = {}
+    parts: Parts = {}
     for setting, rows in split_by_setting(frame).items():
         if len(list_series(rows)) <= MAX_SERIES:
             parts[setting, ""] = rows

@@ -1,10 +1,13 @@
-"""What each strategy means in one sentence, and the order in which strategies are listed."""
+"""What each strategy is called and means in one sentence, and the order in which strategies are listed."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
+from predbn.common import PredbnError, short_spec
+from predbn.norm import find_strategy
 from predbn.norm import strategies as strategy_names
 
 _SENTENCES = {
@@ -17,6 +20,28 @@ _SENTENCES = {
     "auto": "The statistics of the batch mixed with those of training: the clearer the shift, the more of the batch.",
     "auto_stream": "As auto, but with the statistics of the stream so far, which is forgotten when it changes.",
 }
+
+
+def strategy_label(spec: str) -> str:
+    """A strategy as a reader sees it, with only those arguments that are not the default.
+
+    Results name a strategy with all its arguments, "auto(calibrated=True, passes=4)", and the label is "auto"; that of
+    the deprecated "auto(skewed=False, calibrated=True)" is "auto(skewed=False)". A label stands for an equal strategy,
+    so two strategies never share one. A text that is not a strategy (any more) is its own label.
+    """
+    name, bracket, options = spec.partition("[")
+    try:
+        strategy = find_strategy(name.strip())
+    except PredbnError:
+        return spec
+    return short_spec(strategy.name, strategy) + bracket + options
+
+
+def strategy_labels(specs: Iterable[str]) -> dict[str, str]:
+    """The label of each strategy. Two specs of one strategy keep their full text, so that they can be told apart."""
+    labels = {spec: strategy_label(spec) for spec in specs}
+    counts = Counter(labels.values())
+    return {spec: label if counts[label] == 1 else spec for spec, label in labels.items()}
 
 
 def strategy_sentences(strategies: Iterable[str]) -> list[tuple[str, str]]:

@@ -73,6 +73,7 @@ class Theme:
             "text": {"color": self.ink, "font": SANS},
             "style": {
                 "diagonal": {"color": self.muted, "strokeWidth": 1, "strokeDash": [2, 3]},
+                "interval": {"color": self.ink, "strokeWidth": 1.5, "opacity": 1},
                 "cell-outline": {"stroke": self.paper, "strokeWidth": 1.5},
             },
             "range": {"diverging": [self.worse, self.neutral, self.better]},

@@ -87,7 +87,7 @@ def _hash(script: str) -> str:
 
 def _css() -> str:
     themes = f":root {{ {LIGHT.css()} --sans: {SANS}; }}\n"
-    themes += f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css()} }} }}\n"
+    themes += f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {DARK.css()} }} }}\n"
     return themes + _asset("page.css")
 
 

@@ -42,19 +42,22 @@ class XAxis:
 SEVERITY_AXIS = XAxis("severity", "severity of the shift", label_expr="datum.value == 0 ? 'clean' : datum.value")
 
 
-def boxes(frame: pd.DataFrame, metric: str, *, over: str = "corruption") -> alt.LayerChart:
+def boxes(
+    frame: pd.DataFrame, metric: str, *, over: str = "corruption", intervals: pd.DataFrame | None = None
+) -> alt.LayerChart:
     """For each severity and series, the distribution of a metric over the corruptions.
 
     A box shows the quartiles and the median; its whiskers end at the minimum and the maximum. Every dot is one
     corruption; pointing at a dot names it, and highlights the same corruption everywhere else. `over` may be "model"
-    or "seed" instead, if there is only one kind of shift.
+    or "seed" instead, if there is only one kind of shift. `intervals`, from `mean_intervals`, are drawn with the means.
     """
     if over not in OVER:
         raise ReportError(f"Boxes cannot be drawn over {over!r}: use {', '.join(OVER)}.")
     rows = rows_of_metric(check_results(frame), metric)
     values = mean_values(rows, over)
     values = values.assign(what=values[over].map(lambda name: display_name(str(name))))
-    return box_chart(values, metric, series_styles(rows), over=over)
+    means = None if intervals is None else intervals[intervals["metric"] == metric].dropna(subset=["low"])
+    return box_chart(values, metric, series_styles(rows), over=over, means=means)
 
 
 def box_chart(
@@ -64,11 +67,13 @@ def box_chart(
     *,
     x_axis: XAxis = SEVERITY_AXIS,
     over: str = "corruption",
+    means: pd.DataFrame | None = None,
 ) -> alt.LayerChart:
     """Box plots of values with the columns series, `what` (the name of a dot), value, and the column of the x axis.
 
     styles   of every series, in the order in which they are drawn side by side
     over     what a dot is, for its tooltip
+    means    mean, low and high of series and positions on the x axis, drawn as a dot with a bar
     """
     info = metric_info(metric)
     values = values[["series", x_axis.column, "what", "value"]]
@@ -113,8 +118,16 @@ def box_chart(
         )
         .add_params(pointed)
     )
+    intervals = []
+    if means is not None and len(means):
+        columns = ["series", x_axis.column, "mean", "low", "high"]
+        mean = alt.Chart(inline_data(means[columns])).encode(x=x, xOffset=offset)
+        intervals = [
+            mean.mark_rule(style="interval").encode(y=y("low"), y2=alt.Y2("high:Q")),
+            mean.mark_point(style="interval", size=16, filled=True).encode(y=y("mean")),
+        ]
     by = display_name(x_axis.column)
-    chart: alt.LayerChart = alt.layer(*whiskers, body, median, dots).properties(
+    chart: alt.LayerChart = alt.layer(*whiskers, body, median, *intervals, dots).properties(
         width=640,
         height=300,
         title=info.chart_title,
@@ -137,7 +150,7 @@ def _tooltip(over: str, x_axis: XAxis, info: MetricInfo) -> alt.ExprRef:
     which the usual tooltip channel does not look into."""
     fields = {
         over: "d.what",
-        display_name(x_axis.column): f"d.{x_axis.column}",
+        display_name(x_axis.column): f"d.{x_axis.column}" if x_axis is not SEVERITY_AXIS else "d.severity || 'clean'",
         "series": "d.series",
         info.label: "format(d.value, '.1%')" if info.percent else "format(d.value, '.3f')",
     }

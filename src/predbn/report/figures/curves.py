@@ -128,7 +128,7 @@ def scatter(
             **by_series(SEVERITY_STYLES, legend, column="level", color="colour"),
             tooltip=[
                 alt.Tooltip("corruption:N"),
-                alt.Tooltip("severity:O"),
+                alt.Tooltip("level:N", title="shift"),
                 alt.Tooltip(f"{across}:Q", title=title, format=".3~g"),
                 alt.Tooltip("value:Q", title=info.label, format=".1%" if info.percent else ".3f"),
             ],

@@ -10,6 +10,7 @@ import pandas as pd
 from predbn.common import ReportError
 from predbn.diagnostics import Diagnosis, Profile, shift_threshold, spectrum
 
+from ..strategy_info import strategy_label
 from ..style import GREY, HUES, SeriesStyle
 from .encoding import by_series, facets, inline_data, names_of, outlines, series_legend
 
@@ -28,7 +29,7 @@ makes of it is blue, and the reference is hollow."""
 def profile_style(data: str, strategy: str) -> SeriesStyle:
     """The style of the "reference" or "shifted" data under a strategy."""
     colour, hollow = _STYLES[data, strategy == "train"]
-    return SeriesStyle(f"{data} · {strategy}", colour, hollow)
+    return SeriesStyle(f"{data} · {strategy_label(strategy)}", colour, hollow)
 
 
 def profiles(diagnosis: Diagnosis) -> Iterator[tuple[SeriesStyle, Profile]]:

@@ -17,8 +17,10 @@ from ..frames import (
     group_by_family,
     main_method,
     rows_of_metric,
+    severity_label,
 )
 from ..metric_info import metric_info
+from ..strategy_info import strategy_labels
 from .encoding import inline_data
 
 ROW_HEIGHT = 21
@@ -41,7 +43,7 @@ def heatmap(
     """
     rows = check_results(frame)
     method = main_method(rows_of_metric(rows, metric)) if method is None else method
-    info = metric_info(metric)
+    info, names = metric_info(metric), strategy_labels(rows["strategy"].unique())
     cells = gain_over_baseline(rows, metric, strategy=strategy, baseline=baseline, method=method)
     families = group_by_family(list(cells["corruption"]))
     headings = [family.capitalize() for family in families]
@@ -51,12 +53,14 @@ def heatmap(
     size = cells["gain"].abs()
     extent = float(size[size < math.inf].max())
     extent = extent if extent > 0 else 1.0
+    compared = f"{names[strategy]} over {names[baseline]}"
     cells = cells.assign(
         row=[domain[0] if name == CLEAN else display_name(name) for name in cells["corruption"]],
         text=cells["gain"].map(info.change),
         strong=size > STRONG * extent,
         was=cells["before"].map(info.text),
         now=cells["after"].map(info.text),
+        level=cells["severity"].map(severity_label),
     )
     shifted = cells[cells["corruption"] != CLEAN]
     clean = cells[cells["corruption"] == CLEAN]
@@ -88,15 +92,15 @@ def heatmap(
     )
     tooltip = [
         alt.Tooltip("row:N", title="corruption"),
-        alt.Tooltip("severity:O", title="severity"),
+        alt.Tooltip("level:N", title="severity"),
         alt.Tooltip("text:N", title="better by"),
-        alt.Tooltip("was:N", title=baseline),
-        alt.Tooltip("now:N", title=strategy),
+        alt.Tooltip("was:N", title=names[baseline]),
+        alt.Tooltip("now:N", title=names[strategy]),
     ]
     text_colour = alt.when("datum.strong").then(alt.value("#ffffff"))
     text_style: dict[str, Any] = {"fontSize": 10.5, "baseline": "middle"}
 
-    columns = ["row", "severity", "gain", "text", "strong", "was", "now"]
+    columns = ["row", "severity", "gain", "text", "strong", "was", "now", "level"]
     layers: list[alt.Chart] = []
     if not shifted.empty:
         grid = alt.Chart(inline_data(shifted[columns])).encode(y=y, x=x)
@@ -114,9 +118,9 @@ def heatmap(
         width=380,
         height=ROW_HEIGHT * len(domain),
         title=alt.Title(
-            f"What {strategy} gains over {baseline}: {info.label}",
+            f"What {names[strategy]} gains over {names[baseline]}: {info.label}",
             subtitle=f"method {method}, in {info.change_unit}; blue is better, orange is worse",
         ),
-        description=f"Heat map of the gain in {info.label} of {strategy} over {baseline} by corruption and severity.",
+        description=f"Heat map of the gain in {info.label} of {compared} by corruption and severity.",
     )
     return chart

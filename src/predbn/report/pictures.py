@@ -1,0 +1,34 @@
+"""What the shifts look like: example pictures of a run, embedded in its page."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .frames import CLEAN, display_name, group_by_family
+
+
+@dataclass(frozen=True)
+class ExamplePicture:
+    """One picture: what is done to it, and the address that holds its content."""
+
+    name: str
+    address: str
+
+
+def example_pictures(examples: pd.DataFrame | None) -> list[ExamplePicture]:
+    """The pictures of a table with the columns corruption, severity and png, clean ones first, then by family."""
+    if examples is None or examples.empty:
+        return []
+    families = group_by_family(list(examples["corruption"]))
+    order = [CLEAN, *(name for members in families.values() for name in members)]
+    rows = sorted(examples.to_dict("records"), key=lambda row: (order.index(row["corruption"]), row["severity"]))
+    return [
+        ExamplePicture(
+            display_name(row["corruption"]),
+            f"data:image/png;base64,{base64.b64encode(row['png']).decode()}",
+        )
+        for row in rows
+    ]
