@@ -121,8 +121,10 @@ def _refuse_other_size(out: Path, quick: bool, images: int | None) -> None:
     """Results of a plan with different numbers of images must not be mixed."""
     if not (out / "results.parquet").is_file():
         return
-    paper = Results.load(out).card.get("paper", {})
-    present, requested = _size(paper.get("quick", quick), paper.get("images")), _size(quick, images)
+    paper = Results.load(out).card.get("paper")
+    if paper is None:  # it was interrupted before its card was marked
+        return
+    present, requested = _size(paper["quick"], paper.get("images")), _size(quick, images)
     if present != requested:
         raise PaperError(f"{out} has {present} results, but this is a {requested} run: choose another --results.")
 
