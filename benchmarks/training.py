@@ -54,7 +54,7 @@ class Plain:
 
     def step(self, number: int) -> None:
         order = self.order[number]
-        images = crop_images(self.data.padded, order, self.corner[number], self.mirrored[number])
+        images = crop_images(self.data.padded(), order, self.corner[number], self.mirrored[number])
         with torch.autocast("cuda", torch.bfloat16):
             logits = self.network(images.float() / 127.5 - 1)
             loss = F.cross_entropy(logits, self.data.labels[order])

@@ -48,11 +48,17 @@ def test_shorter_runs_have_a_shorter_schedule(epochs, lengths):
         *(("momentum", v) for v in (-0.1, 1, float("nan"))),
         *(("weight_decay", v) for v in (-1, float("nan"), float("inf"))),
         *((name, 0) for name in ("epochs", "batch_size", "eps")),
+        *(("padding", v) for v in (-1, 32)),
     ],
 )
 def test_invalid_numbers_for_cifar10(name, value):
     with pytest.raises(TrainingError, match=f"^{name} is {value}, but it must be "):
         Cifar10Recipe(**{name: value})
+
+
+def test_an_unknown_border():
+    with pytest.raises(TrainingError, match=r"^border is 'grey', but it must be zero, edge, reflect"):
+        Cifar10Recipe(border="grey")
 
 
 def test_an_unknown_normalisation():

@@ -41,6 +41,8 @@ def train_cifar10_command(
     decoupled: Annotated[
         bool | None, typer.Option("--decoupled/--l2", help="Kind of weight decay; by default the tuned one.")
     ] = None,
+    padding: Annotated[int | None, typer.Option(min=0, help="Pixels around an image before cropping; 4.")] = None,
+    border: Annotated[str | None, typer.Option(help="What is in them: zero (black), edge or reflect; zero.")] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 10,
     tensorboard: TensorBoard = False,
@@ -55,6 +57,7 @@ def train_cifar10_command(
 
       predbn train cifar10 --norm batch --seeds 0-9
       predbn train cifar10 --norm group --seeds 0-2 --resume
+      predbn train cifar10 --seeds 0-9 --border reflect --out runs-reflect
       predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
     check_folder(out)
@@ -71,6 +74,8 @@ def train_cifar10_command(
                 adam_eps=adam_eps,
                 weight_decay=weight_decay,
                 decoupled=decoupled,
+                padding=padding,
+                border=border,
             ),
         )
     train = partial(

@@ -19,7 +19,7 @@ from predbn.common import (
 from predbn.data import DataError, Images, open_images
 from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
-from predbn.training import CROP_PADDING, crop_images, draw_crops, pad_images
+from predbn.training import crop_images, draw_crops, pad_images
 
 from .networks import load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
@@ -107,12 +107,7 @@ def crop_like_training(images: Images, plan: str) -> Images:
     """
     count = len(images)
     crops = draw_crops(count, count, seed=0, epoch=0)
-    padded = pad_images(images.images)
-    if plan == CROPS_CONTINUED:
-        rows, columns = (
-            torch.arange(-CROP_PADDING, size + CROP_PADDING).clamp(0, size - 1) for size in images.images.shape[2:]
-        )
-        padded = images.images.permute(0, 2, 3, 1)[:, rows][:, :, columns]
+    padded = pad_images(images.images, border="edge" if plan == CROPS_CONTINUED else "zero")
     cropped = crop_images(padded, torch.arange(count), crops.corner[0], crops.mirrored[0])
     return Images(cropped, images.labels, images.index, images.classes, f"{images.name}-{plan}")
 
@@ -134,8 +129,10 @@ def _refuse_other_size(out: Path, quick: bool, images: int | None) -> None:
     """Results of a plan with different numbers of images must not be mixed."""
     if not (out / "results.parquet").is_file():
         return
-    paper = Results.load(out).card.get("paper", {})
-    present, requested = _size(paper.get("quick", quick), paper.get("images")), _size(quick, images)
+    paper = Results.load(out).card.get("paper")
+    if paper is None:  # it was interrupted before its card was marked
+        return
+    present, requested = _size(paper["quick"], paper.get("images")), _size(quick, images)
     if present != requested:
         raise PaperError(f"{out} has {present} results, but this is a {requested} run: choose another --results.")
 

@@ -12,12 +12,16 @@ from typing import Any, Literal, get_args
 from predbn.common import TrainingError
 from predbn.models import IMAGENET_PREPROCESSING, CriteoSizes, Preprocessing, find_normalisation
 
+from .cifar10.augmentation import BORDERS, PADDING, Border
+
 _DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
 """CIFAR-10 and Criteo: from these fractions of the training on, the learning rate has these factors (epochs 40, 60, 80
 and 90 of 100)."""
 _IMAGENET_DROPS = ((30 / 90, 0.1), (60 / 90, 0.01), (80 / 90, 0.001))
 
 Precision = Literal["fp32", "tf32", "bf16"]
+MAX_PADDING = 31
+"""An image of 32 pixels can be reflected by no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,7 @@ class Cifar10Recipe(BaseRecipe):
     `momentum` is Adam's β₁, `adam_eps` its ε. `weight_decay` acts on filters and matrices. The paper does not mention
     any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It is added to the
     gradient (L2: ½ weight_decay ‖w‖² in the loss) or, if `decoupled`, each step subtracts lr · weight_decay · w.
+    Crops come from images with `padding` pixels on each side, and `border` says what is in them (`augmentation.py`).
     """
 
     norm: str = "batch"
@@ -79,10 +84,17 @@ class Cifar10Recipe(BaseRecipe):
     decoupled: bool = False
     epochs: int = 100
     batch_size: int = 512
+    padding: int = PADDING
+    border: Border = "zero"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         find_normalisation(self.norm)
+        self._check_at_least(padding=0)
+        if self.padding > MAX_PADDING:
+            raise TrainingError(f"padding is {self.padding}, but it must be at most {MAX_PADDING}.")
+        if self.border not in BORDERS:
+            raise TrainingError(f"border is {self.border!r}, but it must be {', '.join(BORDERS)}.")
         self._check_positive("adam_eps")
         self._check_weight_decay(self.weight_decay)
 

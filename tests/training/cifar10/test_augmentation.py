@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from predbn.training.cifar10.augmentation import PADDING, crop_images, draw_crops, pad_images
+from predbn.training.cifar10.augmentation import BORDERS, PADDING, crop_images, draw_crops, pad_images
 
 
 @given(count=st.integers(1, 60), batch=st.integers(1, 20), seed=st.integers(-3, 2**40), epoch=st.integers(0, 200))
@@ -70,3 +70,17 @@ def test_batches_are_channels_last():
     images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
     result = crop_images(pad_images(images), *(part[0] for part in draw_crops(4, 4, seed=0, epoch=0)))
     assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("padding", [0, 2, 4, 31])
+@pytest.mark.parametrize("border", BORDERS)
+def test_a_border_is_that_of_numpy(border, padding):
+    images = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    sides = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    expected = np.pad(images.numpy(), sides, mode={"zero": "constant"}.get(border, border)).transpose(0, 2, 3, 1)
+    padded = pad_images(images, padding, border)
+    assert np.array_equal(padded.numpy(), expected)
+    order, corner, mirrored = (part[0] for part in draw_crops(3, 3, seed=0, epoch=0, padding=padding))
+    crops = crop_images(padded, order, corner, mirrored, padding=padding)
+    assert crops.shape == images.shape
+    assert 0 <= corner.min() <= corner.max() <= 2 * padding

@@ -1,4 +1,7 @@
-"""The paper's CIFAR-10 augmentation: zero-pad by 4 pixels, crop at random, flip at random.
+"""The paper's CIFAR-10 augmentation: pad by 4 black pixels, crop at random, flip at random.
+
+The paper's code pads by 2, and a border may also continue the image: batches of crops with a black border have other
+statistics than whole images, which prediction-time BN takes for a shift (C2.3 in docs/replication.md).
 
 The random numbers of an epoch depend only on the seed, the epoch and the numbers of images and steps. They are drawn
 on the CPU, so that they are the same on every device, and applied by one gather on the device.
@@ -6,13 +9,16 @@ on the CPU, so that they are the same on every device, and applied by one gather
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 PADDING = 4
+Border = Literal["zero", "edge", "reflect"]
+"""What is in the border: black, the pixel at the edge, or the image reflected at that pixel."""
+BORDERS: tuple[Border, ...] = get_args(Border)
 
 
 class Crops(NamedTuple):
@@ -26,24 +32,35 @@ class Crops(NamedTuple):
     """Whether the image is flipped horizontally: bool [steps, batch]."""
 
 
-def draw_crops(count: int, batch: int, *, seed: int, epoch: int) -> Crops:
+def draw_crops(count: int, batch: int, *, seed: int, epoch: int, padding: int = PADDING) -> Crops:
     """Every image at most once, in random order; a remainder that does not fill a batch is left out."""
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) & (2**63 - 1))
     steps = count // batch
     order = torch.randperm(count, generator=generator)[: steps * batch].view(steps, batch)
-    corner = torch.randint(2 * PADDING + 1, (steps, batch, 2), generator=generator)
+    corner = torch.randint(2 * padding + 1, (steps, batch, 2), generator=generator)
     mirrored = torch.randint(2, (steps, batch), generator=generator, dtype=torch.uint8).bool()
     return Crops(order, corner, mirrored)
 
 
-def pad_images(images: Tensor) -> Tensor:
-    """uint8 [N, 3, H, W] → [N, H + 8, W + 8, 3] with a black border, the layout in which a pixel is contiguous."""
-    return F.pad(images, (PADDING,) * 4).permute(0, 2, 3, 1).contiguous()
+def pad_images(images: Tensor, padding: int = PADDING, border: Border = "zero") -> Tensor:
+    """uint8 [N, 3, H, W] → [N, H + 2·padding, W + 2·padding, 3], the layout in which a pixel is contiguous."""
+    if border == "zero":
+        return F.pad(images, (padding,) * 4).permute(0, 2, 3, 1).contiguous()
+    rows, columns = (_border_positions(size, padding, border) for size in images.shape[2:])
+    return images.permute(0, 2, 3, 1)[:, rows][:, :, columns]
 
 
-def crop_images(padded: Tensor, order: Tensor, corner: Tensor, mirrored: Tensor) -> Tensor:
+def _border_positions(size: int, padding: int, border: Border) -> Tensor:
+    """Which pixel of a row of `size` is at each place of the padded row (F.pad cannot do this with uint8)."""
+    places = torch.arange(-padding, size + padding)
+    if border == "edge":
+        return places.clamp(0, size - 1)
+    return size - 1 - (size - 1 - places.abs()).abs()
+
+
+def crop_images(padded: Tensor, order: Tensor, corner: Tensor, mirrored: Tensor, *, padding: int = PADDING) -> Tensor:
     """The augmented batch, uint8 [n, 3, H, W] in channels_last."""
-    height, width = padded.shape[1] - 2 * PADDING, padded.shape[2] - 2 * PADDING
+    height, width = padded.shape[1] - 2 * padding, padded.shape[2] - 2 * padding
     rows = corner[:, 0, None] + torch.arange(height, device=padded.device)
     across = torch.arange(width, device=padded.device)
     columns = corner[:, 1, None] + torch.where(mirrored[:, None], width - 1 - across, across)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from predbn.data import Images
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
@@ -18,21 +19,27 @@ from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
 from ..scoring import score, sum_loss_and_correct
 from ..trainer import Trainer, build_seeded, decay_groups, make_adam
-from .augmentation import Crops, crop_images, draw_crops, pad_images
+from .augmentation import PADDING, Border, Crops, crop_images, draw_crops, pad_images
 
 
 class Cifar10Data:
     """The three parts of the data, with training and validation images also as tensors on the device.
 
-    The training images are padded once for all epochs and all networks.
+    The training images are padded once for all epochs and all networks with the same border.
     """
 
     def __init__(self, train: Images, validation: Images, test: Images, device: torch.device) -> None:
         self.train, self.validation, self.test, self.device = train, validation, test, device
-        self.padded = pad_images(train.images).to(device)
+        self._padded: dict[tuple[int, Border], Tensor] = {}
         self.labels = train.labels.to(device)
         self.validation_images = validation.images.contiguous(memory_format=torch.channels_last).to(device)
         self.validation_labels = validation.labels.to(device)
+
+    def padded(self, padding: int = PADDING, border: Border = "zero") -> Tensor:
+        """The training images with a border, on the device."""
+        if (padding, border) not in self._padded:
+            self._padded[padding, border] = pad_images(self.train.images, padding, border).to(self.device)
+        return self._padded[padding, border]
 
 
 class Cifar10Trainer(Trainer):
@@ -50,6 +57,7 @@ class Cifar10Trainer(Trainer):
 
     def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
         self.data, device = data, data.device
+        self.padded = data.padded(recipe.padding, recipe.border)
         network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device.type == "cuda":
@@ -80,7 +88,10 @@ class Cifar10Trainer(Trainer):
         self.graph = StepGraph(network, optimiser, self.counters, device, stream=self.stream)
 
     def begin_epoch(self) -> None:
-        crops = draw_crops(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
+        recipe = self.recipe
+        crops = draw_crops(
+            len(self.data.train), recipe.batch_size, seed=self.seed, epoch=self.epoch, padding=recipe.padding
+        )
         with on_stream(self.stream):
             for tensor, value in zip(self.crops, crops, strict=True):
                 tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
@@ -93,7 +104,8 @@ class Cifar10Trainer(Trainer):
 
     def _step(self) -> None:
         order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
-        images, labels = crop_images(self.data.padded, order, corner, mirrored), self.data.labels[order]
+        images = crop_images(self.padded, order, corner, mirrored, padding=self.recipe.padding)
+        labels = self.data.labels[order]
         loss, logits = self.optimise(self.classifier, images, labels)
         self.cursor.add_(1)
         self.loss_sum.add_(loss)
@@ -122,7 +134,8 @@ class Cifar10Trainer(Trainer):
         data = self.data
         return {
             **super().card(),
-            "augmentation": "zero-pad 4, random crop 32, random flip, pixels to [-1, 1]",
+            "augmentation": f"{self.recipe.border}-pad {self.recipe.padding}, random crop 32, random flip, "
+            "pixels to [-1, 1]",
             "trained_on": f"{data.train.name}: {len(data.train):,} images",
             "validated_on": f"{data.validation.name}: {len(data.validation):,} images",
             "data": {"train": data.train.sums, "validation": data.validation.sums, "test": data.test.sums},
