@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         stream_bytes,
         streams,
     )
+    from .recommendation import evaluate_shift
     from .serving import serve
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "calibrate",
     "capture",
     "describe",
+    "evaluate_shift",
     "fold",
     "load_state_dict",
     "recompute",
@@ -85,7 +87,7 @@ __all__ = [
     "streams",
 ]
 
-_FOLDERS = {"PredbnError": "common", "serve": "serving"}
+_FOLDERS = {"PredbnError": "common", "evaluate_shift": "recommendation", "serve": "serving"}
 """Where the names are that are not in `norm`."""
 
 if TYPE_CHECKING:

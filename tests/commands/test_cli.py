@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import predbn
@@ -35,6 +36,42 @@ def main(monkeypatch, *arguments: str) -> None:
 def test_help_and_version():
     assert "demo" in runner.invoke(cli.app, ["--help"]).output
     assert runner.invoke(cli.app, ["--version"]).output.strip() == f"predbn {predbn.__version__}"
+
+
+def test_the_version_needs_no_torch():
+    code = "import sys; sys.argv = ['predbn', '--version']; from predbn.cli import main; main()"
+    code += "; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["predbn", predbn.__version__, "False"]
+
+
+def commands(group, path=()):
+    """All commands with their names."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_help_shows_flags_as_flags_and_examples_as_they_are_typed():
+    for path, command in commands(typer.main.get_command(cli.app)):
+        shown = runner.invoke(cli.app, [*path, "--help"], env={"COLUMNS": "80"}).output
+        assert "<bool>" not in shown, path
+        _, _, examples = (command.help or "").partition("Example")
+        for line in examples.partition(":")[2].splitlines():
+            assert line.strip() in shown, (path, line)
+            assert len(line) <= 78, (path, line)
+
+
+def test_the_corruption_has_one_name_in_all_commands():
+    named = {
+        path[0]: {name for each in command.params for name in each.opts}
+        for path, command in commands(typer.main.get_command(cli.app))
+    }
+    for name in ("evaluate", "diagnose", "corrupt"):
+        assert "--shift" in named[name]
+        assert not {"--corruption", "--only"} & named[name]
 
 
 def test_a_wrong_command_is_a_usage_error():

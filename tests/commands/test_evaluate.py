@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from itertools import product
 
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+import predbn
 from predbn import cli
 from predbn.data import sample
 from predbn.evaluation import Results, read_plan
@@ -19,9 +21,11 @@ from predbn.evaluation import Results, read_plan
 runner = CliRunner()
 
 OWN = """
+import torch
 from torch import nn
 
 def build_model():
+    torch.manual_seed(0)  # weights that are the same each time pass for trained ones
     return nn.Sequential(
         nn.Conv2d(3, 4, 5, stride=4), nn.BatchNorm2d(4), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2),
@@ -54,6 +58,56 @@ def own(tmp_path, monkeypatch):
 
 def output_of(result):
     return " ".join((result.output + (result.stderr or "")).replace("│", " ").split())
+
+
+REAL_SHIFT = [
+    *("--model", "theirs:build_model", "--weights", "w.pt", "--reference", "pictures", "--data", "pictures"),
+    *(*PREPARED, "--batch-size", "5", "--device", "cpu", "--strategy", "train,prior(N=4)"),
+]
+
+
+def test_a_real_shift_is_answered_in_the_first_sentence_also_for_programs(own):
+    result = runner.invoke(cli.app, ["evaluate", *REAL_SHIFT, "--json"])
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.output)["comparisons"]
+    assert found["recommended"] == "train"
+    assert found["sentences"][0].startswith("Leave the model alone: ")
+    assert [each["strategy"] for each in found["strategies"]] == ["train", "prior(N=4)"]
+    shown = runner.invoke(cli.app, ["results", "show", "predbn-run"])
+    assert found["sentences"][0][:40] in output_of(shown)
+
+
+def test_a_folder_with_some_of_the_classes_is_mapped_by_a_file(own):
+    (own / "classes.txt").write_text("dog\ncat\n")
+    (own / "pictures" / "dog").rename(own / "dogs")
+    (own / "one").mkdir()
+    (own / "dogs").rename(own / "one" / "dog")
+    arguments = ["--model", "theirs:build_model", "--weights", "w.pt", "--data", "one", *PREPARED, *SMALL]
+    result = runner.invoke(cli.app, ["evaluate", *arguments])
+    assert "has 2 classes, but the data has 1" in str(result.exception)
+    result = runner.invoke(cli.app, ["evaluate", *arguments, "--class-map", "classes.txt"])
+    assert result.exit_code == 0, result.output
+    assert Results.load("predbn-run").card["data"]["classes"] == 2
+
+
+def test_a_strategy_of_a_module_of_ones_own_is_known(own):
+    code = "from dataclasses import dataclass\nimport predbn\n@dataclass(frozen=True)\n"
+    code += "class Plain(predbn.Batch):\n    name = 'plain'\n"
+    (own / "my_strategies.py").write_text(code)
+    arguments = ["--model", "theirs:build_model", "--weights", "w.pt", "--data", "pictures", *PREPARED, *SMALL]
+    result = runner.invoke(cli.app, ["evaluate", *arguments, "--strategy", "train,plain", "--import", "my_strategies"])
+    assert result.exit_code == 0, result.output
+    assert set(Results.load("predbn-run").frame["strategy"]) == {"train", "plain"}
+    predbn.Strategy._by_name.pop("plain")
+    sys.modules.pop("my_strategies")
+
+
+def test_a_run_with_corruptions_ends_in_a_recommendation(own):
+    arguments = ["--model", "theirs:build_model", "--weights", "w.pt", "--data", "pictures", *PREPARED, *SMALL]
+    result = runner.invoke(cli.app, ["evaluate", *arguments])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"(Use batch|Leave the model alone): .* The intervals are over images", output_of(result))
+    assert "Recommendation</h2>" in (own / "predbn-run" / "report.html").read_text()
 
 
 def test_someone_with_their_own_model_gets_there(own):

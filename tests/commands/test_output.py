@@ -23,7 +23,7 @@ class FakeResults:
     """Results without mCE."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame
+        self.frame, self.hits, self.card = frame, pd.DataFrame(), {}
 
     def mce(self) -> pd.DataFrame:
         return pd.DataFrame()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from predbn.data import CIFAR10_CLASSES
 from predbn.models import (
     Classifier,
     ClickModel,
@@ -34,6 +35,7 @@ from predbn.models import Classifier, ModelInfo, Preprocessing
 
 class Net(nn.Sequential):
     def __init__(self):
+        torch.manual_seed(0)  # weights that are the same each time pass for trained ones
         super().__init__(nn.Flatten(), nn.Linear(192, 7))
 
 def stated():
@@ -46,6 +48,9 @@ def classifier():
 
 class Namespace:
     net = Net
+
+def untrained():
+    return Classifier(nn.Linear(2, 2), ModelInfo("theirs", 2, Preprocessing((8, 8), (9.0,) * 3, (1.0,) * 3)))
 
 def text():
     return "no module"
@@ -70,7 +75,7 @@ def own(tmp_path, monkeypatch):
 @torch.no_grad()
 def test_a_network_of_the_zoo(small_zoo):
     model = load("zoo:resnet20-cifar10/batch/10")
-    assert model.info == ModelInfo("zoo:resnet20-cifar10/batch/10", 10, SIGNED, {"seed": 10})
+    assert model.info == ModelInfo("zoo:resnet20-cifar10/batch/10", 10, SIGNED, {"seed": 10}, CIFAR10_CLASSES)
     assert not model.training
     state = zoo.weights("resnet20-cifar10/batch/10")
     assert all(torch.equal(t, state[n].to(t.dtype)) for n, t in model.network.state_dict().items())
@@ -165,6 +170,13 @@ def test_functions_that_give_no_network(own, function, what):
         load(f"{own}:{function}", preprocessing=SMALL)
 
 
+def test_random_weights_are_refused(own, tmp_path):
+    with pytest.raises(ModelError, match=r"own_models:untrained returns other weights each time .*--weights"):
+        load(f"{own}:untrained")
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "w.pt")
+    assert load(f"{own}:untrained", weights=tmp_path / "w.pt").info.classes == 2
+
+
 def test_modules_that_cannot_be_imported(own, tmp_path):
     for module in ("no_such_module", ".relative"):
         with pytest.raises(ModelError, match=rf"{module}:f: {module} cannot be imported \(.*was searched too"):
@@ -185,7 +197,7 @@ def test_modules_that_cannot_be_imported(own, tmp_path):
 )
 def test_arguments_that_would_be_ignored_are_errors(reference, given):
     (name,) = given
-    with pytest.raises(ModelError, match=f"{reference} has its own {name}: {name}= is for package.module:function"):
+    with pytest.raises(ModelError, match=f"{reference} has its own {name}: leave out {name}= .on the command line --"):
         load(reference, **given)
 
 

@@ -132,7 +132,7 @@ def test_names_are_in_the_published_order() -> None:
         corruption = get_corruption(name)
         assert corruption.set == ("standard" if name in names("standard") else "extra")
         assert len(corruption.cifar) == len(corruption.imagenet) == 5
-    with pytest.raises(ShiftError, match="standard, extra or all"):
+    with pytest.raises(ShiftError, match="standard, extra, all or own"):
         names("every")  # type: ignore[arg-type]
 
 

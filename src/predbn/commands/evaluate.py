@@ -127,7 +127,7 @@ def evaluate_command(
         typer.Option(
             help="train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
             "\\[eps=0.01, layers=last, robust=True]. May be repeated; train and batch by default, with --reference "
-            "also prior, ema, auto_stream and auto."
+            "also prior, ema, auto(passes=1), auto_stream and auto."
         ),
     ] = None,
     method: Annotated[

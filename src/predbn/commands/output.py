@@ -127,9 +127,9 @@ def comparison_table(differences: pd.DataFrame, level: float) -> Table:
         info = metric_info(metric)
         rows = differences[differences["metric"] == metric].to_dict("records")
         for row in rows:
-            interval = f"{info.change(row['low'])} to {info.change(row['high'])}" if row["over"] else "–"
+            interval = "–" if math.isnan(row["low"]) else f"{info.change(row['low'])} to {info.change(row['high'])}"
             change = info.change(row["difference"])
-            differs = bool(row["over"]) and (row["low"] > 0 or row["high"] < 0)
+            differs = row["low"] > 0 or row["high"] < 0
             table.add_row(
                 f"{info.label}{', %' if info.percent else ''}" if row is rows[0] else "",
                 "clean" if row["severity"] == "0" else row["severity"],

@@ -144,12 +144,8 @@ def _load_function(
     network = model.network if isinstance(model, Classifier) else model
     if weights is not None:
         load_weights(network, read_weights(weights)[0], str(weights))
-    elif _is_random(build, model):
-        raise ModelError(
-            f"{reference} returns other weights each time it is called, so they are random and not trained: give a "
-            "file with weights= (on the command line --weights), or load them in the function."
-        )
     if isinstance(model, Classifier) and preprocessing is None:
+        _check_trained(reference, build, model, weights)
         return model
     preprocessing = preprocessing or getattr(model, "preprocessing", None)
     if not isinstance(preprocessing, Preprocessing):
@@ -161,6 +157,7 @@ def _load_function(
     classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
     if names and len(names) != classes:
         raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: name each of them.")
+    _check_trained(reference, build, model, weights)
     return Classifier(network, ModelInfo(reference, classes, preprocessing, class_names=names))
 
 
@@ -177,11 +174,19 @@ def _import_function(reference: str, module: str, function: str) -> Callable[[],
     return target  # type: ignore[no-any-return]
 
 
-def _is_random(build: Callable[[], Any], model: nn.Module) -> bool:
-    """Whether a second network that a function builds has other weights than the first."""
+def _check_trained(
+    reference: str, build: Callable[[], nn.Module], model: nn.Module, weights: str | Path | None
+) -> None:
+    """Raise an error if a function's own weights are random: then those of a second network are others."""
+    if weights is not None:
+        return
     with torch.random.fork_rng(devices=[]):
         state = build().state_dict()
-    return any(not torch.equal(tensor, state[name].to(tensor.device)) for name, tensor in model.state_dict().items())
+    if any(not torch.equal(tensor, state[name].to(tensor.device)) for name, tensor in model.state_dict().items()):
+        raise ModelError(
+            f"{reference} returns other weights each time it is called, so they are random and not trained: give a "
+            "file with weights= (on the command line --weights), or load them in the function."
+        )
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from predbn.models import Classifier, ModelInfo, Preprocessing
 from .real_shift import RealShift, real_shifts
 from .sentences import python_lines, real_shift_sentences
 
-STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto_stream", "auto")
+STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto(passes=1)", "auto_stream", "auto")
 BATCH_SIZES = (16, 100)
 ORDER = "official"
 """As the pictures came."""
