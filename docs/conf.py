@@ -69,7 +69,7 @@ def _paragraph_as_rst(paragraph: str) -> str:
     first, *others = paragraph.split("\n")
     if re.match(r"(-|\d+\.) ", first):
         return _escape(paragraph)
-    if re.match(r"`?\w+`?  +\S", first):
+    if re.match(r"`?\w+`?  +\S", first):  # a table of arguments, or of `attributes`
         return "\n".join(map(_entry_as_rst, re.sub(r"\n +", " ", paragraph).split("\n")))
     if any(line.startswith(" ") for line in (first, *others)):
         return "::\n\n" + "\n".join(f"    {line}" for line in (first, *others))
@@ -77,9 +77,8 @@ def _paragraph_as_rst(paragraph: str) -> str:
 
 
 def _entry_as_rst(line: str) -> str:
-    """ "name   text" as an entry of a list."""
-    match = re.fullmatch(r"`?(\w+)`? +(.*)", line)
-    return f"- ``{match[1]}``: {_escape(match[2])}" if match else f"- {_escape(line)}"
+    name, text = re.split(" +", line, maxsplit=1)
+    return f"- `{name}`: {_escape(text)}" if name.startswith("`") else f":param {name}: {_escape(text)}"
 
 
 def _escape(text: str) -> str:
