@@ -15,6 +15,7 @@ from .corrupt import corrupt_command
 from .data import data_app
 from .demo import demo_command
 from .diagnose import diagnose_command
+from .doctor import doctor_command
 from .evaluate import evaluate_command
 from .paper import paper_app
 from .results import results_app
@@ -81,6 +82,7 @@ def _options(
 app.command("demo")(demo_command)
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
+app.command("doctor")(doctor_command)
 app.command("diagnose")(diagnose_command)
 app.command("calibrate")(calibrate_command)
 app.command("serve")(serve_command)

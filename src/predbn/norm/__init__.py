@@ -15,7 +15,7 @@ from .fold import fold
 from .layers import Layers, device_of, named_layers, unwrapped
 from .observation import Observation
 from .saved_state import load_state_dict, state_dict
-from .statistics import Moments, Statistics, pool_central_moments
+from .statistics import Moments, Statistics, distance, pool_central_moments
 from .strategies import (
     Auto,
     AutoStream,
@@ -68,6 +68,7 @@ __all__ = [
     "capture",
     "describe",
     "device_of",
+    "distance",
     "evaluating",
     "find_strategy",
     "fold",

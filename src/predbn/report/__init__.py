@@ -8,6 +8,7 @@ from predbn.common import ReportError
 
 from . import figures
 from .diagnosis_page import write_diagnosis
+from .examination_page import write_examination
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
 from .figures import (
     SEVERITY_AXIS,
@@ -62,5 +63,6 @@ __all__ = [
     "variant_file_names",
     "write",
     "write_diagnosis",
+    "write_examination",
     "write_file",
 ]
