@@ -1,4 +1,4 @@
-"""`predbn diagnose`: find out without labels whether data has shifted, and what that does inside a model."""
+"""`predbn diagnose`: what does a shift do inside a network, layer by layer? No labels are needed."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ def diagnose_command(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say whether data has shifted, in which layers of a model, and whether prediction-time BN corrects it.
+    """Say what a shift does inside a network, layer by layer, and whether prediction-time BN corrects it.
 
-    No labels are needed. The page shows distances by layer, distributions, spectra and confidence.
+    No labels are needed. The page shows distances by layer, distributions, spectra and confidence. Whether the stored
+    statistics themselves are right, and what to do if not, is the question of predbn doctor.
 
     Examples:
 

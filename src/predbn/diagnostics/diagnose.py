@@ -1,54 +1,19 @@
-"""Has the data shifted, in which layers, and does prediction-time BN undo it?"""
+"""What does a shift do inside a network, layer by layer, and does prediction-time BN undo it?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from predbn.common import DiagnosticError, Progress
 from predbn.norm import Forward, Strategy, Train, device_of, find_strategy, named_layers
 
+from .batches import Batches, DataSet
 from .diagnosis import Diagnosis
 from .profile import BINS, profile, profiles
-
-
-@runtime_checkable
-class DataSet(Protocol):
-    """A data set like those of `predbn.data`: `Images`, or a split of corrupted images."""
-
-    def __len__(self) -> int:
-        """The number of examples."""
-
-    def batches(self, size: int, *, order: Any = None, device: Any = None) -> Iterator[Any]:
-        """Batches of at most `size` examples, by default in the data set's own order."""
-
-
-class _Batches:
-    """The batches of a data set in a random order that stays the same, or the batches of a loader as they come."""
-
-    def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
-        self.data, self.size, self.device = [data] if isinstance(data, Tensor) else data, size, device
-        self.order: Any = None
-        if isinstance(data, DataSet):
-            self.order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
-
-    def __iter__(self) -> Iterator[Any]:
-        batches: Iterable[Any] = self.data  # type: ignore[assignment]
-        if isinstance(self.data, DataSet):
-            batches = self.data.batches(self.size, order=self.order, device=self.device)
-        return iter(batches)
-
-    def count(self) -> int:
-        """The number of batches; 0 if it is not known."""
-        if isinstance(self.data, DataSet):
-            return -(-len(self.data) // self.size)
-        try:
-            return len(self.data)  # type: ignore[arg-type]
-        except TypeError:
-            return 0
 
 
 def diagnose(
@@ -93,7 +58,7 @@ def diagnose(
     if device is not None:
         model.to(device)
     reference_batches, shifted_batches = (
-        _Batches(data, batch_size, device_of(model), seed) for data in (reference, shifted)
+        Batches(data, batch_size, device_of(model), seed) for data in (reference, shifted)
     )
     total, done = 2 * reference_batches.count() + shifted_batches.count(), 0
 

@@ -54,6 +54,11 @@ class BatchActivations:
         self.layers[layer] = torch.cat((self.layers[layer], values)) if layer in self.layers else values
 
 
+def name_prefix(model: nn.Module) -> str:
+    """What the layer names of a model begin with that its user does not know: the name of a classifier's network."""
+    return "network." if isinstance(model, Classifier) else ""
+
+
 class ActivationRecorder:
     """Runs a model under one strategy and records its activations batch by batch.
 
@@ -77,7 +82,7 @@ class ActivationRecorder:
     ) -> None:
         self.model = unwrapped(model)
         self._forward = BatchForward(model, forward)
-        self._prefix = "network." if isinstance(self.model, Classifier) else ""
+        self._prefix = name_prefix(self.model)
         self._layers = dict(named_layers(self.model))
         self._current = BatchActivations()
         self._head = None if embedding is None else self._module(embedding)

@@ -13,12 +13,12 @@ from .collect import evaluating
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
-from .forward import BatchForward, Forward, batches_of
+from .forward import BatchForward, Forward, batches_of, count_examples
 from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
 from .saved_state import load_state_dict, state_dict
-from .statistics import Moments, Statistics, pool_central_moments
+from .statistics import Moments, Statistics, distance, pool_central_moments
 from .strategies import (
     Auto,
     AutoStream,
@@ -74,8 +74,10 @@ __all__ = [
     "calibrate",
     "capture",
     "constants",
+    "count_examples",
     "describe",
     "device_of",
+    "distance",
     "evaluating",
     "find_strategy",
     "fold",

@@ -13,6 +13,7 @@ with needs_extra("eval"):
 
 from . import figures
 from .diagnosis_page import write_diagnosis
+from .examination_page import write_examination
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
 from .figures import (
     SEVERITY_AXIS,
@@ -70,6 +71,7 @@ __all__ = [
     "variant_file_names",
     "write",
     "write_diagnosis",
+    "write_examination",
     "write_file",
     "write_results",
 ]

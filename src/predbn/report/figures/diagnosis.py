@@ -13,6 +13,7 @@ from predbn.diagnostics import Diagnosis, Profile, shift_threshold, spectrum
 from ..strategy_info import strategy_label
 from ..style import GREY, HUES, SeriesStyle
 from .encoding import by_series, facets, inline_data, names_of, outlines, series_legend
+from .layers import layer_chart
 
 MERGED_BINS = 5
 
@@ -54,7 +55,7 @@ def depth(diagnosis: Diagnosis) -> alt.LayerChart:
 
     The grey bar shows how far a layer may move without counting as shifted.
     """
-    styles, legend = depth_styles(diagnosis), series_legend()
+    styles = depth_styles(diagnosis)
     rows = [
         {
             "layer": row.layer,
@@ -63,61 +64,27 @@ def depth(diagnosis: Diagnosis) -> alt.LayerChart:
             "outside": row.outside,
             "divergence": row.divergence,
             "threshold": shift_threshold(row),
+            "spanned": row.data == "shifted",
         }
         for row in diagnosis.shifts
         if (row.data, row.strategy) != ("reference", "train")
     ]
     if not rows:
         raise ReportError("The diagnosis has no layers: the model gave neither batch norm outputs nor logits.")
-    frame = pd.DataFrame(rows)
-    layers = list(dict.fromkeys(frame["layer"]))
-    spans: pd.DataFrame = (
-        frame[frame["series"].str.startswith("shifted")]
-        .groupby("layer", sort=False)
-        .agg(low=("distance", "min"), high=("distance", "max"), threshold=("threshold", "max"))
-        .reset_index()
-    )
-    row_height = 19 if len(layers) <= 40 else 13 if len(layers) <= 80 else 9
-    y = alt.Y(
-        "layer:N",
-        title=None,
-        sort=None,
-        scale=alt.Scale(domain=layers, padding=0.5),
-        axis=alt.Axis(
-            domain=False, ticks=False, labelLimit=150, labelFontSize=min(11, row_height), labelOverlap=True, grid=False
-        ),
-    )
-
-    def x(field: str) -> alt.X:
-        axis = alt.Axis(domain=False, ticks=False, tickCount=6)
-        return alt.X(f"{field}:Q", title="distance in standard deviations", axis=axis)
-
-    base = alt.Chart(inline_data(spans)).encode(y=y)
-    by_chance = base.mark_bar(size=max(4, row_height - 7), color=GREY, opacity=0.18).encode(x=x("threshold"))
-    span = base.mark_rule(color=GREY, opacity=0.6).encode(x=x("low"), x2=alt.X2("high:Q"))
-    dots = (
-        alt.Chart(inline_data(frame))
-        .mark_point(size=52 if row_height > 10 else 26, strokeWidth=1.5, opacity=1)
-        .encode(
-            y=y,
-            x=x("distance"),
-            **by_series(styles, legend, stroke="colour", fill="area"),
-            tooltip=[
-                alt.Tooltip("layer:N", title="layer"),
-                alt.Tooltip("series:N", title="data · strategy"),
-                alt.Tooltip("distance:Q", title="distance", format=".3f"),
-                alt.Tooltip("outside:Q", title="outside the range", format=".1%"),
-                alt.Tooltip("divergence:Q", title="divergence, nats", format=".2f"),
-            ],
-        )
-    )
-    chart: alt.LayerChart = alt.layer(by_chance, span, dots).properties(
-        width=640,
-        height=row_height * len(layers),
+    return layer_chart(
+        pd.DataFrame(rows),
+        styles,
+        x_title="distance in standard deviations",
+        tooltip=[
+            alt.Tooltip("layer:N", title="layer"),
+            alt.Tooltip("series:N", title="data · strategy"),
+            alt.Tooltip("distance:Q", title="distance", format=".3f"),
+            alt.Tooltip("outside:Q", title="outside the range", format=".1%"),
+            alt.Tooltip("divergence:Q", title="divergence, nats", format=".2f"),
+        ],
         title="How far each layer moved from the reference",
         description=f"Distance of each layer's outputs from the reference, by layer: {names_of(styles)}",
     )
-    return chart
 
 
 def spectra(diagnosis: Diagnosis, *, top: int = 12) -> alt.FacetChart:

@@ -1,0 +1,170 @@
+"""`predbn doctor`: are the stored statistics of a model right for its weights and its data, and what should be done?"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from predbn.common import PredbnError, progress_bar
+
+from .options import (
+    MAX_COUNT,
+    MAX_SEED,
+    Device,
+    Mean,
+    Quiet,
+    Size,
+    Std,
+    parse_device_option,
+    parse_preprocessing,
+    refuse_options,
+    usage_error,
+)
+from .os_errors import explain
+from .output import make_console
+from .targets import check_file
+
+FOUND, FAILED = 1, 3
+"""Exit codes: a problem was found, and the examination itself failed."""
+
+
+def doctor_command(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
+    ],
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Clean data as the model knows it, ideally training data: sample, cifar10, a .npy file or a folder.",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Data to predict, which may have shifted, named likewise.")
+    ] = None,
+    corruption: Annotated[str | None, typer.Option(help="Corrupt the data first, with fog for example.")] = None,
+    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
+    images: Annotated[
+        int,
+        typer.Option(
+            min=32, max=MAX_COUNT, help="At most this many examples of data and of reference, drawn at random."
+        ),
+    ] = 1000,
+    batch_size: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
+    weights: Annotated[Path | None, typer.Option(help="State dict for a function of your own.")] = None,
+    mean: Mean = None,
+    std: Std = None,
+    size: Size = None,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Also write an HTML page with figures to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, and nothing else.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say whether the stored batch norm statistics of a model are right for its weights and its data, and what to do.
+
+    No labels are needed. Without data it reads the model; with a reference it tells whether statistics are stale; with
+    data too it tells stale statistics from shifted data. What a shift does inside the network, layer by layer, is the
+    question of predbn diagnose.
+
+    The exit code is 0 if nothing needs to be done, 1 if something does, 2 for a wrong argument, and 3 if the model
+    could not be examined.
+
+    Examples: predbn doctor --model file:w.pt#resnet50-v1
+
+    predbn doctor --model zoo:resnet20-cifar10/batch/0 --reference sample --data sample --corruption fog --out d.html
+
+    predbn doctor --model mine.net:build --weights averaged.pt --reference train-pictures --json
+    """
+    if data is None:
+        refuse_options(context, ["corruption", "severity"], "it goes with --data: add that, or leave it out.")
+    if corruption is None:
+        refuse_options(context, ["severity"], "it goes with --corruption: add that, or leave it out.")
+    if reference is None and data is None:
+        refuse_options(
+            context, ["images", "batch_size", "seed"], "it goes with --reference or --data: add one, or leave it out."
+        )
+    with _report_failure(as_json):
+        from predbn import __version__
+        from predbn.diagnostics import examine, open_diagnosis_data
+        from predbn.models import load
+        from predbn.shifts import find_corruption
+
+        if out is not None:
+            check_file(out)
+        preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
+        with usage_error("--corruption"):
+            find_corruption(corruption or "fog")
+        classifier = load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
+        stated = classifier.info.preprocessing
+        reference_data = new_data = None
+        if reference is not None:
+            with usage_error("--reference"):
+                reference_data = open_diagnosis_data(reference, "reference", stated, most=images, seed=seed)
+        if data is not None:
+            with usage_error("--data"):
+                new_data = open_diagnosis_data(
+                    data, "data", stated, corruption=corruption, severity=severity, most=images, seed=seed
+                )
+        console = make_console(quiet=quiet or as_json, soft_wrap=True)
+        with progress_bar(console, "examining", unit="batches") as show:
+            found = examine(
+                classifier,
+                new_data,
+                reference_data,
+                batch_size=batch_size,
+                seed=seed,
+                progress=lambda done, total: show(done, total or None),
+            )
+        if out is not None:
+            from predbn.report import write_examination
+
+            settings = {
+                "model": model,
+                "weights": None if weights is None else str(weights),
+                "reference": reference,
+                "data": data,
+                "corruption": corruption,
+                "severity": severity if corruption else None,
+                "images": images,
+                "batch_size": batch_size,
+                "seed": seed,
+                "device": str(torch_device),
+                "predbn": __version__,
+                "preprocessing": stated.describe(),
+            }
+            write_examination(out, found, settings)
+    if as_json:
+        page = None if out is None else str(out)
+        typer.echo(json.dumps({**found.to_dict(), "page": page}, indent=1, allow_nan=False))
+    for sentence in found.sentences():
+        console.print(f"{sentence}\n", markup=False)
+    if out is not None:
+        console.print(f"The page is {out}.", markup=False)
+    if not found.is_healthy:
+        raise typer.Exit(FOUND)
+
+
+@contextmanager
+def _report_failure(as_json: bool) -> Iterator[None]:
+    """Let a failure end with a code of its own, so that CI does not take it for a finding."""
+    try:
+        yield
+    except (PredbnError, OSError) as error:
+        from .app import DEBUG
+
+        if os.environ.get(DEBUG):
+            raise
+        sentence = explain(error) if isinstance(error, OSError) else str(error)
+        if as_json:
+            typer.echo(json.dumps({"error": sentence}))
+        typer.echo(f"error: {sentence}", err=True)
+        raise typer.Exit(FAILED) from None

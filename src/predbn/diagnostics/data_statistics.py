@@ -1,0 +1,210 @@
+"""What each batch norm layer sees on a set of data, and what that does to the predictions.
+
+Every batch is predicted twice: with the stored statistics, and with its own. Running statistics are a record of what a
+layer saw in training, where all earlier layers normalised with the statistics of the batch. The second pass therefore
+measures what they should be, and an error in one layer does not spread to the layers behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from predbn.common import DiagnosticError
+from predbn.norm import (
+    Observation,
+    PreparedAdaptation,
+    Statistics,
+    device_of,
+    distance,
+    evaluating,
+    pool_central_moments,
+)
+
+from .batches import Batches, DataSet, input_of
+from .predictions import PredictionPair
+from .recorder import name_prefix
+
+LEAST_EXAMPLES = 32
+KEPT_EXAMPLES = 200
+"""So many inputs are kept, to test on them what may have caused a difference."""
+
+
+@dataclass
+class LayerMoments:
+    """The moments of a layer's input on a set of data, from the mean m and the mean square q of each example.
+
+    The variance of all values is σ² = E[q] − μ² with μ = E[m]. By chance μ scatters with the variance Var[m]/n, and σ
+    with Var[q − 2μm]/(4σ²n).
+    """
+
+    examples: int = 0
+    mean: Tensor = field(default_factory=lambda: torch.zeros(()))
+    """E[m] and E[q], [2, C]."""
+    second: Tensor = field(default_factory=lambda: torch.zeros(()))
+    """Var[m], Cov[m, q] and Var[q], [3, C]."""
+
+    def update(self, means: Tensor, squares: Tensor) -> None:
+        """Add examples, [N, C] each; those that are not finite are left out."""
+        values = torch.stack([means, squares]).double()
+        values = values[:, values.isfinite().all(2).all(0)]
+        n = values.shape[1]
+        if n == 0:
+            return
+        mean = values.mean(1)
+        second = _products(values - mean[:, None], values - mean[:, None]).mean(1)
+        if self.examples:
+            weight = n / (self.examples + n)
+            mean, second = pool_central_moments((self.mean, self.second), (mean, second), weight, _products)
+        self.mean, self.second, self.examples = mean, second, self.examples + n
+
+    @property
+    def statistics(self) -> Statistics:
+        mean, square = self.mean
+        return Statistics(mean, (square - mean * mean).clamp(min=0))
+
+    def chance(self, unit: Tensor) -> float:
+        """How far these statistics typically are from those of unlimited data, as `distance` with the variance `unit`
+        of the channels.
+
+        Behind other batch norm layers it is an upper bound: these take out a part of what a batch has in common.
+        """
+        mean, var = self.statistics
+        of_mean, mixed, of_square = self.second
+        of_var = of_square - 4 * mean * mixed + 4 * mean * mean * of_mean
+        of_deviation = of_var.clamp(min=0) / (4 * torch.maximum(var, 1e-6 * unit))  # it may be constant
+        return float(((of_mean + of_deviation) / self.examples / unit).mean().sqrt())
+
+
+class DataStatistics:
+    """The layers' moments and the predictions on a set of data, in one pass over it."""
+
+    def __init__(self, model: nn.Module, eps: float | None = None) -> None:
+        self.model = model
+        self.examples = 0
+        self.layers: dict[str, LayerMoments] = {}
+        """In the order of the calls."""
+        self.predictions = PredictionPair()
+        self.kept: list[Tensor] = []
+        self._batch = PreparedAdaptation(model, "batch", observer=self._observe, eps=eps)
+        self._stored = PreparedAdaptation(model, "train")
+
+    def update(self, x: Tensor) -> None:
+        """Add a batch."""
+        with evaluating(self.model):
+            with self._batch.active():
+                recomputed = self.model(x)
+            if recomputed is None:
+                raise DiagnosticError("The model returned nothing for a batch: return its output from forward.")
+            with self._stored.active():
+                stored = self.model(x)
+        self.predictions.update(stored, recomputed)
+        if self.examples < KEPT_EXAMPLES:
+            self.kept.append(x[: KEPT_EXAMPLES - self.examples])
+        self.examples += len(x)
+
+    @cached_property
+    def variances_in_pairs(self) -> dict[str, Tensor]:
+        """The mean unbiased variance within two examples, as running statistics collect it, for each layer; of the
+        inputs that were kept."""
+        sums: dict[str, tuple[Tensor, int]] = {}
+
+        def observe(observation: Observation, statistics: Statistics) -> None:
+            _, var, values, _ = observation.moments()
+            var = var.double() * (values / (values - 1))
+            total, count = sums.get(self._name(observation), (torch.zeros_like(var[0]), 0))
+            sums[self._name(observation)] = total + var.sum(0), count + len(var)
+
+        in_pairs = PreparedAdaptation(self.model, "batch", observer=observe, group=2)
+        with evaluating(self.model), in_pairs.active():
+            for x in self.kept:
+                if len(x) > 1:
+                    self.model(x[: len(x) // 2 * 2])
+        return {layer: total / count for layer, (total, count) in sums.items()}
+
+    def _observe(self, observation: Observation, statistics: Statistics) -> None:
+        self.layers.setdefault(self._name(observation), LayerMoments()).update(*observation.example_moments())
+
+    def _name(self, observation: Observation) -> str:
+        return observation.layer.removeprefix(name_prefix(self.model))
+
+
+def measure(
+    model: nn.Module,
+    data: DataSet | Iterable[Any],
+    name: str = "data",
+    *,
+    batch_size: int = 100,
+    seed: int = 0,
+    after_batch: Callable[[], object] | None = None,
+) -> DataStatistics:
+    """The statistics of data as in `examine`, which takes the result as its reference, to measure that only once.
+
+    `name` is what messages call the data; `after_batch` is called after each batch of `batch_size`.
+    """
+    measured = DataStatistics(model)
+    batches = data if isinstance(data, Batches) else Batches(data, batch_size, device_of(model), seed)
+    for x in regrouped(model, batches, name, batch_size):
+        measured.update(x)
+        if after_batch is not None:
+            after_batch()
+    if measured.examples < LEAST_EXAMPLES:
+        raise DiagnosticError(
+            f"The {name} has {measured.examples} examples, but statistics of fewer than {LEAST_EXAMPLES} tell nothing: "
+            "give more."
+        )
+    for layer, moments in measured.layers.items():
+        if moments.examples < LEAST_EXAMPLES:
+            raise DiagnosticError(
+                f"On the {name} only {moments.examples} of {measured.examples} examples reach {layer} with finite "
+                "values: check the data, its preprocessing and the weights."
+            )
+    return measured
+
+
+def regrouped(model: nn.Module, data: Iterable[Any], name: str, size: int) -> Iterator[Tensor]:
+    """The inputs of a loader in batches of `size`, however it cuts them, on the model's device.
+
+    What is left at the end is part of the last batch, so that none is small. Inputs of another shape begin a new one.
+    """
+    device, count = device_of(model), 0
+    waiting: list[Tensor] = []
+    for batch in data:
+        x = input_of(batch)
+        if not isinstance(x, Tensor) or x.dim() == 0:
+            raise DiagnosticError(
+                f"The {name} gave a {type(x).__name__}, but a batch must be a tensor or a tuple that begins with one: "
+                "wrap the data in a generator that picks the input out."
+            )
+        if waiting and waiting[0].shape[1:] != x.shape[1:]:
+            yield torch.cat(waiting)
+            waiting, count = [], 0
+        waiting.append(x if device is None else x.to(device))
+        count += len(x)
+        while count >= 2 * size:
+            joined = torch.cat(waiting)
+            yield joined[:size]
+            waiting, count = [joined[size:]], count - size
+    if count:
+        yield torch.cat(waiting)
+
+
+def chance_between(a: LayerMoments, b: LayerMoments, unit: Tensor) -> float:
+    """How far the statistics of two samples of the same data typically are from each other."""
+    return math.hypot(a.chance(unit), b.chance(unit))
+
+
+def distance_and_chance(moments: LayerMoments, stored: Statistics, eps: float) -> tuple[float, float]:
+    """How far stored statistics are from those of the data, and how far by chance, in stored standard deviations."""
+    wide = Statistics(*(t.detach().to(moments.mean) for t in stored))
+    return distance(moments.statistics, wide, eps), moments.chance(wide.var + eps)
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    return torch.stack([a[0] * b[0], a[0] * b[1], a[1] * b[1]])

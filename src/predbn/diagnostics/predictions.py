@@ -1,0 +1,95 @@
+"""Two predictions of the same examples: with the stored statistics and with those of the batch. No labels.
+
+How much a prediction tells about its example is measured by the mutual information between the example and the class,
+
+    I = mean_i KL(p_i ‖ p̄),    p̄ = mean_i p_i,
+
+which is small if the model is undecided, and also if it predicts the same for every example, however confidently.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+KEPT_PREDICTIONS = 4096
+"""The predictions of so many examples are compared; more would change nothing and take memory."""
+
+
+class Gain(NamedTuple):
+    """By how much predictions tell more with the recomputed statistics than with the stored ones, in nats."""
+
+    mean: float
+    error: float
+    """The standard error of the mean over the examples."""
+
+
+class PredictionPair:
+    """Class probabilities with stored and with recomputed statistics, of the first examples of a set of data.
+
+    Outputs that are not one row of class scores per example are ignored: then nothing is known about predictions.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._stored: list[Tensor] = []
+        self._recomputed: list[Tensor] = []
+
+    def update(self, stored: Any, recomputed: Any) -> None:
+        """Add the outputs of a model for the same batch."""
+        if self.count < KEPT_PREDICTIONS and _is_class_scores(stored):
+            self._stored.append(_probabilities(stored))
+            self._recomputed.append(_probabilities(recomputed))
+            self.count += len(stored)
+
+    @property
+    def agreement(self) -> float:
+        """The share of examples for which both predict the same class."""
+        stored, recomputed = torch.cat(self._stored), torch.cat(self._recomputed)
+        return float((stored.argmax(1) == recomputed.argmax(1)).double().mean())
+
+    def gain(self) -> Gain:
+        difference = _information(torch.cat(self._recomputed)) - _information(torch.cat(self._stored))
+        return Gain(float(difference.mean()), float(difference.std() / len(difference) ** 0.5))
+
+    def classes(self) -> float:
+        """How many classes are predicted with the stored statistics: e to the entropy of their shares."""
+        predicted = torch.cat(self._stored)
+        shares = torch.bincount(predicted.argmax(1), minlength=predicted.shape[1]).double() / len(predicted)
+        return float(torch.special.entr(shares).sum().exp())
+
+    def to_dict(self) -> dict[str, float]:
+        """Both predictions in numbers, ready for JSON; empty if the outputs are not scores of classes."""
+        if not self.count:
+            return {}
+        gain = self.gain()
+        return {
+            "examples": self.count,
+            "agreement": self.agreement,
+            "information_stored": float(_information(torch.cat(self._stored)).mean()),
+            "information_recomputed": float(_information(torch.cat(self._recomputed)).mean()),
+            "gain": gain.mean,
+            "gain_error": gain.error,
+        }
+
+
+def _is_class_scores(output: Any) -> bool:
+    return isinstance(output, Tensor) and output.dim() == 2 and output.is_floating_point()
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """[N, K]; a single column is binary classification, and a row that is not finite tells nothing."""
+    wide = logits.detach().float()
+    if wide.shape[1] == 1:
+        wide = torch.cat((torch.zeros_like(wide), wide), 1)
+    wide = torch.where(wide.isfinite().all(1, keepdim=True), wide, 0.0)
+    return wide.softmax(1).cpu()
+
+
+def _information(p: Tensor) -> Tensor:
+    """KL(p_i ‖ p̄) of every example, in nats."""
+    p = p.double()
+    tiny = torch.finfo(p.dtype).tiny
+    return (p * (p.clamp(min=tiny).log() - p.mean(0).clamp(min=tiny).log())).sum(1)

@@ -1,0 +1,109 @@
+"""The page of an examination: what was found, what to do, and how well the stored statistics fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from predbn.diagnostics import Examination, LayerFit
+
+from .figure import Figure, FigureVariant
+from .figures import channels_of_layer, data_styles, fit_by_layer, shift_by_layer
+from .save import write_file
+from .tables import Column, Table
+from .templates import render_page
+
+TITLE = "Examination of batch norm statistics"
+MAX_LAYERS = 6
+
+_FIT_CAPTION = (
+    "From the first layer that is called to the last: how far the stored statistics are from those of the data, as "
+    "root mean square over the channels. Healthy networks stay within the grey bar; their stored statistics are "
+    "those of augmented training images. An error in one layer does not spread to the next."
+)
+_SHIFT_CAPTION = (
+    "How far the statistics of the data are from those of the reference, whatever is stored. Beyond its grey bar, "
+    "three times what chance typically gives and at least 0.05, a layer sees other data."
+)
+_CHANNELS_CAPTION = (
+    "The channels of the layers that fit least. The statistics fit where the lines cross. All channels wider than "
+    "stored: the statistics come from small batches; scattered: from other weights; moved together: from other data."
+)
+
+
+def write_examination(
+    path: str | Path, examination: Examination, card: Mapping[str, Any] | None = None, *, title: str | None = None
+) -> Path:
+    """Write an examination atomically as one self-contained HTML file."""
+    page = render_page(
+        "examination.html",
+        title or TITLE,
+        _figures(examination),
+        chosen="",
+        verdict=examination.verdict,
+        findings=examination.findings,
+        facts=_facts(examination, card or {}),
+        strategies=[],
+        tables=_tables(examination),
+        card=card or {},
+    )
+    return write_file(Path(path), page)
+
+
+def _facts(examination: Examination, card: Mapping[str, Any]) -> list[str]:
+    model = str(card.get("model") or "")
+    counts = [f"{count:,} examples of the {name}" for name, count in examination.examples.items()]
+    return [*filter(None, (model,)), f"{examination.layer_count} batch norm layers", *(counts or ["no data"])]
+
+
+def _figures(examination: Examination) -> list[Figure]:
+    measured = [row for row in examination.layers if row.reference is not None or row.data is not None]
+    if not measured:
+        return []
+    styles = data_styles(examination)
+    fit = FigureVariant(fit_by_layer(examination), styles)
+    figures = [Figure("fit", "How well the stored statistics fit", _FIT_CAPTION, (), {(): fit})]
+    if any(row.shift is not None for row in measured):
+        shift = FigureVariant(shift_by_layer(examination), styles[1:])
+        figures.append(Figure("shift", "How far the data has shifted", _SHIFT_CAPTION, (), {(): shift}))
+    worst = sorted(measured, key=lambda row: -max(row.reference or 0, row.data or 0))[:MAX_LAYERS]
+    by_layer: dict[tuple[str, ...], FigureVariant] = {
+        (row.layer,): FigureVariant(channels_of_layer(examination, row.layer), styles) for row in worst
+    }
+    return [*figures, Figure("channels", "Channel by channel", _CHANNELS_CAPTION, ("layer",), by_layer)]
+
+
+def _tables(examination: Examination) -> list[Table]:
+    rows = examination.layers
+    columns = [
+        Column("layer", [row.layer for row in rows], is_number=False),
+        Column("depth", [str(row.depth) for row in rows]),
+        Column("channels", [str(row.channels) for row in rows]),
+    ]
+    headings = {"reference": "reference", "data": "data", "shift": "shift"}
+    for name, heading in headings.items():
+        if any(getattr(row, name) is not None for row in rows):
+            columns.append(Column(heading, [_number(row, name) for row in rows]))
+            columns.append(Column(f"{heading}, by chance", [_number(row, f"{name}_chance") for row in rows]))
+    tables = [Table("Every layer", columns)]
+    predictions = {name: numbers for name, numbers in examination.predictions.items() if numbers}
+    if predictions:
+        tables.append(
+            Table(
+                "Predictions with stored and with recomputed statistics",
+                [
+                    Column("measured on", list(predictions), is_number=False),
+                    Column("same class, %", [f"{100 * row['agreement']:.1f}" for row in predictions.values()]),
+                    Column("information, stored", [f"{row['information_stored']:.3f}" for row in predictions.values()]),
+                    Column("recomputed", [f"{row['information_recomputed']:.3f}" for row in predictions.values()]),
+                    Column("standard error", [f"{row['gain_error']:.3f}" for row in predictions.values()]),
+                ],
+            )
+        )
+    return tables
+
+
+def _number(row: LayerFit, name: str) -> str:
+    value = getattr(row, name)
+    return "–" if value is None else f"{value:.3f}"

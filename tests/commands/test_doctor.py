@@ -1,0 +1,107 @@
+"""`predbn doctor` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from predbn.cli import app
+from predbn.models import zoo
+
+run = CliRunner()
+NAME = "resnet20-cifar10/batch/0"
+MODEL = ["doctor", "--model", f"zoo:{NAME}"]
+SMALL = ["--images", "100"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def weights(path: Path, **changed: float) -> str:
+    """A file with the weights of a network of the zoo in which some buffers are filled with a number."""
+    state = {name: tensor.float() for name, tensor in zoo.weights(NAME).items()}
+    for name, tensor in state.items():
+        for ending, value in changed.items():
+            if name.endswith(ending):
+                tensor.fill_(value)
+    torch.save(state, path)
+    return f"file:{path}#resnet20-cifar10/batch"
+
+
+def test_a_healthy_model(tmp_path: Path) -> None:
+    result = run.invoke(app, MODEL)
+    assert result.exit_code == 0, result.output
+    assert result.output.strip().startswith("Nothing is wrong as far as the 21 batch norm layers can tell without data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shifted_data_is_a_finding_with_a_page(tmp_path: Path) -> None:
+    data = ["--reference", "sample", "--data", "sample", "--corruption", "contrast", "--severity", "5"]
+    result = run.invoke(app, [*MODEL, *data, *SMALL, "--out", "deep/doctor.html"])
+    assert result.exit_code == 1, result.output
+    assert "1 problem found: shifted." in result.output
+    assert 'predbn.adapt(model, "auto")' in result.output
+    page = (tmp_path / "deep" / "doctor.html").read_text()
+    assert "<h1>1 problem found: shifted.</h1>" in page
+    assert "layer1.0.norm1" in page
+    assert "network.layer1" not in page
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    model = weights(tmp_path / "w.pt", running_mean=0.0, running_var=1.0)
+    result = run.invoke(app, ["doctor", "--model", model, "--reference", "sample", *SMALL, "--json"])
+    assert result.exit_code == 1, result.output
+    found = json.loads(result.output)
+    assert found["healthy"] is False
+    assert [finding["code"] for finding in found["findings"]] == ["never updated"]
+    assert len(found["findings"][0]["layers"]) == len(found["layers"]) == 21
+    assert found["examples"] == {"reference": 100}
+    assert found["page"] is None
+
+
+def test_a_failure_is_not_a_finding(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((5, 32, 32, 3), dtype=np.uint8))
+    arguments = [*MODEL, "--reference", str(tmp_path / "images.npy"), "--out", "page.html"]
+    result = run.invoke(app, arguments)
+    assert result.exit_code == 3
+    assert "error: The reference has 5 examples" in result.output
+    result = run.invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["error"].startswith("The reference has 5 examples")
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--reference", "nowhere"], 2, "no data 'nowhere'"),
+        (["--data", "nowhere"], 2, "no data 'nowhere'"),
+        (["--reference", "sample", "--corruption", "fog"], 2, "it goes with --data"),
+        (["--data", "sample", "--corruption", "fogg"], 2, "did you mean 'fog'"),
+        (["--data", "sample", "--severity", "2"], 2, "it goes with --corruption"),
+        (["--images", "100"], 2, "it goes with --reference or --data"),
+        (["--device", "gpu"], 2, "there is no device 'gpu'"),
+        (["--weights", "w.pt"], 3, "has its own weights"),
+        (["--out", "."], 3, "is not a file"),
+    ],
+)
+def test_wrong_input(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
+    result = run.invoke(app, [*MODEL, *arguments])
+    assert result.exit_code == code
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_says_which_question_each_command_answers() -> None:
+    doctor, diagnose = (" ".join(run.invoke(app, [name, "--help"]).output.split()) for name in ("doctor", "diagnose"))
+    assert "stored batch norm statistics of a model are right" in doctor
+    assert "question of predbn diagnose" in doctor
+    assert "what a shift does inside a network" in diagnose
+    assert "question of predbn doctor" in diagnose
