@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import Distribution, PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -41,8 +41,16 @@ def core_dependencies() -> set[str]:
 
 
 def block_other_packages() -> None:
-    """Python takes a module that is None in sys.modules for one that is not installed."""
+    """Python takes a module that is None in sys.modules for one that is not installed; torch also asks for versions."""
     core = core_dependencies()
+    from_name = Distribution.from_name
+
+    def core_from_name(name: str) -> Distribution:
+        if canonicalize_name(name) not in core:
+            raise PackageNotFoundError(name)
+        return from_name(name)
+
+    Distribution.from_name = core_from_name
     for module, owners in packages_distributions().items():
         if not core & {canonicalize_name(owner) for owner in owners}:
             for loaded in [name for name in sys.modules if name.startswith(f"{module}.")]:
