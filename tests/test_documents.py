@@ -15,6 +15,7 @@ import corruptions
 import criteo
 import evaluation
 import inference
+import onnx_files
 import outliers
 import peer_attacks
 import peer_streams
@@ -96,6 +97,11 @@ def test_the_reliability_page_shows_what_was_tried():
     shown = between((ROOT / "docs" / "reliability.md").read_text(), "chaos")
     assert shown == chaos.markdown(), "run: python -m tests.chaos --markdown"
     assert json.loads(chaos.RESULT.read_text())["problems"] == []
+
+
+def test_the_page_on_onnx_shows_what_adapted_files_cost():
+    shown = between((ROOT / "docs" / "onnx.md").read_text(), "cost")
+    assert shown == onnx_files.markdown(), "run: python benchmarks/onnx_files.py --markdown"
 
 
 DISCUSSED = {

@@ -158,11 +158,7 @@ class OwnWay(keras.layers.BatchNormalization):
         (lambda: nn.Linear(2, 2), "batch", "expected a Keras model, got Linear"),
         (lambda: keras.Sequential([keras.layers.BatchNormalization()]), "batch", "has no weights yet"),
         (lambda: keras.Sequential([keras.Input((3,)), OwnWay()]), "batch", "OwnWay, which normalises in its own way"),
-        (
-            lambda: keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization()]),
-            "ema",
-            "'ema' is not available for Keras",
-        ),
+        (lambda: converted(torch_model()), "ema", "'ema' is not available for Keras"),
     ],
 )
 def test_what_cannot_be_adapted(model, strategy, match):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,17 +18,24 @@ from .run import operators, predict
 SOURCE = [images(16, seed=seed) for seed in range(3)]
 
 
-@pytest.fixture(scope="module", params=[(f, d) for f in FAMILIES for d in (True, False)], ids=str)
-def exported(request, tmp_path_factory):
-    family, dynamo = request.param
-    model = network(family)
-    return model, export(model, tmp_path_factory.mktemp("onnx") / "model.onnx", dynamo=dynamo)
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A network and its file, by family and exporter."""
+
+    @cache
+    def make(family, dynamo):
+        model = network(family)
+        return model, export(model, tmp_path_factory.mktemp("onnx") / "model.onnx", dynamo=dynamo)
+
+    return make
 
 
-@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(passes=1)"])
+@pytest.mark.parametrize(("dynamo", "strategy"), [(True, "prior(N=4)"), (False, "batch"), (False, "auto(passes=1)")])
+@pytest.mark.parametrize("family", FAMILIES)
 @torch.no_grad()
-def test_an_adapted_file_predicts_as_the_adapted_model(exported, strategy, tmp_path):
-    model, path = copy.deepcopy(exported[0]), exported[1]
+def test_an_adapted_file_predicts_as_the_adapted_model(exported, family, dynamo, strategy, tmp_path):
+    model, path = exported(family, dynamo)
+    model = copy.deepcopy(model)
     assert "BatchNormalization" in operators(path)
     out, x = tmp_path / "out.onnx", images(7, seed=7, shifted=True)
     plain = model(x)
@@ -41,12 +49,13 @@ def test_an_adapted_file_predicts_as_the_adapted_model(exported, strategy, tmp_p
     assert strategy != "batch" or not torch.allclose(wanted, plain, atol=0.1)
 
 
-@pytest.mark.parametrize("robust", [False, True])
-@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(calibrated=False)"])
+@pytest.mark.parametrize(
+    ("strategy", "robust"), [("batch", True), ("auto(calibrated=False)", True), ("auto(calibrated=False)", False)]
+)
 @torch.no_grad()
-def test_with_and_without_robust_moments(robust, strategy, tmp_path):
-    model = network("unet")
-    path = export(model, tmp_path / "model.onnx")
+def test_with_and_without_robust_moments(exported, strategy, robust, tmp_path):
+    model, path = exported("unet", False)
+    model = copy.deepcopy(model)
     predbn.onnx.adapt(path, tmp_path / "out.onnx", strategy, robust=robust)
     predbn.adapt(model, strategy, robust=robust)
     for n in (1, 9):
@@ -56,8 +65,8 @@ def test_with_and_without_robust_moments(robust, strategy, tmp_path):
 
 
 @torch.no_grad()
-def test_robust_moments_leave_out_an_example_that_is_not_finite(tmp_path):
-    path = export(network("unet"), tmp_path / "model.onnx")
+def test_robust_moments_leave_out_an_example_that_is_not_finite(exported, tmp_path):
+    _, path = exported("unet", False)
     predbn.onnx.adapt(path, tmp_path / "out.onnx", "auto", loader=SOURCE)
     x = images(6, shifted=True)
     without = predict(tmp_path / "out.onnx", x[1:].numpy())

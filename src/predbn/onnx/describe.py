@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from predbn.common import ModelError
 
-from .layers import Layer, constant, find_convolutions, find_layers, inline_functions
+from .layers import Layer, find_convolutions, find_layers, inline_functions
 from .model_files import read_model
 
 METADATA = "predbn"
@@ -110,14 +110,8 @@ def description_of(
     """The description of a model before its layers are changed."""
     nodes = {layer.node for layer in layers}
     others = sum(node not in nodes for node in find_convolutions(model))
-    described = tuple(LayerDescription(layer.name, layer.node.op_type, _channels(layer)) for layer in layers)
+    described = tuple(LayerDescription(layer.name, layer.node.op_type, layer.channels) for layer in layers)
     return Description(model.opset_imports[""], strategy, robust, examples, described, others, _fixed_batch(model))
-
-
-def _channels(layer: Layer) -> int | None:
-    value = layer.node.inputs[2]  # the bias of either operator
-    values = None if value is None else constant(value)
-    return None if values is None else len(values)
 
 
 def _fixed_batch(model: ir.Model) -> int | None:

@@ -45,6 +45,13 @@ class Layer:
         return self.node.op_type == "Conv"
 
     @property
+    def channels(self) -> int | None:
+        """As many as values of the bias, the third input of either operator; None if the file does not say it."""
+        bias = self.node.inputs[2]
+        values = None if bias is None else constant(bias)
+        return None if values is None else len(values)
+
+    @property
     def statistics_dtype(self) -> ir.DataType:
         """Statistics of half precision are single precision."""
         return ir.DataType.FLOAT if self.dtype in _HALF else self.dtype

@@ -100,6 +100,7 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave the cores to the loader
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         names = _write_with_outputs(model, layers, path)

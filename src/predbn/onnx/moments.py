@@ -67,9 +67,12 @@ def count_examples(x: Expression) -> Expression:
 
 
 def robust_moments(
-    mean: Expression, var: Expression, rank: int, eps: float, clean_var: Expression, clipping: Clipping
+    mean: Expression, var: Expression, shape: tuple[int, ...], eps: float, clean_var: Expression, clipping: Clipping
 ) -> Moments:
-    """The moments of a batch from those of its examples, [N, C, 1, 1] each, clipped and corrected."""
+    """The moments of a batch from those of its examples, [N, C, 1, 1] each, clipped and corrected.
+
+    `shape` is that of the moments, (1, C, 1, 1); C is −1 if it is not known.
+    """
     writer = mean.writer
     is_finite = _is_finite_example(mean, var)
     infinity = writer.number(float("inf"))  # comes last when sorted, and is clipped to a number
@@ -77,7 +80,7 @@ def robust_moments(
     count = weight.sum([0])
     means = writer.op("Where", is_finite, mean, infinity)
     variances = writer.op("Where", is_finite, var + (eps + constants.TINY), infinity)
-    positions = _Positions.of(count, rank)
+    positions = _Positions.of(count, (len(constants.QUANTILES), *shape[1:]))
     low, middle, high = _quantiles(means, positions)
     low_var, middle_var, high_var = _quantiles(variances, positions)
     limit = constants.NARROW * (1 + constants.WIDER_FOR_FEW / count)
@@ -109,20 +112,26 @@ def _is_finite_example(mean: Expression, var: Expression) -> Expression:
 
 
 class _Positions(NamedTuple):
-    """Where the quantiles of sorted examples are: between the rows `lower` and `upper`, [3], at `share`, [3, 1, …]."""
+    """Where the quantiles of sorted examples are: between the rows `lower` and `upper`, [3], at `share`, [3, 1, …].
+
+    `shape` is that of the quantiles. It is written down because TopK hides it from runtimes: without it, onnxruntime
+    does not know the size of anything that follows, and takes minutes to plan its memory.
+    """
 
     lower: Expression
     upper: Expression
     share: Expression
+    shape: tuple[int, ...]
 
-    @classmethod
-    def of(cls, count: Expression, rank: int) -> _Positions:
+    @staticmethod
+    def of(count: Expression, shape: tuple[int, ...]) -> _Positions:
         writer = count.writer
         last = (count.reshape(1) - 1).at_least(0)
         position = last * writer.constant("quantiles", np.array(constants.QUANTILES))
         lower = position.floor()
-        indices = (each.cast(ir.DataType.INT64) for each in (lower, (lower + 1).at_most(last)))
-        return cls(*indices, (position - lower).reshape(-1, *[1] * (rank - 1)))
+        upper = (lower + 1).at_most(last)
+        share = (position - lower).reshape(-1, *[1] * (len(shape) - 1))
+        return _Positions(lower.cast(ir.DataType.INT64), upper.cast(ir.DataType.INT64), share, shape)
 
 
 def _quantiles(values: Expression, positions: _Positions) -> list[Expression]:
@@ -130,6 +139,9 @@ def _quantiles(values: Expression, positions: _Positions) -> list[Expression]:
     writer = values.writer
     size = writer.op("Gather", writer.op("Shape", values), writer.integers(0), axis=0)
     ordered = writer.op("TopK", values, size, outputs=2, axis=0, largest=0, sorted=1)
-    below, above = (writer.op("Gather", ordered, rows, axis=0) for rows in (positions.lower, positions.upper))
+    below, above = (
+        writer.op("Gather", ordered, rows, axis=0).reshape(*positions.shape)
+        for rows in (positions.lower, positions.upper)
+    )
     found = below + positions.share * (above - below)
     return [writer.op("Gather", found, writer.integers(i), axis=0) for i in range(len(constants.QUANTILES))]

@@ -25,7 +25,7 @@ def input_of(layer: Layer, writer: NodeWriter) -> tuple[Expression, int]:
         x = x.cast(writer.dtype)
     if layer.rank is not None and layer.rank > 2:
         return x, layer.rank
-    return x.reshape(0, 0, -1 if layer.rank is None else 1), 3
+    return x.reshape(0, layer.channels or 0, -1 if layer.rank is None else 1), 3
 
 
 def rewrite(
@@ -77,7 +77,7 @@ def _normalised(
     layer_count: int,
 ) -> Expression:
     x, rank = input_of(layer, writer)
-    shape = (1, -1, *[1] * (rank - 2))
+    shape = (1, layer.channels or -1, *[1] * (rank - 2))
     scale, bias, mean, var = (
         _parameter(writer, name, getattr(layer, name), shape) for name in ("scale", "bias", "mean", "var")
     )
@@ -89,7 +89,7 @@ def _normalised(
     centred = centre(x, positions if robust else [0, *positions])
     if robust:
         clean_var = source.var if clean is None else clean.var
-        moments = robust_moments(centred.mean, centred.var, rank, layer.eps, clean_var, clipping)
+        moments = robust_moments(centred.mean, centred.var, shape, layer.eps, clean_var, clipping)
     else:
         moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
     chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count)
