@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         streams,
     )
     from .recommendation import evaluate_shift
-    from .serving import serve
+    from .serving.serve import serve
 
 __all__ = [
     "AdaptationError",

@@ -164,7 +164,8 @@ def evaluate_command(
         bool | None,
         typer.Option(
             "--hits/--no-hits",
-            help="Store which images were classified correctly, for intervals over images; on, unless attacked.",
+            help="Store which images were classified correctly, for intervals over images; on for pictures, "
+            "unless they are attacked.",
             show_default=False,
         ),
     ] = None,
@@ -205,6 +206,7 @@ def evaluate_command(
       predbn evaluate --plan plan.toml --out run
       predbn evaluate --plan plan.toml --engine ray --address auto
     """
+    from predbn.data import is_tabular
     from predbn.evaluation import Model, Plan, evaluate, read_plan
     from predbn.recommendation import recommendation_sentences, run_shift, shift_plan
 
@@ -244,13 +246,15 @@ def evaluate_command(
                 run_plan = shift_plan(models, reference, _data_reference(data, root), unlabelled=unlabelled, **options)
             else:
                 refuse_options(context, ["unlabelled"], "it goes with --reference: add that, or leave it out.")
-                is_attacked = any(each.startswith("attacked:") for each in repeated["orders"])
+                keeps_hits = not is_tabular(data) and not any(
+                    each.startswith("attacked:") for each in repeated["orders"]
+                )
                 run_plan = Plan(
                     models=models,  # type: ignore[arg-type]
                     data=_data_reference(data, root),
                     clean=clean,
                     validation=validation,
-                    hits=not is_attacked if hits is None else hits,
+                    hits=keeps_hits if hits is None else hits,
                     **options,
                 )
         _refuse_unused_data(run_plan)

@@ -89,8 +89,8 @@ def serve_command(
           --state streams --port 8080
       predbn serve --model zoo:resnet20-cifar10/batch/0 --strategy ema \\
           --state streams --engine ray --replicas 4
-      curl \\
-          --data-binary @cat.jpg 'http://localhost:8080/v2/models/model/picture?stream=camera-7'
+      curl --data-binary @cat.jpg \\
+          'localhost:8080/v2/models/model/picture?stream=camera-7'
     """
     from predbn.models import open_model
     from predbn.norm import find_strategy

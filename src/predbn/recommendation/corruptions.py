@@ -7,7 +7,7 @@ then about other images under the same corruptions, which needs to know which im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,14 +30,15 @@ _SCORES = {"accuracy": 1.0, "brier": -1.0, "auc": 1.0}
 
 @dataclass(frozen=True, eq=False)
 class UnderCorruptions:
-    """The comparison of all strategies for the plainest method and the largest batches without an attack.
+    """The comparison of all strategies for one method, batch size and order: see `under_corruptions`.
 
-    Values are means over the models, seeds and orders that were measured with all strategies.
+    Values are means over the models and seeds. `setting` says which method, batch size and order, if there are others.
     """
 
     frame: pd.DataFrame
     hits: pd.DataFrame
     card: Mapping[str, Any]
+    setting: str = ""
     level: float = 0.95
 
     @property
@@ -101,19 +102,25 @@ class UnderCorruptions:
 
 
 def under_corruptions(results: Results) -> UnderCorruptions:
-    """The comparison that a recommendation for a run with corruptions is made from."""
-    frame = results.frame[~results.frame["order"].str.startswith("attacked:")]
-    frame = results.frame if frame.empty else frame
-    methods = set(frame["method"])
-    chosen = {
-        "method": "vanilla" if "vanilla" in methods else sorted(methods)[0],
-        "batch_size": frame["batch_size"].max(),
+    """The comparison that the recommendation for a run with corruptions is made from.
+
+    It is that of the plainest method in the largest batches, shuffled if that was measured, and not attacked: different
+    settings are never averaged.
+    """
+    frame, hits = results.frame, results.hits
+    named = []
+    preferred: dict[str, Callable[[Any], Any]] = {
+        "method": lambda name: name == "vanilla",
+        "order": lambda name: (not name.startswith("attacked:"), name == "shuffled"),
+        "batch_size": int,
     }
-    hits = results.hits
-    for key, value in chosen.items():
-        frame = frame[frame[key] == value]
-        hits = hits[hits[key] == value] if len(hits) else hits
-    return UnderCorruptions(frame, hits, results.card)
+    for key, preference in preferred.items():
+        values = sorted(set(frame[key]), key=preference)
+        frame = frame[frame[key] == values[-1]]
+        hits = hits[hits[key] == values[-1]] if len(hits) else hits
+        if len(values) > 1:
+            named.append(f"{key.replace('_', ' ')} {values[-1]}")
+    return UnderCorruptions(frame, hits, results.card, ", ".join(named))
 
 
 def has_corruptions(results: Results) -> bool:

@@ -29,7 +29,12 @@ def recommendation_sentences(results: Results) -> list[str]:
         if len(shifts) == 1:
             return sentences[0]
         return [f"{_name_of(shift)}: {each[0]}" for shift, each in zip(shifts, sentences, strict=True)]
-    return corruption_sentences(under_corruptions(results)) if has_corruptions(results) else []
+    if not has_corruptions(results):
+        return [
+            "Nothing is recommended, since nothing here has shifted; for pictures that have really shifted, name those "
+            "that the model knows with --reference."
+        ]
+    return corruption_sentences(under_corruptions(results))
 
 
 def real_shift_sentences(shift: RealShift) -> list[str]:
@@ -74,7 +79,7 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
         return math.nan if mean is None else mean
 
     sentences = [_answer(recommendation, value, "under these corruptions", accuracy)]
-    sentences += _reasons(recommendation)
+    sentences += _reasons(recommendation, accuracy)
     if recommendation.chosen is not None:
         on_clean = _on_reference(recommendation.chosen, "clean data")
         before, after = (
@@ -87,7 +92,8 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
     over = "corruptions, each of them one group" if measured.over == "corruptions" else "images"
     count = len(recommendation.comparisons)
     together = f" and hold together for all {count} comparisons with {BASELINE}" if count > 1 else ""
-    sentences.append(f"The intervals are over {over}{together}.")
+    setting = f" This is for {measured.setting}." if measured.setting else ""
+    sentences.append(f"The intervals are over {over}{together}.{setting}")
     return sentences
 
 
@@ -134,21 +140,22 @@ def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy:
     return f"{answer}."
 
 
-def _reasons(recommendation: Recommendation) -> list[str]:
+def _reasons(recommendation: Recommendation, accuracy: str = "accuracy") -> list[str]:
     chosen, other, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
     if chosen is None or metric is None:
         return []
+    kind = accuracy if metric == "accuracy" else metric
     reasons = []
     if other is not None:
         reason = (
             "it is less simple" if recommendation.why == "simpler" else "it costs accuracy where nothing has shifted"
         )
         reasons.append(
-            f"{_named(other)} gains {_amount(other.gains[metric].estimate, metric)}, which is not clearly more, "
+            f"{_named(other)} gains {_amount(other.gains[metric].estimate, kind)}, which is not clearly more, "
             f"and {reason}."
         )
     elif len(recommendation.comparisons) > 1:
-        reasons.append(f"It has the best {_LABELS[metric]} of all that were compared.")
+        reasons.append(f"It has the best {_LABELS[kind]} of all that were compared.")
     if metric == "accuracy" and "brier" in chosen.gains:
         brier = chosen.gains["brier"]
         clear = (
