@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from predbn.evaluation import BOOTSTRAP_RESAMPLES, EvaluationError, Results, compare, mce_by_image
-from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean
+from predbn.evaluation.tables import KEYS
+from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, paired_interval
 from predbn.shifts import names
 
 CORRUPTIONS = [f"c{k}" for k in range(6)]
@@ -151,3 +152,34 @@ def test_filtering_results_filters_their_hits():
     results = imagenet_results(names("standard"))[0].filter(strategy="batch")
     assert set(results.hits["strategy"]) == {"batch"}
     assert len(results.mce()) == 1
+
+
+def test_strategies_that_both_runs_have_are_compared_one_by_one():
+    both = [*accuracies_of("train", 0.5), *accuracies_of("batch", 0.7)]
+    better = [*accuracies_of("train", 0.5), *accuracies_of("batch", 0.9)]
+    table = compare(*(Results(pd.DataFrame(rows), pd.DataFrame()) for rows in (better, both)))
+    clean = table[table["severity"] == "0"].set_index("strategy")["difference"]
+    assert clean.to_dict() == pytest.approx({"train": 0.0, "batch": 0.2})
+
+
+def test_one_split_has_an_interval_over_images_if_hits_were_kept():
+    card = {"data": {"images": 40, "sha256": {"images": "x"}}}
+    sides, right = [], {"train": np.arange(40) < 10, "batch": np.arange(40) < 30}
+    for strategy, correct in right.items():
+        rows = accuracies_of(strategy, correct.mean())[:1]
+        kept = [{**{key: rows[0][key] for key in KEYS}, "hits": np.packbits(correct).tobytes()}]
+        sides.append(Results(pd.DataFrame(rows), pd.DataFrame(), card=card, hits=pd.DataFrame(kept)))
+    (row,) = compare(sides[1], sides[0]).to_dict("records")
+    expected = paired_interval(right["batch"].astype(float), right["train"].astype(float))
+    assert row["over"] == "images"
+    assert (row["difference"], row["low"], row["high"]) == pytest.approx((0.5, expected.low, expected.high))
+
+
+def accuracies_of(strategy: str, value: float) -> list[dict]:
+    """Accuracies on clean data and under fog."""
+    shared = {"model": "m", "method": "vanilla", "strategy": strategy, "batch_size": 10, "order": "shuffled", "seed": 0}
+    splits = [("clean", 0), ("fog", 1), ("fog", 5)]
+    return [
+        {**shared, "corruption": name, "severity": severity, "metric": "accuracy", "value": value}
+        for name, severity in splits
+    ]
