@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import doctor_cases
 from predbn.common import DiagnosticError, write_text
 from predbn.data import sample
 from predbn.diagnostics import DataStatistics, Examination, examine, measure, open_diagnosis_data
+from predbn.diagnostics.training_batches import training_batches
 from predbn.models import Classifier, load, zoo
 from predbn.norm import named_layers
 from predbn.shifts import corrupt, names
@@ -33,6 +34,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "results" / "doctor.json"
 SWEPT, DONOR = "zoo:resnet20-cifar10/batch/0", "zoo:resnet20-cifar10/batch/1"
 CIFAR_IMAGES, SEVERITY = 500, 3
 CLEAN = "clean"
+BATCHES = (2, 4, 8, 32)
 
 
 class Kept:
@@ -84,6 +86,27 @@ def measure_cases(kept: Kept) -> None:
         kept.get("cases", name, row)
 
 
+def measure_batches(kept: Kept) -> None:
+    """Networks trained from the start in batches of several sizes: what the stored variances tell about the size."""
+    for size in BATCHES:
+        for seed in range(3):
+            kept.get("batches", f"{size}, {seed}", lambda size=size, seed=seed: batches_row(size, seed))
+
+
+def batches_row(size: int, seed: int) -> dict[str, float]:
+    """The slope and correlation of training_batches.py, and the accuracy before and after recomputing."""
+    model = doctor_cases.train(doctor_cases.network(seed), 400, batch=size, rate=0.01)
+    measured = measure(model, doctor_cases.clean())
+    whole = {name: moments.statistics.var for name, moments in measured.layers.items()}
+    stored = {name: layer.running_var for name, layer in named_layers(model)}
+    found = training_batches(whole, measured.variances_in_pairs, stored, 1e-5)
+    test = doctor_cases.gratings(1000, seed=3)
+    before = doctor_cases.accuracy(model, test)
+    doctor_cases.recompute(model)
+    numbers = {"before": before, "after": doctor_cases.accuracy(model, test)}
+    return numbers | ({} if found is None else {"slope": found.slope, "correlation": found.correlation})
+
+
 def measure_zoo(kept: Kept) -> None:
     """All networks of the zoo with clean data, and one of them, healthy and stale, under each corruption."""
     reference, data = (sample(part).images[:CIFAR_IMAGES] for part in ("validation", "test"))
@@ -102,17 +125,26 @@ def stale() -> Classifier:
     return model
 
 
-def measure_imagenet(kept: Kept, reference: str, folder: str, name: str, images: int) -> None:
-    """A network on ImageNet, clean and under each corruption; half of the images are the reference."""
+def measure_imagenet(
+    kept: Kept, reference: str, folder: str, name: str, images: int, corruptions: Sequence[str]
+) -> None:
+    """A network on ImageNet under some corruptions; half of the images are the reference."""
     model = load(reference)
     source = open_diagnosis_data(folder, "reference", model.info.preprocessing, most=2 * images)
     pixels = torch.cat([batch.images for batch in source.batches(100)])
     clean, data = pixels[:images], pixels[images:]
-    sweep(kept, name, model, clean, lambda corruption: corrupted(data, corruption))
+    sweep(kept, name, model, clean, lambda corruption: corrupted(data, corruption), corruptions)
     kept.get("clean", name, lambda: kept.table["corruptions"][f"{name}, {CLEAN}"])
 
 
-def sweep(kept: Kept, name: str, model: nn.Module, reference: Tensor, shifted: Callable[[str], Tensor]) -> None:
+def sweep(
+    kept: Kept,
+    name: str,
+    model: nn.Module,
+    reference: Tensor,
+    shifted: Callable[[str], Tensor],
+    corruptions: Sequence[str] = (CLEAN, *names("all")),
+) -> None:
     """Examine a network with clean data and with each corruption; the reference is measured once, if at all."""
     measured: list[DataStatistics] = []
 
@@ -121,7 +153,7 @@ def sweep(kept: Kept, name: str, model: nn.Module, reference: Tensor, shifted: C
             measured.append(measure(model, reference, "reference"))
         return measured[0]
 
-    for corruption in (CLEAN, *names("all")):
+    for corruption in corruptions:
         kept.get(
             "corruptions",
             f"{name}, {corruption}",
@@ -146,6 +178,7 @@ def markdown() -> dict[str, str]:
     table = json.loads(RESULTS.read_text())
     return {
         "cases": _cases_table(table["cases"]),
+        "batches": _batches_table(table["batches"]),
         "clean": _clean_table(table["clean"]),
         "corruptions": _corruptions_table(table["corruptions"]),
     }
@@ -159,22 +192,33 @@ def _cases_table(rows: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _batches_table(rows: dict[str, Any]) -> str:
+    lines = ["| batches of | slope | correlation | accuracy before, % | recomputed, % |", "|--:|--:|--:|--:|--:|"]
+    for size in BATCHES:
+        members = [row for name, row in rows.items() if name.startswith(f"{size}, ")]
+        cells = [", ".join(f"{row[key]:.2f}" for row in members) for key in ("slope", "correlation")]
+        cells += [", ".join(f"{row[key]:.1f}" for row in members) for key in ("before", "after")]
+        lines.append(f"| {size} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def _clean_table(rows: dict[str, Any]) -> str:
     groups: dict[str, list[dict[str, Any]]] = {}
     for name, row in rows.items():
         groups.setdefault(name.rpartition("/")[0] if name.startswith("zoo:") else name, []).append(row)
     lines = [
-        "| network | networks | problems | shifts seen | largest distance | gain, nats | shift, times chance |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| network | networks | problems | shifts seen | distance | times chance | gain, nats | shift, times chance |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, members in groups.items():
         problems = sum(bool(row["problems"]) for row in members)
         shifts = sum("shifted" in row["notes"] + row["problems"] for row in members)
-        cells = ["–"] * 3
+        cells = ["–"] * 4
         if "reference" in members[0]:
             gains = [row["reference_predictions"]["gain"] for row in members]
             cells = [
                 f"{max(row['reference'] for row in members):.2f}",
+                f"{max(row['reference_times_chance'] for row in members):.1f}",
                 f"{max(gains):+.3f}",
                 f"{max(row['shift_times_chance'] for row in members):.1f}",
             ]
@@ -218,11 +262,16 @@ def main() -> None:
     if bool(arguments.imagenet) != bool(arguments.weights):
         raise DiagnosticError("--imagenet and --weights go together: give both or none.")
     if arguments.imagenet:
-        r50 = f"file:{arguments.weights}#resnet50-v1"
-        measure_imagenet(kept, r50, arguments.imagenet, "ResNet-50", arguments.images)
-        measure_imagenet(kept, "lite:efficientnet_lite0", arguments.imagenet, "EfficientNet-Lite0", arguments.images)
+        networks = {
+            "ResNet-50": f"file:{arguments.weights}#resnet50-v1",
+            "EfficientNet-Lite0": "lite:efficientnet_lite0",
+        }
+        for corruptions in ((CLEAN,), names("all")):
+            for name, model in networks.items():
+                measure_imagenet(kept, model, arguments.imagenet, name, arguments.images, corruptions)
     else:
         measure_cases(kept)
+        measure_batches(kept)
         measure_zoo(kept)
     print(f"Wrote {arguments.results}")
 

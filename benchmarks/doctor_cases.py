@@ -54,9 +54,9 @@ def gratings(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return waves * colour * (0.3 + 1.4 * contrast) + brightness + noise, directions
 
 
-def network() -> nn.Sequential:
+def network(seed: int = 0) -> nn.Sequential:
     """Three convolutions with batch norm."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     layers: dict[str, nn.Module] = {}
     for number, (inputs, outputs) in enumerate(((3, 16), (16, 32), (32, 32)), start=1):
         layers[f"conv{number}"] = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)

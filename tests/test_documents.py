@@ -13,6 +13,7 @@ import auto_sizes
 import auto_stream
 import corruptions
 import criteo
+import doctor
 import evaluation
 import inference
 import onnx_files
@@ -91,6 +92,12 @@ def test_the_criteo_page_shows_the_measured_scores(name, plan):
 def test_the_page_on_serving_shows_what_was_measured(name, benchmark):
     shown = between((ROOT / "docs" / "serving.md").read_text(), name)
     assert shown == benchmark.markdown(), f"run: python {Path(benchmark.__file__).relative_to(ROOT)} --markdown"
+
+
+def test_the_page_on_the_doctor_shows_what_was_measured():
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    for name, table in doctor.markdown().items():
+        assert between(page, name) == table, "run: python benchmarks/doctor.py --markdown"
 
 
 def test_the_reliability_page_shows_what_was_tried():

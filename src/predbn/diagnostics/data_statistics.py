@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from predbn.common import DiagnosticError
+from predbn.common import AdaptationError, DiagnosticError
 from predbn.norm import (
     Observation,
     PreparedAdaptation,
@@ -112,7 +113,7 @@ class DataStatistics:
     @cached_property
     def variances_in_pairs(self) -> dict[str, Tensor]:
         """The mean unbiased variance within two examples, as running statistics collect it, for each layer; of the
-        inputs that were kept."""
+        inputs that were kept. Empty for a model whose layers do not see its examples one by one, as in a detector."""
         sums: dict[str, tuple[Tensor, int]] = {}
 
         def observe(observation: Observation, statistics: Statistics) -> None:
@@ -122,7 +123,7 @@ class DataStatistics:
             sums[self._name(observation)] = total + var.sum(0), count + len(var)
 
         in_pairs = PreparedAdaptation(self.model, "batch", observer=observe, group=2)
-        with evaluating(self.model), in_pairs.active():
+        with suppress(AdaptationError), evaluating(self.model), in_pairs.active():
             for x in self.kept:
                 if len(x) > 1:
                     self.model(x[: len(x) // 2 * 2])
@@ -146,14 +147,19 @@ def measure(
 ) -> DataStatistics:
     """The statistics of data as in `examine`, which takes the result as its reference, to measure that only once.
 
-    `name` is what messages call the data; `after_batch` is called after each batch of `batch_size`.
+    It holds as long as the model does not change. `name` is what messages call the data; `after_batch` is called after
+    each batch that was read.
     """
+
+    def read() -> Iterator[Any]:
+        for batch in data if isinstance(data, Batches) else Batches(data, batch_size, device_of(model), seed):
+            yield batch
+            if after_batch is not None:
+                after_batch()
+
     measured = DataStatistics(model)
-    batches = data if isinstance(data, Batches) else Batches(data, batch_size, device_of(model), seed)
-    for x in regrouped(model, batches, name, batch_size):
+    for x in regrouped(model, read(), name, batch_size):
         measured.update(x)
-        if after_batch is not None:
-            after_batch()
     if measured.examples < LEAST_EXAMPLES:
         raise DiagnosticError(
             f"The {name} has {measured.examples} examples, but statistics of fewer than {LEAST_EXAMPLES} tell nothing: "

@@ -73,7 +73,7 @@ def examine(
     findings += _not_called(layers, next(iter(fits.values())).measured)
     if len(fits) == 2:
         are_right = not any(finding.is_problem for finding in findings)
-        shift = shift_finding(rows, fits["data"], are_right=are_right)
+        shift = shift_finding(rows, fits["reference"], fits["data"], are_right=are_right)
         classes = classes_finding(fits["reference"], fits["data"])
         findings += [finding for finding in (shift, classes) if finding is not None]
     return Examination(

@@ -5,6 +5,7 @@ The thresholds were chosen on the networks of docs/doctor.md, which also says ho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from .data_statistics import DataStatistics, distance_and_chance
 from .examination import LayerFit
 from .finding import Finding, listed
+from .predictions import Mean
 from .stored_statistics import RECOMPUTE, has_finite_statistics, is_constant, is_frozen, stored_in
 from .training_batches import TrainingBatches, training_batches
 
@@ -29,6 +31,8 @@ LEAST_GAIN = 0.02
 """Recomputed statistics are better if they tell at least so many nats more, and three standard errors."""
 LEAST_AGREEMENT = 0.9
 """If fewer predictions stay the same with recomputed statistics, those of a layer that is off matter."""
+LEAST_LOSS = 0.05
+"""Predictions suffer from a shift if they tell less by this share than on the reference, and three standard errors."""
 LEAST_SHIFT = 0.05
 """The data has shifted in a layer beyond so many standard deviations: with enough data everything is significant."""
 COMMON_EPS = (1e-5, 1e-3)
@@ -95,12 +99,14 @@ def fit_findings(model: nn.Module, layers: Mapping[str, Any], fit: Fit, known: s
     others = {name: layer for name, layer in layers.items() if name in fit.distances and name not in known}
     is_clean = fit.name == "reference"
     batches = _small_batches(others, fit) if is_clean else None
-    if batches is not None:
+    if batches is not None and batches.are_tiny:
         yield _small_batches_finding(batches, tuple(others))
         return
     # Layers of a frozen class had their stored statistics in training too: that they are off says nothing by itself.
     off = tuple(name for name in fit.beyond(OFF) if name in others and not is_constant(layers[name]))
     if not off and (known or not fit.has_gain):
+        if batches is not None:
+            yield _small_batches_finding(batches, tuple(others))
         return
     eps = _better_eps(model, others, fit) if is_clean else None
     if eps is not None:
@@ -110,7 +116,7 @@ def fit_findings(model: nn.Module, layers: Mapping[str, Any], fit: Fit, known: s
     yield _unfit_finding(off, layers, fit)
 
 
-def shift_finding(rows: Sequence[LayerFit], data: Fit, *, are_right: bool) -> Finding | None:
+def shift_finding(rows: Sequence[LayerFit], reference: Fit, data: Fit, *, are_right: bool) -> Finding | None:
     """Whether the data differs from the reference, whatever the stored statistics are.
 
     Only if these are right (`are_right`) do the predictions tell whether that matters.
@@ -131,17 +137,13 @@ def shift_finding(rows: Sequence[LayerFit], data: Fit, *, are_right: bool) -> Fi
     if not are_right:
         remedy = "Mend the stored statistics first, and examine again: only then can be seen whether the shift matters."
         return Finding("shifted", "note", shifted, sentence, remedy)
-    if data.has_gain:
-        gain, agreement = data.measured.predictions.gain(), data.measured.predictions.agreement
-        sentence += (
-            f" With statistics of its own, predictions on it tell {gain.mean:.2f} nats more ({agreement:.0%} stay the "
-            "same)."
-        )
+    effect = _effect_of_shift(reference, data)
+    if effect:
         return Finding(
             "shifted",
             "problem",
             shifted,
-            sentence,
+            f"{sentence} {effect}",
             'Use the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto"); or '
             '"prior" for small batches and "batch" for large ones with all classes.',
         )
@@ -149,18 +151,16 @@ def shift_finding(rows: Sequence[LayerFit], data: Fit, *, are_right: bool) -> Fi
         "shifted",
         "note",
         shifted,
-        sentence + " Predictions on it tell no more with statistics of its own, as far as can be seen without labels.",
+        f"{sentence} As far as can be seen without labels, the predictions do not suffer from it.",
         "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels.",
     )
 
 
 def classes_finding(reference: Fit, data: Fit) -> Finding | None:
     """Whether the data holds much fewer classes than the reference, which also changes statistics."""
-    if not (reference.measured.predictions.count and data.measured.predictions.count):
+    if not _has_few_classes(reference, data):
         return None
     before, after = reference.measured.predictions.classes(), data.measured.predictions.classes()
-    if after > before / 2:
-        return None
     return Finding(
         "few classes",
         "note",
@@ -169,6 +169,33 @@ def classes_finding(reference: Fit, data: Fit) -> Finding | None:
         "really holds so few, that alone changes the statistics.",
         'Do not use "batch" or "ema" on such data; "auto" knows the difference between classes and a shift.',
     )
+
+
+def _has_few_classes(reference: Fit, data: Fit) -> bool:
+    before, after = reference.measured.predictions, data.measured.predictions
+    return bool(before.count and after.count) and after.classes() < before.classes() / 2
+
+
+def _effect_of_shift(reference: Fit, data: Fit) -> str:
+    """What the shift does to the predictions with the stored statistics, if they clearly suffer; otherwise empty."""
+    before, after = reference.measured.predictions, data.measured.predictions
+    if not (before.count and after.count):
+        return "What it does to the output is not known, because that is not one row of class scores per example."
+    # Data of few classes has little to tell even if every prediction is right; then only doubt says anything.
+    if _has_few_classes(reference, data):
+        loss, error = _difference(after.doubt(), before.doubt())
+        what = f"The entropy of the predictions on it is {loss:.2f} nats higher than on the reference."
+    else:
+        loss, error = _difference(before.information(), after.information())
+        what = f"Predictions on it tell {loss:.2f} nats less than those on the reference."
+        if data.has_gain:
+            return f"With statistics of its own, predictions on it tell {after.gain().mean:.2f} nats more."
+    return what if loss > max(LEAST_LOSS * before.information().mean, TIMES_CHANCE * error) else ""
+
+
+def _difference(a: Mean, b: Mean) -> tuple[float, float]:
+    """a − b with its standard error."""
+    return a.mean - b.mean, math.hypot(a.error, b.error)
 
 
 def _distances(measured: DataStatistics, layers: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
@@ -221,13 +248,18 @@ def _matters(eps: float, layers: Mapping[str, Any]) -> bool:
 
 
 def _small_batches_finding(found: TrainingBatches, names: tuple[str, ...]) -> Finding:
+    sentence = (
+        f"The stored variances are those within batches of about {found.size:.0f} examples, and miss what lies between "
+        f"batches (correlation {found.correlation:.2f} over all channels): the last training ran with such batches"
+    )
+    if not found.are_tiny:
+        remedy = f"Compare the accuracy after {RECOMPUTE}; larger batches or SyncBatchNorm in training avoid it."
+        return Finding("small batches", "note", names, f"{sentence}.", remedy)
     return Finding(
         "small batches",
         "problem",
         names,
-        f"The stored variances are those within batches of about {found.size:.0f} examples, and miss what lies between "
-        f"batches (correlation {found.correlation:.2f} over all channels): the last training ran with tiny batches, "
-        "and the statistics are as noisy as they are biased.",
+        f"{sentence}, and the statistics are as noisy as they are biased.",
         f"Run {RECOMPUTE}. If the weights were trained from the start with such batches, train on with larger ones, "
         "SyncBatchNorm or frozen batch norm: statistics alone cannot mend that.",
     )

@@ -18,12 +18,15 @@ KEPT_PREDICTIONS = 4096
 """The predictions of so many examples are compared; more would change nothing and take memory."""
 
 
-class Gain(NamedTuple):
-    """By how much predictions tell more with the recomputed statistics than with the stored ones, in nats."""
+class Mean(NamedTuple):
+    """A mean over examples, in nats, and its standard error."""
 
     mean: float
     error: float
-    """The standard error of the mean over the examples."""
+
+    @classmethod
+    def of(cls, values: Tensor) -> Mean:
+        return cls(float(values.mean()), float(values.std() / len(values) ** 0.5))
 
 
 class PredictionPair:
@@ -50,9 +53,17 @@ class PredictionPair:
         stored, recomputed = torch.cat(self._stored), torch.cat(self._recomputed)
         return float((stored.argmax(1) == recomputed.argmax(1)).double().mean())
 
-    def gain(self) -> Gain:
-        difference = _information(torch.cat(self._recomputed)) - _information(torch.cat(self._stored))
-        return Gain(float(difference.mean()), float(difference.std() / len(difference) ** 0.5))
+    def gain(self) -> Mean:
+        """How much more the predictions tell with recomputed than with stored statistics."""
+        return Mean.of(_information(torch.cat(self._recomputed)) - _information(torch.cat(self._stored)))
+
+    def information(self) -> Mean:
+        """How much the predictions with stored statistics tell."""
+        return Mean.of(_information(torch.cat(self._stored)))
+
+    def doubt(self) -> Mean:
+        """The entropy −Σ p ln p of the predictions with stored statistics."""
+        return Mean.of(torch.special.entr(torch.cat(self._stored).double()).sum(1))
 
     def classes(self) -> float:
         """How many classes are predicted with the stored statistics: e to the entropy of their shares."""
@@ -68,8 +79,8 @@ class PredictionPair:
         return {
             "examples": self.count,
             "agreement": self.agreement,
-            "information_stored": float(_information(torch.cat(self._stored)).mean()),
-            "information_recomputed": float(_information(torch.cat(self._recomputed)).mean()),
+            "information_stored": self.information().mean,
+            "information_recomputed": self.information().mean + gain.mean,
             "gain": gain.mean,
             "gain_error": gain.error,
         }

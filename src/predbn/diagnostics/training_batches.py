@@ -18,8 +18,10 @@ from torch import Tensor
 
 LARGEST_SLOPE = 1.6
 """A batch has more than one example; with less than 1.25 by this measure something else is the cause."""
+TINY_SLOPE = 0.6
+"""Batches of three and less, whose statistics are bad."""
 LEAST_SLOPE = 0.4
-"""Batches of five. Larger ones leave statistics that are hard to tell from good ones, and nearly as good."""
+"""Batches of five. Larger ones leave statistics that are hard to tell from good ones."""
 LEAST_CORRELATION = 0.5
 LEAST_DEFICIT = 0.01
 """How much smaller log v₂ is than log f on average, at least: where examples hardly differ, nothing can be told."""
@@ -37,6 +39,10 @@ class TrainingBatches(NamedTuple):
         return 2 / self.slope
 
     @property
+    def are_tiny(self) -> bool:
+        return self.are_small and self.slope >= TINY_SLOPE
+
+    @property
     def are_small(self) -> bool:
         return LEAST_SLOPE <= self.slope <= LARGEST_SLOPE and self.correlation >= LEAST_CORRELATION
 
@@ -45,12 +51,11 @@ def training_batches(
     whole: Mapping[str, Tensor], in_pairs: Mapping[str, Tensor], stored: Mapping[str, Tensor], eps: float
 ) -> TrainingBatches | None:
     """Compare the variances f, v₂ and s of the layers in `stored`, which share this eps. None if they tell nothing."""
-    missing, expected = [], []
-    for layer, own in stored.items():
-        f, s = whole[layer] + eps, own.to(whole[layer]) + eps
-        missing.append((f / s).log())
-        expected.append((f / (in_pairs[layer] + eps)).log())
-    y, x = torch.cat(missing), torch.cat(expected)
+    layers = [layer for layer in stored if layer in in_pairs]
+    if not layers:
+        return None
+    f, v, s = (torch.cat([values[layer].to(whole[layer]) for layer in layers]) for values in (whole, in_pairs, stored))
+    y, x = ((f + eps) / (s + eps)).log(), ((f + eps) / (v + eps)).log()
     if float(x.mean()) < LEAST_DEFICIT or len(x) < 3:
         return None
     slope = float((x * y).sum() / (x * x).sum())
