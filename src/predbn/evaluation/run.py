@@ -95,7 +95,7 @@ class Run:
     def write_examples(self) -> None:
         """Keep a picture of each shift that has none yet, or a stronger one."""
         known = self.store.examples()
-        examples = add_examples(known, self.job.source, self.job.splits, self.job.plan.seeds[0])
+        examples = add_examples(known, self.job.source, self.job.splits)
         if not examples.equals(known):
             self.store.write_examples(examples)
 

@@ -3,6 +3,7 @@
   const { figures, configs } = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const paperWidth = 640;
+  let isPrinting = false;
 
   /* The panels of a faceted chart do not resize with the page by themselves: use at most 2 or 3 columns, and keep the
      proportions of a panel. */
@@ -79,6 +80,7 @@
 
     /* Draw one after the other, so that the last choice is the one that stays. */
     draw() {
+      if (isPrinting) return; /* It would not be ready in time. */
       this.drawn = this.drawn.then(() => this.embed()).catch((error) => {
         this.chart.textContent = `This figure could not be drawn: ${error.message}`;
         console.error(error);
@@ -139,10 +141,14 @@
   const folded = () => document.querySelectorAll("details.printed:not([open])");
   let opened = [];
   addEventListener("beforeprint", () => {
+    isPrinting = true;
     opened = [...folded()];
     opened.forEach((details) => (details.open = true));
   });
-  addEventListener("afterprint", () => opened.forEach((details) => (details.open = false)));
+  addEventListener("afterprint", () => {
+    isPrinting = false;
+    opened.forEach((details) => (details.open = false));
+  });
 
   document.querySelectorAll("figure[data-figure]").forEach((element) => new Figure(element));
   document.querySelectorAll("table.sortable").forEach(sortable);
