@@ -44,8 +44,7 @@ def test_each_complaint_is_named_and_mended(name: str, trained: nn.Module) -> No
     after = doctor_cases.accuracy(case.model, case.test)
     if case.remedy_name:
         assert case.remedy_name.replace("1e-3", "0.001") in found.problems[0].remedy
-        least = 1.0 if "from the start in batches" in name else 3.0
-        assert after > before + least
+        assert after > before + 3
     else:
         assert after == before > 90
 

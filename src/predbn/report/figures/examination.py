@@ -70,7 +70,7 @@ def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
             y=alt.Y(
                 "ratio:Q",
                 title="standard deviation, times the stored one",
-                scale=alt.Scale(type="log"),
+                scale=alt.Scale(type="log", nice=False, padding=16),
                 axis=alt.Axis(tickCount=5, format="~g"),
             ),
             **by_series(styles, series_legend(), stroke="colour", fill="area"),
