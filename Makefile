@@ -31,11 +31,11 @@ lint: .venv/installed-dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-# torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that
+# torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that
 # would replace the CPU torch; benchmarks/cpu_torchvision.py says how one gets along with it.
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision segmentation_models_pytorch monai
 	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub safetensors pillow
 	touch $@
 
