@@ -42,11 +42,11 @@ lint: .venv/installed-dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
 	touch $@
 
-# torchvision and timm come without their dependencies: PyPI's torchvision is a CUDA build that would replace a CPU
+# torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that would replace a CPU
 # torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision segmentation_models_pytorch monai
 	$(BIN)/pip install --quiet --constraint constraints.txt pyyaml huggingface_hub
 	cp benchmarks/cpu_torchvision.py .venv/lib/python3*/site-packages
 	echo "import cpu_torchvision" > $$(echo .venv/lib/python3*/site-packages)/cpu_torchvision.pth

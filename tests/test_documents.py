@@ -21,6 +21,8 @@ import outliers
 import peer_attacks
 import peer_streams
 import ray_engine
+import recompute
+import segmentation
 import serving
 import serving_soak
 import training
@@ -58,6 +60,12 @@ def test_the_readme_shows_the_measured_paper():
     after = measured["mCE of vanilla, prediction BN, %"]
     before = after + measured["mCE: gain of prediction BN (vanilla), points"]
     assert f"from an mCE of {before:.1f} to {after:.1f}" in text
+
+
+@pytest.mark.parametrize("benchmark", [recompute, segmentation])
+def test_the_pages_on_models_show_the_measured_results(benchmark):
+    shown = between((ROOT / "docs" / f"{benchmark.__name__}.md").read_text(), benchmark.__name__)
+    assert shown == benchmark.markdown(), f"run: python benchmarks/{benchmark.__name__}.py --markdown"
 
 
 def test_the_corruptions_page_shows_the_measured_speed():

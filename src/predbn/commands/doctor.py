@@ -26,7 +26,7 @@ from .options import (
     refuse_options,
     usage_error,
 )
-from .os_errors import explain
+from .os_errors import DEBUG, explain
 from .output import make_console
 from .targets import check_file
 
@@ -159,8 +159,6 @@ def _report_failure(as_json: bool) -> Iterator[None]:
     try:
         yield
     except (PredbnError, OSError) as error:
-        from .app import DEBUG
-
         if os.environ.get(DEBUG):
             raise
         sentence = explain(error) if isinstance(error, OSError) else str(error)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .composition import Composition, composition_of
+from .forward import entries_of
 from .kernels import can_use_triton, is_tracing
 from .mixed_pass import MixedPass
 from .passes import Pass
@@ -258,12 +259,23 @@ def _end(call: Call, *, keep: bool, output: Any = None) -> None:
 
 
 def _first_tensor(*inputs: Any) -> Tensor | None:
-    """The first input that is a tensor of examples; it may be in a dictionary."""
+    """The first input that is a tensor of examples; it may be in a dictionary or a dataclass.
+
+    Not in a list: that may be a list of examples, as detectors take it, or of inputs.
+    """
     for value in inputs:
-        for tensor in value.values() if isinstance(value, dict) else (value,):
+        for tensor in _parts(value):
             if isinstance(tensor, Tensor) and tensor.dim() > 0:
                 return tensor
     return None
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    # torch.compile cannot follow the look for a dataclass
+    entries = None if isinstance(value, Tensor) or torch.compiler.is_compiling() else entries_of(value)
+    return (value,) if entries is None else entries.values()
 
 
 def _spec(value: Any) -> Any:

@@ -38,8 +38,11 @@ class Selection(NamedTuple):
     examples: int | None = None
 
     def check_examples(self, examples: int | None) -> None:
-        """Raise an error if a model is called with another number of examples."""
-        if self.examples is not None and examples != self.examples:
+        """Raise an error if a model is called with another number of examples.
+
+        None if that is not known, as for a list of pictures: the layers then compare the ids with their own rows.
+        """
+        if None not in (self.examples, examples) and examples != self.examples:
             raise AdaptationError(
                 f"the model was called with {examples or 'no'} examples, but predbn.streams(model, …) got "
                 f"{self.examples} ids; give it one for each example"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from predbn.diagnostics import Examination, LayerFit
+from predbn.diagnostics import Examination
 
 from .figure import Figure, FigureVariant
 from .figures import channels_of_layer, data_styles, fit_by_layer, shift_by_layer
@@ -77,15 +78,15 @@ def _figures(examination: Examination) -> list[Figure]:
 def _tables(examination: Examination) -> list[Table]:
     rows = examination.layers
     columns = [
-        Column("layer", [row.layer for row in rows], is_number=False),
-        Column("depth", [str(row.depth) for row in rows]),
-        Column("channels", [str(row.channels) for row in rows]),
+        Column("layer", [row.layer for row in rows]),
+        _numbers("depth", [row.depth for row in rows], "d"),
+        _numbers("channels", [row.channels for row in rows], "d"),
     ]
     headings = {"reference": "reference", "data": "data", "shift": "shift"}
     for name, heading in headings.items():
         if any(getattr(row, name) is not None for row in rows):
-            columns.append(Column(heading, [_number(row, name) for row in rows]))
-            columns.append(Column(f"{heading}, by chance", [_number(row, f"{name}_chance") for row in rows]))
+            columns.append(_numbers(heading, [getattr(row, name) for row in rows]))
+            columns.append(_numbers(f"{heading}, by chance", [getattr(row, f"{name}_chance") for row in rows]))
     tables = [Table("Every layer", columns)]
     predictions = {name: numbers for name, numbers in examination.predictions.items() if numbers}
     if predictions:
@@ -93,17 +94,18 @@ def _tables(examination: Examination) -> list[Table]:
             Table(
                 "Predictions with stored and with recomputed statistics",
                 [
-                    Column("measured on", list(predictions), is_number=False),
-                    Column("same class, %", [f"{100 * row['agreement']:.1f}" for row in predictions.values()]),
-                    Column("information, stored", [f"{row['information_stored']:.3f}" for row in predictions.values()]),
-                    Column("recomputed", [f"{row['information_recomputed']:.3f}" for row in predictions.values()]),
-                    Column("standard error", [f"{row['gain_error']:.3f}" for row in predictions.values()]),
+                    Column("measured on", list(predictions)),
+                    _numbers("same class, %", [100 * row["agreement"] for row in predictions.values()], ".1f"),
+                    _numbers("information, stored", [row["information_stored"] for row in predictions.values()]),
+                    _numbers("recomputed", [row["information_recomputed"] for row in predictions.values()]),
+                    _numbers("standard error", [row["gain_error"] for row in predictions.values()]),
                 ],
             )
         )
     return tables
 
 
-def _number(row: LayerFit, name: str) -> str:
-    value = getattr(row, name)
-    return "–" if value is None else f"{value:.3f}"
+def _numbers(heading: str, values: Sequence[float | None], form: str = ".3f") -> Column:
+    """A column of numbers, some of which may not be known."""
+    cells = ["–" if value is None else format(value, form) for value in values]
+    return Column(heading, cells, [math.nan if value is None else float(value) for value in values])
