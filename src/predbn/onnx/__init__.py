@@ -4,13 +4,11 @@
 `describe` says what a file holds. Needs onnx, onnx-ir and onnxruntime: ``pip install predbn[onnx]``.
 """
 
-from predbn.common import ModelError
+from predbn.common import needs_extra
 
-try:
+with needs_extra("onnx"):
     import onnx as _onnx  # noqa: F401
     import onnx_ir as _onnx_ir  # noqa: F401
-except ImportError as _error:
-    raise ModelError(f"{_error.name} is not installed: run `pip install predbn[onnx]`.") from None
 
 from .adapt import adapt
 from .describe import Description, LayerDescription, describe
