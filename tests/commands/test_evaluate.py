@@ -143,6 +143,7 @@ def test_streams_whose_shift_and_classes_change(own):
     assert set(rows["severity"]) == {2}
     report = (own / "predbn-run" / "report.html").read_text()
     assert all(name in report for name in ("mixed-extra-levels", "in_turn-3", "markov-2-0.5", "markov:0.9"))
+    assert report.count('<img src="data:image/png') == 4
     plan = read_plan("predbn-run/plan.toml")
     assert [*map(list, (plan.shifts, plan.orders))] == [*streams.values()]
 

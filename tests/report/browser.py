@@ -123,7 +123,7 @@ if __name__ == "__main__":
     parser.add_argument("page", type=Path)
     parser.add_argument("picture", type=Path, help="A .png file, or a .pdf file for the page as it is printed.")
     parser.add_argument("--width", type=int, default=900)
-    parser.add_argument("--height", type=int, default=1100)
+    parser.add_argument("--height", type=int, default=1240)
     parser.add_argument("--dark", action="store_true")
     args = parser.parse_args()
     flags = (DARK,) if args.dark else ()

@@ -91,6 +91,7 @@
       const variant = this.chosen();
       this.view?.finalize();
       this.view = undefined;
+      this.onPaper.replaceChildren();
       const names = (variant?.legend ?? []).map(([name]) => name);
       const focused = [...this.legend.children].findIndex((item) => item.contains(document.activeElement));
       this.legend.replaceChildren(...(variant?.legend ?? []).map((entry) => this.legendItem(entry, names)));
@@ -103,7 +104,6 @@
       const spec = without(variant.spec, this.hidden);
       this.view = await embedIn(this.chart, fitted(spec, this.chart.clientWidth), dark.matches ? "dark" : "light");
       /* Paper is light, and there is no time to draw when printing begins. */
-      this.onPaper.replaceChildren();
       if (dark.matches) {
         const wide = spec.facet ? fitted(spec, paperWidth) : { ...spec, width: paperWidth };
         const { view } = await embedIn(this.onPaper, wide, "light");
