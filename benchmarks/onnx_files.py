@@ -1,7 +1,7 @@
 """What adapted ONNX files cost in onnxruntime, and how far they are from PyTorch: four networks at 224 pixels.
 
-Times are processor time, and those of predictions are relative to the unadapted file in the same run. That file has its batch norm folded into convolutions by
-onnxruntime itself when it is loaded, which is what an adapted file gives up.
+Times are processor time, and those of predictions are relative to the unadapted file in the same run. That file has
+its batch norm folded into convolutions by onnxruntime itself when it is loaded, which an adapted file gives up.
 
     python benchmarks/onnx_files.py               writes results/onnx.json
     python benchmarks/onnx_files.py --markdown    prints the table of docs/onnx.md from it

@@ -49,3 +49,11 @@ def test_options_that_go_with_data(tmp_path):
     refused = run("adapt", path, tmp_path / "out.onnx", "--size", "8")
     assert refused.exit_code == 2
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_data_that_is_no_array(tmp_path):
+    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+    (tmp_path / "inputs.npy").write_text("no array")
+    refused = run("adapt", path, tmp_path / "out.onnx", "--strategy", "auto", "--data", tmp_path / "inputs.npy")
+    assert refused.exit_code == 2
+    assert not (tmp_path / "out.onnx").exists()

@@ -16,7 +16,7 @@ import predbn.onnx
 from .networks import export, images, network
 from .run import operators, predict
 
-SOURCE = [images(16, seed=seed) for seed in range(3)]
+SOURCE = [images(8, seed=seed) for seed in range(2)]
 
 
 @pytest.fixture(scope="module")

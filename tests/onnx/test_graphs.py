@@ -137,3 +137,10 @@ def test_only_some_layers(tmp_path):
     assert operators(out).count("BatchNormalization") == 1
     with pytest.raises(predbn.AdaptationError, match="no batch norm layer matches 'x'; there are norm, other"):
         adapted(model, tmp_path, layers="x")
+
+
+def test_the_other_spelling_of_the_domain(tmp_path):
+    model = make_model([batch_norm_node()])
+    model.opset_import[0].domain = "ai.onnx"
+    x = values(5, CHANNELS, 4, 4)
+    np.testing.assert_allclose(predict(adapted(model, tmp_path), x), expected(x), rtol=1e-5, atol=1e-5)

@@ -128,8 +128,11 @@ def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, b
     from predbn.models import Normalise
 
     if Path(data).suffix == ".npy":
-        inputs = np.load(data, mmap_mode="r")
-        if inputs.dtype.kind == "f":
+        try:
+            inputs = np.load(data, mmap_mode="r")
+        except (ValueError, EOFError):
+            raise typer.BadParameter(f"{data} is not a .npy file with an array.", param_hint="--data") from None
+        if inputs.dtype.kind == "f" and inputs.ndim > 1:
             if preprocessing is not None:
                 raise typer.BadParameter("floats are taken as they are: leave it out.", param_hint="--size")
             return (np.array(inputs[i : i + batch_size]) for i in range(0, min(len(inputs), most), batch_size))

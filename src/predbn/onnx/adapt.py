@@ -58,7 +58,9 @@ def adapt(
     _check_model(model, path)
     selected = _select(model, path, layers, convolutions, has_loader=loader is not None)
     calibrations: dict[Layer, Calibration | None] = dict.fromkeys(selected)
-    uses_data = any(layer.is_convolution for layer in selected) or chosen.uses_calibration or is_robust
+    uses_data = any(layer.is_convolution for layer in selected) or (
+        chosen.uses_calibration or (is_robust and not chosen.ignores_calibration)
+    )
     if loader is not None and not uses_data:
         raise AdaptationError(f"strategy '{chosen.name}' needs no source data here: leave the loader out")
     if loader is not None:

@@ -25,16 +25,15 @@ _HALF = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 class Layer:
     """A place where a model normalises.
 
-    `x` is what is normalised, and `node` the node that is replaced, or behind which nodes are inserted if it is a
-    convolution. A parameter is a value of the graph or an array; those of a convolution are measured first.
+    `node` is the node that is replaced, or behind which nodes are inserted if it is a convolution. A parameter is a
+    value of the graph or an array; those of a convolution are measured first.
     """
 
     name: str
     node: ir.Node
-    x: ir.Value
     eps: float
-    dtype: ir.DataType
-    rank: int | None
+    dtype: ir.DataType = ir.DataType.FLOAT
+    rank: int | None = None
     scale: ir.Value | Array | None = None
     bias: ir.Value | Array | None = None
     mean: ir.Value | Array | None = None
@@ -43,6 +42,13 @@ class Layer:
     @property
     def is_convolution(self) -> bool:
         return self.node.op_type == "Conv"
+
+    @property
+    def x(self) -> ir.Value:
+        """What is normalised: the input of a batch norm, the output of a convolution."""
+        value = self.node.outputs[0] if self.is_convolution else self.node.inputs[0]
+        assert value is not None
+        return value
 
     @property
     def channels(self) -> int | None:
@@ -83,8 +89,9 @@ def find_layers(model: ir.Model, *, convolutions: bool = False) -> list[Layer]:
     nodes = [node for node in model.graph.all_nodes() if _is_batch_norm(node)]
     if convolutions:
         nodes += find_convolutions(model)
-    types = _Types(model, [value for node in nodes if (value := _normalised_value(node)) is not None])
-    return [_layer(node, name, types) for node, name in zip(nodes, _names(nodes), strict=True)]
+    layers = [_layer(node, name) for node, name in zip(nodes, _names(nodes), strict=True)]
+    types = _Types(model, [layer.x for layer in layers])
+    return [replace(layer, dtype=types.dtype(layer), rank=types.rank(layer)) for layer in layers]
 
 
 def find_convolutions(model: ir.Model) -> list[ir.Node]:
@@ -119,21 +126,14 @@ def check_is_for_inference(model: ir.Model, layers: list[Layer]) -> None:
             )
 
 
-def _normalised_value(node: ir.Node) -> ir.Value | None:
-    """What is normalised: the input of a batch norm, the output of a convolution."""
-    return node.inputs[0] if _is_batch_norm(node) else node.outputs[0]
-
-
-def _layer(node: ir.Node, name: str, types: _Types) -> Layer:
-    x, parameter = _normalised_value(node), node.inputs[2]
-    if x is None or parameter is None or (_is_batch_norm(node) and None in node.inputs):
-        raise AdaptationError(f"node '{name}' does not have the five inputs of batch norm: export the model again")
-    layer = Layer(name, node, x, 0.0, types.dtype(x, parameter), types.rank(x))
+def _layer(node: ir.Node, name: str) -> Layer:
     if not _is_batch_norm(node):
-        return layer
+        return Layer(name, node, 0.0)
+    if len(node.inputs) != 5 or None in node.inputs:
+        raise AdaptationError(f"node '{name}' does not have the five inputs of batch norm: export the model again")
     _, scale, bias, mean, var = node.inputs
     eps = node.attributes.get_float("epsilon", 1e-5)
-    return replace(layer, eps=eps, scale=scale, bias=bias, mean=mean, var=var)
+    return Layer(name, node, eps, scale=scale, bias=bias, mean=mean, var=var)
 
 
 class _Types:
@@ -145,14 +145,18 @@ class _Types:
             copy = ShapeInferencePass(strict_mode=False, check_type=False)(model.clone()).model
             self._inferred = {output.name: output for node in copy.graph.all_nodes() for output in node.outputs}
 
-    def dtype(self, value: ir.Value, parameter: ir.Value) -> ir.DataType:
-        """Nearly always that of the parameters."""
-        known = value.dtype or self._inferred.get(value.name, value).dtype
-        return known or parameter.dtype or ir.DataType.FLOAT
+    def dtype(self, layer: Layer) -> ir.DataType:
+        """Nearly always that of the bias."""
+        bias = layer.node.inputs[2]
+        return self._of(layer.x).dtype or (bias and bias.dtype) or layer.dtype
 
-    def rank(self, value: ir.Value) -> int | None:
-        shape = value.shape if value.shape is not None else self._inferred.get(value.name, value).shape
+    def rank(self, layer: Layer) -> int | None:
+        shape = self._of(layer.x).shape
         return None if shape is None else len(shape)
+
+    def _of(self, value: ir.Value) -> ir.Value:
+        is_known = value.dtype is not None and value.shape is not None
+        return value if is_known else self._inferred.get(value.name, value)
 
 
 def _heads(graph: ir.Graph) -> Iterator[ir.Node]:

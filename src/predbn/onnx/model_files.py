@@ -29,6 +29,8 @@ def read_model(path: Path) -> ir.Model:
         raise _no_model(path)
     try:
         model = ir.serde.deserialize_model(proto)
+        if "" not in model.opset_imports:  # an older spelling of the same domain
+            model.opset_imports[""] = model.opset_imports.pop("ai.onnx")
         ir.external_data.set_base_dir(model.graph, path.absolute().parent)
         _load_weights(model, path)
     except ModelError:
