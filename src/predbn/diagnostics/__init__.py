@@ -14,9 +14,10 @@ from .distance import distance_unit, paper_divergence, wasserstein
 from .examination import Examination, LayerFit
 from .examine import examine
 from .finding import Finding
+from .fit import fit_limit
 from .gaussian import Gaussian, spectrum
-from .interpretation import fit_limit, shift_limit
 from .profile import Profile, profile, profiles
+from .shift_findings import shift_limit
 
 __all__ = [
     "DataStatistics",

@@ -15,8 +15,10 @@ from .batches import Batches, DataSet
 from .data_statistics import DataStatistics, chance_between, measure
 from .examination import Examination, LayerFit
 from .finding import Finding, listed
-from .interpretation import Fit, classes_finding, fit_findings, shift_finding
+from .fit import Fit
+from .fit_findings import fit_findings
 from .recorder import name_prefix
+from .shift_findings import classes_finding, shift_finding
 from .stored_statistics import check_stored_statistics, has_statistics
 
 _SPOILT = {"never updated", "not finite", "exploded", "no variance"}
