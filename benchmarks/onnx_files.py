@@ -25,9 +25,9 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+import cpu_torchvision  # noqa: F401
 import predbn
 import predbn.onnx
-from cpu_torchvision import declare_missing_operators
 from predbn.common import hardware_of, package_versions
 
 RESULT = Path(__file__).resolve().parent.parent / "results" / "onnx.json"
@@ -55,7 +55,6 @@ class Session:
 def network(name: str) -> nn.Module:
     """Random weights with statistics of their own."""
     torch.manual_seed(0)
-    declare_missing_operators()
     model: nn.Module = getattr(importlib.import_module("torchvision.models"), name)(weights=None)
     for layer in model.modules():
         if isinstance(layer, nn.BatchNorm2d):
