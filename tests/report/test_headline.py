@@ -117,3 +117,12 @@ def test_several_strategies_are_set_side_by_side():
         "With auto it is better than with train in 2 of 2 splits; the largest gain is on fog at severity 5 "
         "(+34.0 points), the smallest on snow at severity 5 (+2.0 points).",
     ]
+
+
+def test_of_very_many_strategies_one_is_compared_and_the_best_is_named():
+    frame = two((0.40, 0.70), (0.60, 0.60), (0.93, 0.90), "accuracy")
+    batch = frame[frame["strategy"] == "batch"]
+    others = [batch.assign(strategy=f"prior(N={n})", value=batch["value"] + n / 100) for n in (1, 2, 3, 4)]
+    found = headline(pd.concat([frame, *others]))
+    assert found[0].startswith(f"Prediction-time BN raises accuracy at severity 5 from 50.0{NBSP}% to 65.0{NBSP}%")
+    assert "prior(N=4) has the best accuracy at severity 5" in found[-1]

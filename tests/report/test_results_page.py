@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
@@ -292,6 +293,18 @@ def test_without_reliability_there_is_no_such_figure(tmp_path, frame):
     text = report.write(tmp_path / "deep" / "r.html", few, {}, title="Mine").read_text()
     assert "<h2>Reliability</h2>" not in text
     assert "<title>Mine</title>" in text
+
+
+def test_hits_of_streams_that_visit_images_several_times_give_intervals_over_images(tmp_path, frame):
+    few = frame[(frame["method"] == "vanilla") & (frame["metric"] == "accuracy") & frame["corruption"].isin(["clean"])]
+    turns = few.assign(corruption="in_turn-2", severity=5)
+    both = pd.concat([few, turns])
+    bits = np.random.default_rng(0).random(2 * 40) < 0.5
+    packed = [np.packbits(bits[: 80 if name == "in_turn-2" else 40]).tobytes() for name in both["corruption"]]
+    hits = both.drop(columns=["metric", "value"]).assign(hits=packed)
+    text = report.write(tmp_path / "r.html", both, {"data": {"images": 40}}, hits=hits).read_text()
+    assert "bootstrap interval, over the images." in text
+    assert text.count("<small>") == 4
 
 
 def test_a_key_of_the_card_is_found_at_any_depth():

@@ -148,12 +148,11 @@ def is_it_safe(results: Results) -> str:
             f"({display_name(worst['corruption'])} at severity {worst['severity']})"
         )
         (costs if interval.high < 0 else is_safe).append(name)
-    verdicts = [f"{' and '.join(costs)} costs accuracy where nothing has shifted"] if costs else []
-    verdicts += [f"{' and '.join(is_safe)} does not, as far as {images} images can tell"] if is_safe and costs else []
-    verdicts += ["as far as they can tell, no strategy costs accuracy where nothing has shifted"] if not costs else []
+    verdicts = [f"{name} costs accuracy" for name in costs]
+    verdicts += [f"{name} costs none that {images} images can show" for name in is_safe]
     return (
         f"Is it safe? Accuracy changes on clean data, in points: {', '.join(on_clean)}; under shift: "
-        f"{', '.join(shifted)}. So {', '.join(verdicts)}."
+        f"{', '.join(shifted)}. So on clean data {', '.join(verdicts)}."
     )
 
 

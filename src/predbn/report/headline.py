@@ -25,12 +25,16 @@ from .frames import (
 from .metric_info import MetricInfo, capitalise, metric_info, sort_metrics
 from .strategy_info import strategy_label, strategy_labels
 
+MAX_SIDE_BY_SIDE = 4
+"""How many other strategies one sentence can list."""
+
 
 def headline(frame: pd.DataFrame) -> list[str]:
     """Plain sentences on what the results say, the most important first.
 
     They compare the other strategies with train BN for the main method: at the highest severity, over all splits and on
-    clean data. Good and bad results are told in the same words. More is said if there is one other strategy.
+    clean data. Good and bad results are told in the same words. Of very many strategies, only prediction-time BN (or if
+    it is missing, the first one) is compared, and the best one is named.
     """
     by_setting = split_by_setting(check_results(frame))
     main = main_setting(by_setting)
@@ -40,10 +44,10 @@ def headline(frame: pd.DataFrame) -> list[str]:
     if not compared or not metrics:
         return _without_comparison(rows)
     strategy = "batch" if "batch" in compared else compared[0]
-    if len(compared) == 1:
-        sentences = _main_sentences(rows, strategy, metrics, _with_setting(main))
-    else:
+    if 1 < len(compared) <= MAX_SIDE_BY_SIDE:
         sentences = _sentences_on_several(rows, compared, metrics, _with_setting(main))
+    else:
+        sentences = _main_sentences(rows, strategy, metrics, _with_setting(main))
     info = metric_info(metrics[0])
     for setting, others in by_setting.items():
         if setting != main and _is_compared(others, strategy) and info.name in set(others["metric"]):
@@ -93,9 +97,9 @@ def _gains(rows: pd.DataFrame, strategy: str, metrics: list[str]) -> dict[str, p
 def _sentences_on_several(rows: pd.DataFrame, compared: list[str], metrics: list[str], beginning: str) -> list[str]:
     """The first metric under every strategy, at the highest severity and on clean data, and its range over splits."""
     labels = strategy_labels(rows["strategy"].unique())
-    info = metric_info(metrics[0])
-    found = {labels[name]: _gains(rows, name, metrics[:1]) for name in compared}
-    gains = {name: splits[info.name] for name, splits in found.items() if splits}
+    found = {labels[name]: _gains(rows, name, metrics) for name in compared}
+    info = metric_info(next(metric for metric in metrics if any(metric in gains for gains in found.values())))
+    gains = {name: gains[info.name] for name, gains in found.items() if info.name in gains}
     tops = {name: _highest_severity(splits) for name, splits in gains.items()}
     clean = {name: splits[splits["corruption"] == CLEAN] for name, splits in gains.items()}
     some = next(iter(tops.values()))

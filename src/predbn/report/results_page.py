@@ -73,7 +73,7 @@ def write(
     results = check_results(frame)
     by_setting = split_by_setting(results)
     captions = {setting: f", {setting}" if setting else "" for setting in by_setting}
-    images = _images_per_split(card, reliability)
+    images = find_in_card(card, "images")
     intervals = {setting: mean_intervals(rows, hits, images) for setting, rows in by_setting.items()}
     tables = {setting: severity_tables(rows, intervals[setting]) for setting, rows in by_setting.items()}
     split_frames = {setting: by_split(rows) for setting, rows in by_setting.items()}
@@ -83,7 +83,7 @@ def write(
         results_figures(frame, reliability, hits=hits, images=images),
         chosen=main_setting(by_setting),
         findings=headline(frame),
-        facts=_facts(results, images),
+        facts=_facts(results, _images_per_split(card, reliability)),
         has_baseline=any(style.baseline for style in series_styles(results)),
         strategies=strategy_sentences(strategies(results)),
         interval_note=interval_note(pd.concat(intervals.values())),
