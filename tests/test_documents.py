@@ -97,7 +97,9 @@ def test_the_criteo_page_shows_the_measured_scores(name, plan):
     assert shown == k1.table(Runs(ROOT / "results" / "criteo"), plan), "print it as the page says"
 
 
-@pytest.mark.parametrize(("name", "benchmark"), [("cost", serving), ("soak", serving_soak), ("batcher", serving_batcher)])
+@pytest.mark.parametrize(
+    ("name", "benchmark"), [("cost", serving), ("soak", serving_soak), ("batcher", serving_batcher)]
+)
 def test_the_page_on_serving_shows_what_was_measured(name, benchmark):
     shown = between((ROOT / "docs" / "serving.md").read_text(), name)
     assert shown == benchmark.markdown(), f"run: python {Path(benchmark.__file__).relative_to(ROOT)} --markdown"
