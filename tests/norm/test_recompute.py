@@ -224,6 +224,7 @@ def failing():
         (failing(), {}, "the disk is gone"),
         ([DATA], {"layers": "conv*"}, "no batch norm layer matches"),
         ([DATA], {"forward": 3}, "forward is a int"),
+        ([DATA], {"forward": lambda model, batch: None}, "call none of the selected"),
         ([DATA], {"exact": False, "checkpoint": "p"}, "cannot be resumed"),
     ],
 )
@@ -276,7 +277,7 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path):
     with pytest.raises(Killed):
         predbn.recompute(model, Loader(3), checkpoint=path)
     assert_same(model, before)
-    with pytest.raises(predbn.AdaptationError, match="other weights: delete it"):
+    with pytest.raises(predbn.AdaptationError, match="other weights or to other layers: delete it"):
         predbn.recompute(randomise(Net(), seed=5).double().eval(), Loader(9), checkpoint=path)
     with pytest.raises(predbn.AdaptationError, match="gave 1 batches, and 2"):
         predbn.recompute(model, [DATA], checkpoint=path)

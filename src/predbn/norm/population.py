@@ -138,6 +138,11 @@ def collect_population(
         found = passes.measure_all_layers()
     if not found.calls:
         raise AdaptationError("the loader gave no batch; statistics need unlabelled data to be taken from")
+    if not any(found.calls):
+        raise AdaptationError(
+            "the batches of the loader call none of the selected batch norm layers, so that these have no statistics; "
+            "check how the model is called, or select others with layers=…"
+        )
     passes.plan(found)
     stream = adaptation.default_stream
     for layer in _in_order(found.calls):

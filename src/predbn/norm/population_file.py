@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -33,13 +34,13 @@ class PopulationFile:
 
     Of several processes one reads and writes it: the one for which `is_ours` is set.
 
-    It belongs to a model with certain weights. Whether the data is the same cannot be known; that it has as many
-    batches is checked.
+    It belongs to a model with certain weights, and to a selection of its layers. Whether the data is the same cannot be
+    known; that it has as many batches is checked.
     """
 
-    def __init__(self, path: str | Path, model: nn.Module, *, is_ours: bool = True) -> None:
+    def __init__(self, path: str | Path, model: nn.Module, layers: Iterable[str], *, is_ours: bool = True) -> None:
         self.path = Path(path)
-        self._model = _fingerprint(unwrapped(model))
+        self._model = _fingerprint(unwrapped(model), layers)
         self._is_ours = is_ours
 
     def read(self) -> PopulationProgress | None:
@@ -49,7 +50,7 @@ class PopulationFile:
         remedy = "delete it to begin anew"
         content = read_tensors(self.path, kind="unfinished statistics", error=AdaptationError, remedy=remedy)
         if content.get("model") != self._model:
-            raise AdaptationError(f"{self.path} has statistics of a model with other weights: {remedy}.")
+            raise AdaptationError(f"{self.path} belongs to a model with other weights or to other layers: {remedy}.")
         return PopulationProgress(
             [tuple((layer, count) for layer, count in calls) for calls in content["calls"]],
             content["batches"],
@@ -68,9 +69,9 @@ class PopulationFile:
             self.path.unlink(missing_ok=True)
 
 
-def _fingerprint(model: nn.Module) -> str:
-    """A checksum of the names and values of all parameters and buffers."""
-    checksum = hashlib.sha256()
+def _fingerprint(model: nn.Module, layers: Iterable[str]) -> str:
+    """A checksum of the layers' names, and of the names and values of all parameters and buffers."""
+    checksum = hashlib.sha256(" ".join(layers).encode())
     for name, value in model.state_dict().items():
         checksum.update(name.encode())
         if isinstance(value, Tensor):

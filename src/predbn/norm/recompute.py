@@ -69,7 +69,7 @@ def recompute(
     sync = is_distributed() if sync is None else sync
     file = None
     if checkpoint is not None:
-        file = PopulationFile(checkpoint, model, is_ours=not sync or is_first_process(process_group))
+        file = PopulationFile(checkpoint, model, selected, is_ours=not sync or is_first_process(process_group))
     chosen = set(selected.values())
     with adapted(
         model, Population(exact), layers=lambda _, layer: layer in chosen, sync=sync, process_group=process_group
