@@ -147,3 +147,8 @@ def test_diagnose_with_dictionaries():
     found = diagnose(One().eval(), batches, batches)
     assert found.before.count == 18
     assert found.batch_size == 6
+    other = [{"features": X + i} for i in range(3)]
+    found = diagnose(
+        One().eval(), other, other, strategy="population", forward=lambda model, batch: model(batch["features"])
+    )
+    assert found.before.count == 18

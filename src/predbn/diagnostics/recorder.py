@@ -26,6 +26,7 @@ from predbn.norm import (
     Forward,
     Layers,
     Observation,
+    Population,
     PreparedAdaptation,
     Statistics,
     Strategy,
@@ -87,6 +88,8 @@ class ActivationRecorder:
         self._current = BatchActivations()
         self._head = None if embedding is None else self._module(embedding)
         self._adaptation: PreparedAdaptation | None = None
+        if isinstance(find_strategy(strategy), Population):
+            options |= {"forward": forward}
         if self._layers or not isinstance(find_strategy(strategy), Train):
             if outputs is not None:
                 options |= {"observer": self._record_layer, "observed": outputs}
