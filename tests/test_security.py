@@ -15,6 +15,7 @@ PARSERS = {
     "numpy.load": r"\bnp\.(load|fromfile)\(",
     "torch.load": r"(?<!`)\btorch\.load\(",
     "safetensors": r"\bsafe_open\(|from safetensors\S* import .*\bload",
+    "onnx.ModelProto.FromString": r"\bFromString\(|\bonnx\.load\(|\bir\.load\(",
     "PIL.Image.open": r"\bImage\.open\(",
     "pickle.Unpickler": r"\bpickle\.(Unpickler|loads?)\b",
     "gzip.open": r"\bgzip\.open\(",

@@ -48,6 +48,17 @@ def test_weights_in_another_file(tmp_path):
     np.testing.assert_allclose(predict(tmp_path / "out.onnx", X), expected(X), rtol=1e-5, atol=1e-5)
 
 
+def test_weights_are_not_read_from_elsewhere(tmp_path):
+    (tmp_path / "models").mkdir()
+    model = make_model([batch_norm_node()])
+    path = tmp_path / "models" / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.data", size_threshold=0)
+    (tmp_path / "models" / "w.data").rename(tmp_path / "w.data")
+    path.write_bytes(path.read_bytes().replace(b"w.data", b"../w.d"))
+    (tmp_path / "w.data").rename(tmp_path / "w.d")
+    refused(path, r"w\.d, outside of its own folder")
+
+
 def test_a_model_that_is_too_large_for_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr(model_files, "MOST_BYTES", 10)
     wide_parameters = {name: np.repeat(values, 100) for name, values in PARAMETERS.items()}

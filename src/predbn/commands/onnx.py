@@ -129,7 +129,7 @@ def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, b
 
     if Path(data).suffix == ".npy":
         try:
-            inputs = np.load(data, mmap_mode="r")
+            inputs = np.load(data, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError):
             raise typer.BadParameter(f"{data} is not a .npy file with an array.", param_hint="--data") from None
         if inputs.dtype.kind == "f" and inputs.ndim > 1:

@@ -58,6 +58,8 @@ def _load_weights(model: ir.Model, path: Path) -> None:
 
 def _loaded(tensor: ir.ExternalTensor, path: Path) -> ir.TensorProtocol:
     file = Path(tensor.path)
+    if not file.resolve().is_relative_to(path.resolve().parent):  # a file from elsewhere could name any file here
+        raise ModelError(f"{path} has its weights in {file}, outside of its own folder: copy that file next to it.")
     if not file.is_file():
         raise ModelError(f"{path} has its weights in {file.name}, which is missing: copy that file next to it.")
     if file.stat().st_size < (tensor.offset or 0) + (tensor.length or tensor.nbytes):
