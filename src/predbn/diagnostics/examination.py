@@ -16,7 +16,8 @@ class LayerFit:
     reference   from the stored statistics to those of the reference (`predbn.norm.distance`)
     data        from the stored statistics to those of the data
     shift       from the statistics of the reference to those of the data, in the reference's standard deviations
-    *_chance    what the distance would typically be if only chance were at work
+
+    Fields that end in "chance" are what the distance would typically be if only chance were at work.
     """
 
     layer: str
