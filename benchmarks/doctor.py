@@ -233,7 +233,7 @@ def _corruptions_table(rows: dict[str, Any]) -> str:
         cells = []
         for network in networks:
             row = rows.get(f"{network}, {corruption}")
-            cells.append("–" if row is None else f"{_verdict(row)} ({row['shift_times_chance']:.1f})")
+            cells.append("not measured" if row is None else f"{_verdict(row)} ({row['shift_times_chance']:.1f})")
         lines.append(f"| {corruption} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
