@@ -21,8 +21,20 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-CORE = ("common", "norm", "metrics", "methods")
-OTHERS = ("shifts", "data", "models", "evaluation", "diagnostics", "training", "serving", "report", "paper")
+CORE = ("common", "norm", "keras", "metrics", "methods")
+OTHERS = (
+    "onnx",
+    "shifts",
+    "data",
+    "models",
+    "evaluation",
+    "diagnostics",
+    "recommendation",
+    "training",
+    "serving",
+    "report",
+    "paper",
+)
 COMMANDS = ((), ("--help",), ("demo",), ("evaluate", "--model", "zoo:x"))
 
 

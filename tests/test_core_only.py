@@ -41,7 +41,7 @@ def test_the_method_works_with_all_other_packages_blocked(tmp_path):
 def test_every_other_part_says_what_to_install(tmp_path):
     said = run("missing", tmp_path).splitlines()
     for folder in OTHERS:
-        extra = "serve" if folder == "serving" else "eval"
+        extra = {"serving": "serve", "onnx": "onnx"}.get(folder, "eval")
         (line,) = [line for line in said if line.startswith(f"{folder}: ")]
         sentence = rf'{folder}: MissingPackageError: \w+ is not installed: run `pip install "predbn\[{extra}\]"`\.'
         assert re.fullmatch(sentence, line)

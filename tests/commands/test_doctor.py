@@ -43,7 +43,7 @@ def test_a_healthy_model(tmp_path: Path) -> None:
 
 
 def test_shifted_data_is_a_finding_with_a_page(tmp_path: Path) -> None:
-    data = ["--reference", "sample", "--data", "sample", "--corruption", "contrast", "--severity", "5"]
+    data = ["--reference", "sample", "--data", "sample", "--shift", "contrast", "--severity", "5"]
     result = run.invoke(app, [*MODEL, *data, *SMALL, "--out", "deep/doctor.html"])
     assert result.exit_code == 1, result.output
     assert "1 problem found: shifted." in result.output
@@ -83,9 +83,9 @@ def test_a_failure_is_not_a_finding(tmp_path: Path) -> None:
     [
         (["--reference", "nowhere"], 2, "no data 'nowhere'"),
         (["--data", "nowhere"], 2, "no data 'nowhere'"),
-        (["--reference", "sample", "--corruption", "fog"], 2, "it goes with --data"),
-        (["--data", "sample", "--corruption", "fogg"], 2, "did you mean 'fog'"),
-        (["--data", "sample", "--severity", "2"], 2, "it goes with --corruption"),
+        (["--reference", "sample", "--shift", "fog"], 2, "it goes with --data"),
+        (["--data", "sample", "--shift", "fogg"], 2, "did you mean 'fog'"),
+        (["--data", "sample", "--severity", "2"], 2, "it goes with --shift"),
         (["--images", "100"], 2, "it goes with --reference or --data"),
         (["--device", "gpu"], 2, "there is no device 'gpu'"),
         (["--weights", "w.pt"], 3, "has its own weights"),

@@ -60,8 +60,8 @@ def test_a_choice_with_one_option_has_no_menu():
 def test_a_gallery_escapes_what_it_shows_and_numbers_its_figures():
     figures = [Figure(name, name, "", ()) for name in ("a", "b")]
     experiment = SimpleNamespace(id="X1", title="<i>", figure="figure 1")
-    claim = SimpleNamespace(id="X1.1", statement="a < b.")
-    measurement = SimpleNamespace(what="x", value="+1", bounds="0 to 2", expected="above 0", verdict=Verdict.HOLDS)
+    claim = SimpleNamespace(id="X1.1", statement="a < b.", is_of_paper=True)
+    measurement = SimpleNamespace(what="x", value="+1", bounds="0 to 2", required="above 0", verdict=Verdict.HOLDS)
     findings = [
         SimpleNamespace(claim=claim, verdict=Verdict.HOLDS, why="", measurements=[measurement]),
         SimpleNamespace(claim=claim, verdict=Verdict.UNMEASURED, why="<b>", measurements=[]),

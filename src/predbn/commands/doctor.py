@@ -50,7 +50,9 @@ def doctor_command(
     data: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data to predict, which may have shifted, named likewise.")
     ] = None,
-    corruption: Annotated[str | None, typer.Option(help="Corrupt the data first, with fog for example.")] = None,
+    corruption: Annotated[
+        str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")
+    ] = None,
     severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
     images: Annotated[
         int,
@@ -78,16 +80,18 @@ def doctor_command(
     The exit code is 0 if nothing needs to be done, 1 if something does, 2 for a wrong argument, and 3 if the model
     could not be examined.
 
-    Examples: predbn doctor --model file:w.pt#resnet50-v1
+    Examples:
 
-    predbn doctor --model zoo:resnet20-cifar10/batch/0 --reference sample --data sample --corruption fog --out d.html
-
-    predbn doctor --model mine.net:build --weights averaged.pt --reference train-pictures --json
+      predbn doctor --model file:w.pt#resnet50-v1
+      predbn doctor --model zoo:resnet20-cifar10/batch/0 --reference sample \\
+          --data sample --shift fog --out d.html
+      predbn doctor --model mine.net:build --weights averaged.pt \\
+          --reference train-pictures --json
     """
     if data is None:
         refuse_options(context, ["corruption", "severity"], "it goes with --data: add that, or leave it out.")
     if corruption is None:
-        refuse_options(context, ["severity"], "it goes with --corruption: add that, or leave it out.")
+        refuse_options(context, ["severity"], "it goes with --shift: add that, or leave it out.")
     if reference is None and data is None:
         refuse_options(
             context, ["images", "batch_size", "seed"], "it goes with --reference or --data: add one, or leave it out."
@@ -101,7 +105,7 @@ def doctor_command(
         if out is not None:
             check_file(out)
         preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
-        with usage_error("--corruption"):
+        with usage_error("--shift"):
             find_corruption(corruption or "fog")
         classifier = load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
         stated = classifier.info.preprocessing

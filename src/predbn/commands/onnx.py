@@ -62,10 +62,12 @@ def adapt_command(
 ) -> None:
     """Write a copy of an ONNX file whose batch norm uses the statistics of the batch being predicted.
 
-    Examples: predbn onnx adapt resnet.onnx adapted.onnx
+    Examples:
 
-    predbn onnx adapt resnet.onnx adapted.onnx --strategy auto --data pictures --size 224 --mean 0.485,0.456,0.406
-    --std 0.229,0.224,0.225
+      predbn onnx adapt resnet.onnx adapted.onnx
+      predbn onnx adapt resnet.onnx adapted.onnx --strategy auto \\
+          --data pictures --size 224 \\
+          --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
     """
     from predbn.norm import find_strategy
     from predbn.onnx import adapt
@@ -101,7 +103,9 @@ def describe_command(
 ) -> None:
     """Say which batch norm layers a file has, and for an adapted one which nodes were changed, and how.
 
-    Example: predbn onnx describe adapted.onnx
+    Example:
+
+      predbn onnx describe adapted.onnx
     """
     from predbn.onnx import describe
 

@@ -78,7 +78,10 @@ def recompute_command(
 
     For averaged weights (SWA, EMA), merged or edited weights, and weights trained in small batches.
 
-    Example: predbn recompute --model mypkg.models:build --weights ema.pt --data train/ --out new.safetensors
+    Example:
+
+      predbn recompute --model mypkg.models:build --weights ema.pt \\
+          --data train/ --out new.safetensors
     """
     from predbn.diagnostics import open_diagnosis_data
     from predbn.models import load, write_weights
