@@ -4,6 +4,11 @@
 recommended that its intervals do not support.
 """
 
+from predbn.common import needs_extra
+
+with needs_extra("eval"):
+    import pandas as _pandas  # noqa: F401
+
 from .corruptions import UnderCorruptions, under_corruptions
 from .real_shift import RealShift, StrategyOnShift, is_real_shift, real_shifts
 from .rule import Candidate, Comparison, Recommendation, recommend
