@@ -23,7 +23,8 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .layers import Epilogue, device_of, epilogue_of, named_layers
-from .model_calls import new_pass, running_call
+from .mixed_classes import SeenLayer
+from .model_calls import Call, new_pass, running_call
 from .observation import is_known_finite, undefined_variance_error
 from .passes import Stream
 from .statistics import LazyStatistics, Statistics
@@ -195,11 +196,13 @@ class LayerAdaptation:
                 statistics = observation.choose(strategy)
                 if shared.watches_drift:
                     self.last_pass = observation.seen, statistics
+            if own_call is not None and own_call.composition is not None:
+                self._tell_call(own_call, observation.seen, eps)
             is_kept = True
         finally:
             if own_pass is not None:
                 own_pass.end(keep=is_kept)
-        if observation.bad_rows:
+        if observation.bad_rows and (own_call is None or own_call.is_last_pass):
             self._report_bad_rows(observation.bad_rows)
         if observation.batch_statistics is not None:
             self._record(x, LazyStatistics(*observation.batch_statistics))
@@ -207,6 +210,11 @@ class LayerAdaptation:
             return normalised
         mean, var = (t.to(x.device, dtype) for t in statistics)
         return kernels.normalise(x, mean, var, weight, bias, eps)
+
+    def _tell_call(self, call: Call, seen: Statistics | None, eps: float) -> None:
+        """Tell the call what this layer has seen, if it knows classes (`mixed_classes.py`)."""
+        if seen is not None and self.calibration is not None and self.calibration.class_sizes is not None:
+            call.last_seen = SeenLayer(seen, self.calibration, eps)
 
     def _convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
         """Parameters and running statistics in the dtype of the statistics.

@@ -23,12 +23,14 @@ from torch.utils._pytree import tree_map
 from .composition import Composition, composition_of
 from .forward import entries_of
 from .kernels import can_use_triton, is_tracing
+from .mixed_classes import SeenLayer, better_explanation, is_few, source_composition
 from .mixed_pass import MixedPass
 from .passes import Pass
 from .stream_blocks import Selection, current_selection
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
+    from .calibration import Calibration
 
 _ATTRIBUTE = "_predbn_calls"
 
@@ -86,7 +88,8 @@ class Call:
     """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
 
     `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes
-    its examples are; None if the strategy does not ask for it, or if it cannot be known.
+    its examples are; None if the strategy does not ask for it, or if it cannot be known. `last_seen` is the last layer
+    that has compared the batch with clean data of its classes, `is_last_pass` whether this is the pass that counts.
     """
 
     def __init__(self, model: nn.Module, first: Tensor | None, outer: Call | None) -> None:
@@ -95,6 +98,8 @@ class Call:
         self.outer = outer
         self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
         self.composition: Composition | None = None
+        self.last_seen: SeenLayer | None = None
+        self.is_last_pass = True
         self.selection = current_selection(self.adaptation)
         self.states: Pass | MixedPass | None = None
         self.layer_calls = 0
@@ -185,23 +190,61 @@ def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Predict the batch as often as the strategy wants before the pass that counts.
 
-    Each pass knows the classes that the one before it has predicted; the first one knows nothing. Graphs contain all
-    passes; there the forward method is called itself, because this runs in a hook of the call that is recorded.
+    Each pass knows the classes that the one before it has predicted; the first one knows nothing. If these are few, one
+    more pass looks whether that can be right (`mixed_classes.py`). Graphs contain all passes; there the forward method
+    is called itself, because this runs in a hook of the call that is recorded.
     """
     model, adaptation = call.model, call.adaptation
-    if adaptation.strategy.pass_count == 1 or model.training or adaptation.classes is None:
+    clean = adaptation.classes
+    if adaptation.strategy.pass_count == 1 or model.training or clean is None:
         return
     predict = model.forward if is_tracing() else model
-    call.composition = Composition()
-    for _ in range(adaptation.strategy.pass_count - 1):
+
+    def follow(composition: Composition) -> Composition | None:
+        """A pass with this composition, and the one that it predicts."""
+        call.composition, call.last_seen = _for_kernels(composition, clean), None
         with torch.no_grad():
             output = predict(*args, **kwargs)
         call.begin_pass()
-        call.composition = composition_of(output, adaptation.group, call.selection.rows)
-        if call.composition is None:
+        return composition_of(output, adaptation.group, call.selection.rows)
+
+    call.is_last_pass = False
+    few = Composition()
+    for _ in range(adaptation.strategy.pass_count - 1):
+        predicted = follow(few)
+        if predicted is None:
+            call.composition, call.is_last_pass = None, True
             return
-        if can_use_triton(output):
-            call.composition = call.composition.for_kernels(adaptation.classes)
+        few = predicted
+    seen, n = call.last_seen, _examples_of(call, few)
+    if seen is not None and n is not None:
+        mixed = source_composition(clean, few, n)
+        suspicious = is_few(few, mixed, n)
+        # Processes that share a batch make the same passes, whatever each of them predicts.
+        if is_tracing() or adaptation.sync or _is_captured(suspicious) or bool(suspicious.any()):
+            difference = seen.difference(few)
+            follow(mixed)
+            if call.last_seen is not None:
+                few = better_explanation(few, mixed, suspicious, difference, call.last_seen.difference(None))
+    call.composition, call.is_last_pass = _for_kernels(few, clean), True
+
+
+def _for_kernels(composition: Composition, clean: Calibration) -> Composition:
+    is_needed = composition.shares is not None and can_use_triton(composition.shares)
+    return composition.for_kernels(clean) if is_needed else composition
+
+
+def _examples_of(call: Call, composition: Composition) -> Tensor | int | None:
+    """How many examples the batch has, or each of its groups or streams; None if unknown."""
+    if call.selection.rows is not None:
+        assert composition.shares is not None
+        return call.selection.rows.size_tensor(composition.shares)
+    return call.examples if call.adaptation.group is None else call.adaptation.group
+
+
+def _is_captured(x: Tensor) -> bool:
+    """Whether a CUDA graph is recorded, in which nothing can be read."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:

@@ -305,8 +305,8 @@ class Observation:
         from .gpu.layer import normalise_by_rule
 
         y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds)
-        if self._group is None:
-            self._moments = Moments(batch.mean[0], batch.var[0], values, self.size)
+        mean, var = (batch.mean[0], batch.var[0]) if self._group is None else batch
+        self._moments = Moments(mean, var, values, self.size)
         if used is not None:
             strategy.save(self, Statistics(used.mean[0], used.var[0]))
         return y
