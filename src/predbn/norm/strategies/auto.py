@@ -20,7 +20,8 @@ For one channel of a layer, let
 
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
    predictions are in doubt, the classes may be others, as unevenly spread as those that were predicted. The first pass
-   knows nothing: π is that of the source, and the last term is 2·b.
+   knows nothing: π is that of the source, and the last term is 2·b. If few classes are predicted, one more pass looks
+   whether the batch is rather one of all classes that has shifted (`mixed_classes.py`).
 
    More than 128 classes are in groups of similar ones (`class_groups.py`), and π_g, M_g, μ_π and σ_π² are those of the
    groups. Between groups lies the share b_g of t, and chance explains
@@ -111,9 +112,10 @@ class Auto(Strategy):
     source data, compared to how far chance alone would move it. The equations are at the top of this file and in
     docs/auto.md.
 
-    passes       how often a batch is predicted: 4 times, or once without calibrated classes. The classes predicted by
-                 one pass tell the next one what clean data of these classes looks like (step 0), so that batches may
-                 hold any classes. One pass is enough if batches hold the classes in about the proportions of the source
+    passes       how often a batch is predicted: 4 times, or once without calibrated classes; once more if few classes
+                 are predicted. The classes predicted by one pass tell the next one what clean data of these classes
+                 looks like (step 0), so that batches may hold any classes. One pass is enough if batches hold the
+                 classes in about the proportions of the source
     calibrated   False ignores the calibration, as if there were none (see `_calibration_from_batch`)
     skewed       deprecated. False or True is `auto` as it was before there were passes, in one pass and not robust.
                  With True, batches may hold few classes: twice the part of the chance that lies between the classes

@@ -217,6 +217,17 @@ def _imagenet_plans(plans: NetworkPlans) -> tuple[PaperPlan, ...]:
             hits=False,
         ),
         plan(
+            f"{plans.default}-500",
+            "{} with auto in one and in four passes in one batch of 500 for each standard corruption at severity 3",
+            ONE_PASS,
+            AUTO,
+            shifts=("standard",),
+            severities=(3,),
+            batch_sizes=(LARGEST,),
+            images=500,
+            hits=False,
+        ),
+        plan(
             plans.streams,
             "{} in batches of 100 with sorted classes and with classes in bursts",
             *baselines,
