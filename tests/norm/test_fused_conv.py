@@ -86,7 +86,7 @@ def test_output_and_sums(bench, shape, tile, wanted, has_prologue, dtype):
 @pytest.mark.parametrize("offset", [100.0, 1e4])
 @pytest.mark.parametrize("wanted", [1, 2])
 def test_a_mean_that_is_large_compared_to_the_spread(bench, wanted, offset):
-    """As good as the sums kernel, compared with double precision. Values are as stored in half precision."""
+    """As good as the sums kernel, compared with double precision, beside eps. Values are those in half precision."""
     from predbn.norm.gpu.conv import Config, conv_with_sums
     from predbn.norm.gpu.sums import sums, tiling_of
 
@@ -100,7 +100,7 @@ def test_a_mean_that_is_large_compared_to_the_spread(bench, wanted, offset):
         own_mean, own_var = moments(each, rows)
         errors.append([((own_mean - mean).abs() / mean.abs()).max(), ((own_var - var).abs() / (var + 1e-5)).max()])
     ours, separate = torch.tensor(errors)
-    assert (ours <= 2 * separate + torch.tensor([1e-7, 1e-5])).all(), errors
+    assert (ours <= 2 * separate + torch.tensor([1e-7, 1e-4])).all(), errors
 
 
 def test_an_example_that_is_not_finite_is_found_and_changes_no_other(bench):
@@ -131,11 +131,11 @@ def test_tiles_know_how_many_examples_they_have():
 @pytest.mark.parametrize("wanted", [0, 1, 2])
 @pytest.mark.parametrize("has_prologue", [False, True])
 def test_all_ways_agree(bench, wanted, has_prologue):
-    from predbn.norm.gpu.conv_choice import SEPARATE, Way, _ways, run
+    from predbn.norm.gpu.conv_choice import SEPARATE, Way, run, ways_of
 
     x, weight = tensors(bench, (5, 24, 40, 7, 7, 1), torch.float16)
     prologue = prologue_of(bench, 24) if has_prologue else None
-    ways = _ways(weight, prologue)
+    ways = ways_of(weight, prologue)
     assert ways[-1] == SEPARATE
     assert Way(ways[0].config, has_prologue) == ways[0]
     chosen = [ways[0], *([Way(ways[0].config)] if has_prologue else [])]
@@ -169,5 +169,5 @@ def test_the_fastest_way_is_kept_and_one_that_fails_is_not_taken(bench, monkeypa
     site = conv_choice.new_site()
     for batch in (x, x, torch.cat([x, x[:1]])):  # 5 and 6 examples are of one size class
         conv_choice.convolve(batch.contiguous(memory_format=torch.channels_last), weight, 1, None, 1, site)
-    assert len(measured) == len(conv_choice._ways(weight, None))
+    assert len(measured) == len(conv_choice.ways_of(weight, None))
     assert conv_choice.SITES[site].way == measured[1]

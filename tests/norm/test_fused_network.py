@@ -39,8 +39,8 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 16, 3, bias=False)
-        self.layer1 = nn.Sequential(Bottleneck(16, 16, 2))
-        self.fc = nn.Linear(32, 10)
+        self.layer1 = nn.Sequential(Bottleneck(16, 8, 2))
+        self.fc = nn.Linear(16, 10)
 
     def forward(self, x):
         return self.fc(self.layer1(self.stem(x)).mean((2, 3)))
@@ -51,13 +51,13 @@ def images(count: int, seed: int = 0, dtype: torch.dtype = torch.float16):
     return x.to(dtype).contiguous(memory_format=torch.channels_last)
 
 
-def adapted(strategy: str, dtype: torch.dtype = torch.float16, **options):
+def adapted(strategy: str, dtype: torch.dtype = torch.float16):
     torch.manual_seed(0)
     model = randomise(Net()).eval()
     if strategy.startswith("auto"):
         model = predbn.calibrate(model, [images(32, seed, torch.float32) for seed in range(3)])
     model = model.to(dtype=dtype, memory_format=torch.channels_last)
-    return predbn.adapt(model, strategy, **options)
+    return predbn.adapt(model, strategy)
 
 
 @pytest.fixture(autouse=True)
@@ -67,18 +67,15 @@ def _forget_graphs():
 
 
 @needs_interpreter
-@pytest.mark.parametrize(
-    ("strategy", "options"),
-    [("batch", {}), ("prior(N=4)", {}), ("auto(passes=1)", {}), ("auto(passes=1)", {"group": 3}), ("ema", {})],
-)
-def test_a_fused_network_predicts_what_the_model_does(strategy, options):
-    model, own = adapted(strategy, **options), adapted(strategy, **options)
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(passes=1)"])
+def test_a_fused_network_predicts_what_the_model_does(strategy):
+    model, own = adapted(strategy), adapted(strategy)
     fused = predbn.compile(own, backend="eager", dynamic=True, fullgraph=True)
     with torch.inference_mode():
-        for count in (6, 9):
+        for count in (4, 2):  # 3 would be the same symbol as the channels
             x = images(count, seed=count)
             torch.testing.assert_close(fused(x), model(x), rtol=5e-3, atol=5e-3)
-    assert counters["stats"]["unique_graphs"] <= (2 if strategy == "ema" else 1)
+    assert counters["stats"]["unique_graphs"] == 1
     text = {layer.name: layer.fused for layer in predbn.describe(fused)}
     is_not = "the convolution is 3×3"
     assert text == {
@@ -161,7 +158,7 @@ def test_on_a_cpu_nothing_is_fused_and_the_model_is_as_it_was():
 
 
 def test_what_is_no_model_is_refused():
-    with pytest.raises(predbn.AdaptationError, match="expected a torch.nn.Module, got function"):
+    with pytest.raises(predbn.AdaptationError, match="got function; compile the model itself"):
         predbn.compile(images)
 
 

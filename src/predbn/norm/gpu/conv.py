@@ -19,6 +19,7 @@ stored: the normalised map is then neither written nor read.
 # mypy: ignore-errors
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -196,9 +197,7 @@ def apply_prologue(x: Tensor, prologue: Prologue) -> Tensor:
 
 def slots_of(tile_rows: int, group_rows: int) -> int:
     """How many groups may have rows in one tile, if there are many groups."""
-    if group_rows % tile_rows == 0:
-        return 1
-    return tile_rows // group_rows if tile_rows % group_rows == 0 else (tile_rows - 1) // group_rows + 2
+    return (group_rows - math.gcd(tile_rows, group_rows) + tile_rows - 1) // group_rows + 1
 
 
 def output_shape(x: Tensor, weight: Tensor, stride: int) -> tuple[int, int, int, int]:

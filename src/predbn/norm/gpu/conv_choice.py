@@ -122,14 +122,14 @@ def _separate(x: Tensor, weight: Tensor, stride: int, wanted: int) -> Result:
 
 def _choose(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> Way:
     if FORCED.way is not None:
-        return SEPARATE if FORCED.way == "separate" else _ways(weight, prologue)[0]
+        return SEPARATE if FORCED.way == "separate" else ways_of(weight, prologue)[0]
     relu = None if prologue is None else prologue.relu
     size = (len(x) - 1).bit_length()
     key = x.device, x.dtype, size, x.shape[1:], weight.shape[0], stride, relu, wanted
     way = _chosen.get(key)
     if way is not None:
         return way
-    if torch.cuda.is_current_stream_capturing():
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return SEPARATE
     with _lock:
         way = _chosen.get(key)
@@ -138,7 +138,7 @@ def _choose(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, w
     return way
 
 
-def _ways(weight: Tensor, prologue: Prologue | None) -> list[Way]:
+def ways_of(weight: Tensor, prologue: Prologue | None) -> list[Way]:
     """The ways that may be the fastest; the last one is the separate one."""
     channels, depth = weight.shape[:2]
     most, deepest = (max(_LEAST_TILE, triton.next_power_of_2(size)) for size in (channels, depth))
@@ -153,9 +153,12 @@ def _ways(weight: Tensor, prologue: Prologue | None) -> list[Way]:
     return [*ways, SEPARATE]
 
 
-def fastest(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> Way:
+def fastest(
+    x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int, *, with_separate: bool = True
+) -> Way:
     """Time all ways. One that cannot be built on this GPU, for which its tiles may be too large, is left out."""
-    times = {way: microseconds(way, x, weight, stride, prologue, wanted) for way in _ways(weight, prologue)}
+    ways = ways_of(weight, prologue)[: None if with_separate else -1]
+    times = {way: microseconds(way, x, weight, stride, prologue, wanted) for way in ways}
     return min(times, key=times.__getitem__)
 
 
@@ -179,4 +182,3 @@ def _milliseconds(call: Callable[[], object]) -> float:
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / _RUNS
-
