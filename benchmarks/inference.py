@@ -248,7 +248,7 @@ def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = 64  # all variants share the code of one forward method
     models = {name: torch.compile(found[name], fullgraph=True) for name in names}
-    models |= {f"{name}, fused": predbn.compile(found[name]) for name in fused}
+    models |= {f"{name}, fused": predbn.compile(found[name], fullgraph=True) for name in fused}
     for name, model in models.items():
         begin = time.perf_counter()
         with torch.inference_mode():

@@ -76,8 +76,8 @@ def test_output_and_sums(bench, shape, tile, wanted, has_prologue, dtype):
     stored = y.double().cpu()
     var, mean = torch.var_mean(stored, (0, 2, 3) if wanted == "batch" else (2, 3), correction=0)
     found = moments(sums, stored.numel() // stored.shape[1] // len(sums))
-    torch.testing.assert_close(found[0].view_as(mean), mean, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(found[1].view_as(var), var, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found[0].view_as(mean), mean, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1].view_as(var), var, rtol=1e-4, atol=1e-5)
     if wanted == "examples":
         assert sums.shape == (len(x), 1, 3, len(weight))
         assert is_bad.tolist() == [0] * len(x)

@@ -162,46 +162,55 @@ def test_what_is_no_model_is_refused():
         predbn.compile(images)
 
 
-def resnet50():
+def resnet50(strategy: str):
     timm = pytest.importorskip("timm", reason="timm is not installed")
     torch.manual_seed(0)
-    return timm.create_model("resnet50", num_classes=10).eval().half().cuda().to(memory_format=torch.channels_last)
+    model = timm.create_model("resnet50", num_classes=10).eval().half().cuda().to(memory_format=torch.channels_last)
+    x = torch.randn(16, 3, 128, 128, device="cuda").half().contiguous(memory_format=torch.channels_last)
+    if strategy.startswith("auto"):
+        model = predbn.calibrate(model, [x.roll(1, 2), x.flip(3)])
+    return predbn.adapt(model, strategy), x
+
+
+def distance(a, b) -> float:
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
 @needs_gpu
 @pytest.mark.parametrize("strategy", ["batch", "prior", "auto(passes=1)"])
-@torch.inference_mode()
-def test_a_fused_resnet50_predicts_what_it_does_in_double_precision(strategy, monkeypatch):
+def test_a_fused_resnet50_is_as_near_to_double_precision_as_the_model(strategy, monkeypatch):
     from predbn.norm.gpu.conv_choice import FORCED
 
     monkeypatch.setattr(FORCED, "way", "fused")
-    x = torch.randn(16, 3, 128, 128, device="cuda").half().contiguous(memory_format=torch.channels_last)
-    plain = resnet50()
-    if strategy.startswith("auto"):
-        plain = predbn.calibrate(plain, [x.roll(1, 2), x.flip(3)])
-    model = predbn.adapt(plain, strategy)
-    exact = copy.deepcopy(model).double()(x.double())
-    fused = predbn.compile(model, dynamic=True)
-    error = ((model(x) - exact).norm() / exact.norm()).item()
-    assert ((fused(x) - exact).norm() / exact.norm()).item() < 2 * error + 2e-3
-    graphs = counters["stats"]["unique_graphs"]
-    part = x[:11].contiguous(memory_format=torch.channels_last)
-    exact = copy.deepcopy(model).double()(part.double())
-    assert ((fused(part) - exact).norm() / exact.norm()).item() < 2 * error + 4e-3
-    assert counters["stats"]["unique_graphs"] == graphs
-    texts = [layer.fused for layer in predbn.describe(fused)]
-    assert sum("statistics" in text.split("(")[0] for text in texts) == 36
-    assert sum("normalisation" in text.split("(")[0] for text in texts) == 16
+    model, x = resnet50(strategy)
+    exact, fused = copy.deepcopy(model).double(), predbn.compile(model, dynamic=True, fullgraph=True)
+    with torch.inference_mode():
+        for count in (16, 11):
+            part = x[:count]
+            expected = exact(part.double())
+            assert distance(fused(part), expected) < 2 * distance(model(part), expected) + 2e-3
+    assert counters["stats"]["unique_graphs"] == 1
+    texts = [layer.fused.split("(")[0] for layer in predbn.describe(fused)]
+    assert sum("statistics" in text for text in texts) == 36
+    assert sum("normalisation" in text for text in texts) == 16
 
 
 @needs_gpu
-@torch.inference_mode()
 def test_a_fused_resnet50_with_cuda_graphs_and_the_fastest_ways():
-    x = torch.randn(16, 3, 128, 128, device="cuda").half().contiguous(memory_format=torch.channels_last)
-    model = predbn.adapt(resnet50(), "batch")
+    model, x = resnet50("batch")
     fused = predbn.compile(model, mode="reduce-overhead")
-    expected = model(x)
-    for _ in range(4):
-        found = fused(x).clone()
-        assert ((found - expected).norm() / expected.norm()).item() < 2e-2
-    assert all(layer.fused is not None and "not called" not in layer.fused for layer in predbn.describe(fused))
+    with torch.inference_mode():
+        expected = model(x)
+        for _ in range(4):
+            assert distance(fused(x).clone(), expected) < 5e-2
+    assert not any("not called" in layer.fused for layer in predbn.describe(fused))
+
+
+@needs_gpu
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto(passes=1)"])
+def test_a_small_fused_network_on_a_gpu(strategy):
+    model = adapted(strategy).cuda()
+    x = images(12).cuda()
+    with torch.inference_mode():
+        expected = model(x)
+        assert distance(predbn.compile(model)(x), expected) < 1e-2

@@ -153,15 +153,15 @@ def _combine(
         tile = first + piece * tiles + offset
         is_own = (tile <= last) & (offset < tiles)
         count = tl.minimum(end, (tile + 1) * ROWS) - tl.maximum(begin, tile * ROWS)
-        slot = group - tile * ROWS // group_rows
-        place = partial + (tile * slots + slot).to(tl.int64)[:, None] * 2 * channels + channel[None, :]
+        own_slot = tile * slots + group - tile * ROWS // group_rows
+        own_place = partial + own_slot.to(tl.int64)[:, None] * 2 * channels + channel[None, :]
         inside = is_own[:, None] & valid[None, :]
-        middle = tl.load(place, mask=inside, other=0.0)
-        square = tl.load(place + channels, mask=inside, other=0.0)
-        count = count.to(tl.float32)[:, None]
+        middle = tl.load(own_place, mask=inside, other=0.0)
+        own_squares = tl.load(own_place + channels, mask=inside, other=0.0)
+        weight = count.to(tl.float32)[:, None]
         away = middle - pilot[None, :]
-        total += tl.where(inside, count * away, 0.0)
-        squares += tl.where(inside, square + count * away * away, 0.0)
+        total += tl.where(inside, weight * away, 0.0)
+        squares += tl.where(inside, own_squares + weight * away * away, 0.0)
     place = sums + (group * tl.num_programs(1) + piece).to(tl.int64) * 3 * channels + channel
     square = tl.sum(squares, 0)
     tl.store(place, tl.sum(total, 0), mask=valid)

@@ -59,7 +59,7 @@ def per_channel(values, LAST: tl.constexpr):
     return values[None, :] if LAST else values[:, None]
 
 
-@kernel(aligned=("x",))
+@kernel(aligned=("x", "channels", "positions"))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, FIND_BAD: tl.constexpr,
