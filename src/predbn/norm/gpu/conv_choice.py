@@ -25,6 +25,7 @@ from .sums import moments_from, sums, tiling_of
 _CONFIGS = (
     Config(128, 64, 64, 4, 3),
     Config(64, 64, 64, 4, 4),
+    Config(128, 128, 64, 4, 3),
     Config(128, 128, 64, 8, 3),
     Config(64, 128, 64, 4, 3),
     Config(128, 256, 64, 8, 3),
