@@ -2,6 +2,7 @@
 
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
+    python benchmarks/inference.py --device cuda --kernels  # single kernels of a layer and of 1×1 convolutions
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of docs/performance.md from results/
     python benchmarks/inference.py --short        # the same: the table of the README
@@ -23,6 +24,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,13 +38,21 @@ from predbn.models import declare_torchvision_operators
 Rows: TypeAlias = dict[str, dict[str, float]]
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
+FOLDED = {f"{name}, folded": 1.02 for name in ("frozen", "ema", "population")}
+AS_FUSED = {f"{name}, fused": 1.05 for name in ("batch", "prior(N=16)", "auto, one pass")}
+AS_COMPILED = {**dict.fromkeys(("batch", "prior(N=16)", "auto, one pass"), 1.15), **AS_FUSED}
 TARGETS = {
-    "cpu": {
-        "batch": (1.10, 1.25), "prior(N=16)": (1.15, 1.30), "ema": (1.15, 1.30),
-        "frozen, folded": (1.02, 1.02), "ema, folded": (1.02, 1.02), "population, folded": (1.02, 1.02),
+    "resnet18 32 px, batch 64": {"batch": 1.10, "prior(N=16)": 1.15, "ema": 1.15, **FOLDED},
+    "resnet50 224 px, batch 4": {"batch": 1.25, "prior(N=16)": 1.30, "ema": 1.30, **FOLDED},
+    "batch 100, eager": {
+        "batch": 1.05,
+        **dict.fromkeys(("prior(N=16)", "ema", "auto, one pass", "auto_stream"), 1.15),
     },
-    "cuda": {"batch": (1.20, 1.06)},
-}  # fmt: skip
+    "batch 500, eager": dict.fromkeys(("batch", "prior(N=16)", "ema", "auto, one pass", "auto_stream"), 1.08),
+    "batch 8, captured": {"auto, one pass": 1.3},
+    "compiled": AS_COMPILED,
+}
+"""By a part of the name of a case."""
 
 
 def build(name: str, **options: object) -> nn.Module:
@@ -80,7 +90,9 @@ def naive(model: nn.Module) -> nn.Module:
     return model
 
 
-def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
+def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None = None) -> dict[str, nn.Module]:
+    """All variants of a model, or those with these names."""
+
     def strategy(name: str, **options: object) -> nn.Module:
         model = predbn.adapt(copy.deepcopy(plain), name, **options)
         model(x)
@@ -90,24 +102,25 @@ def variants(plain: nn.Module, x: Tensor) -> dict[str, nn.Module]:
         enough = [x] * (1 + 64 // len(x))  # to tell classes apart
         return predbn.adapt(predbn.calibrate(copy.deepcopy(plain), enough), name, **options)
 
-    found = {
-        "plain": plain,
-        "train mode": train_mode(copy.deepcopy(plain)),
-        "naive": naive(copy.deepcopy(plain)),
-        "train": strategy("train"),
-        "batch": strategy("batch"),
-        "prior(N=16)": strategy("prior", N=16),
-        "auto, one pass, not robust": calibrated("auto(passes=1)", robust=False),
-        "auto, one pass": calibrated("auto(passes=1)"),
-        "auto": calibrated("auto"),
-        "auto_stream": calibrated("auto_stream"),
-        "ema": strategy("ema"),
-        "frozen": strategy("frozen"),
-        "population": strategy("population", loader=[x], exact=False),
+    ways: dict[str, Callable[[], nn.Module]] = {
+        "plain": lambda: plain,
+        "train mode": lambda: train_mode(copy.deepcopy(plain)),
+        "naive": lambda: naive(copy.deepcopy(plain)),
+        "train": lambda: strategy("train"),
+        "batch": lambda: strategy("batch"),
+        "prior(N=16)": lambda: strategy("prior", N=16),
+        "auto, one pass, not robust": lambda: calibrated("auto(passes=1)", robust=False),
+        "auto, one pass": lambda: calibrated("auto(passes=1)"),
+        "auto": lambda: calibrated("auto"),
+        "auto_stream": lambda: calibrated("auto_stream"),
+        "ema": lambda: strategy("ema"),
+        "frozen": lambda: strategy("frozen"),
+        "population": lambda: strategy("population", loader=[x], exact=False),
+        "frozen, folded": lambda: predbn.fold(strategy("frozen")),
+        "ema, folded": lambda: predbn.fold(strategy("ema")),
+        "population, folded": lambda: predbn.fold(strategy("population", loader=[x], exact=False)),
     }
-    for name in ("frozen", "ema", "population"):
-        found[f"{name}, folded"] = predbn.fold(found[name])
-    return found
+    return {name: make() for name, make in ways.items() if names is None or name in names}
 
 
 def stream_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
@@ -203,52 +216,111 @@ def cpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
         yield f"{model} {size} px, batch {batch}", measure(variants(plain, x), x, rounds, "cpu")
 
 
-def gpu_cases(rounds: int, compiled_too: bool = True) -> Iterator[tuple[str, Rows]]:
-    """Eager, as CUDA graphs (`predbn.capture`), and compiled. Everything is relative to plain in the same mode."""
-    captured = ("plain", "batch", "prior(N=16)", "auto, one pass", "auto", "auto_stream", "ema")
-    compiled = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "frozen, folded")
-    for mode, sizes in (("eager", (100, 500)), ("captured", (8, 100, 500)), ("compiled", (100, 500))):
-        for batch in sizes if mode != "compiled" or compiled_too else ():
-            plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
-            x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half)
-            x = x.contiguous(memory_format=torch.channels_last)
-            models = variants(plain, x)
-            if mode == "captured":
-                models = {k: predbn.capture(m) for k, m in models.items() if k in captured}
-                with torch.inference_mode():
-                    for model in models.values():
-                        for _ in range(6):  # a stream's first passes are not recorded
-                            model(x)
-            if mode == "compiled":
-                torch._dynamo.reset()
-                models = {k: torch.compile(m, fullgraph=True) for k, m in models.items() if k in compiled}
-            case = f"resnet50 224 px fp16, batch {batch}, {mode}"
-            rows = measure(models, x, rounds, "cuda")
-            for name, peak in peak_memory(models, x).items():
-                rows[name]["peak_mib"] = peak
-            yield case, rows
+CAPTURED = ("plain", "batch", "prior(N=16)", "auto, one pass", "auto", "auto_stream", "ema")
+COMPILED, FUSED = ("plain", "batch", "prior(N=16)", "auto, one pass"), ("batch", "prior(N=16)", "auto, one pass")
+MORE_COMPILED, MORE_FUSED = ("train mode", "frozen, folded"), ("auto",)
+"""Only with --all: four passes of `auto` in one graph take minutes to compile."""
 
 
-def kernel_table() -> str:
-    """What the kernels of a layer take, and PyTorch's, in µs per launch from a CUDA graph: the table of
-    docs/performance.md."""
+def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[tuple[str, Rows]]:
+    """Eager, as CUDA graphs (`predbn.capture`), compiled, and compiled with a CUDA graph of the result.
+
+    Everything is relative to plain in the same mode. Models are compiled once, for all batch sizes; in fused ones
+    (`predbn.compile`) statistics and normalisation are part of 1×1 convolutions where that is faster.
+    """
+    for batch in (100, 500) if "eager" in modes else ():
+        models = gpu_variants(None, batch)
+        yield gpu_case(models, batch, "eager", rounds)
+    for batch in (8, 100, 500) if "captured" in modes else ():
+        models = {name: predbn.capture(model) for name, model in gpu_variants(CAPTURED, batch).items()}
+        with torch.inference_mode():
+            for model in models.values():
+                for _ in range(6):  # a stream's first passes are not recorded
+                    model(gpu_images(batch))
+        yield gpu_case(models, batch, "captured", rounds)
+    if "compiled" in modes:
+        yield from compiled_cases(rounds, everything)
+
+
+def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
+    names, fused = COMPILED + MORE_COMPILED * everything, FUSED + MORE_FUSED * everything
+    found = gpu_variants(tuple(dict.fromkeys(names + fused)), 100)
+    torch._dynamo.reset()
+    torch._dynamo.config.recompile_limit = 64  # all variants share the code of one forward method
+    models = {name: torch.compile(found[name], fullgraph=True) for name in names}
+    models |= {f"{name}, fused": predbn.compile(found[name], fullgraph=True) for name in fused}
+    for name, model in models.items():
+        begin = time.perf_counter()
+        with torch.inference_mode():
+            model(gpu_images(100))
+            torch.cuda.synchronize()
+        print(f"compiled {name} in {time.perf_counter() - begin:.0f} s", flush=True)
+        if name.endswith("fused"):
+            layers = predbn.describe(model)
+            fused_layers = sum(not layer.fused.startswith("no: ") for layer in layers)
+            print(f"  {fused_layers} of {len(layers)} layers have something fused", flush=True)
+    if fused:
+        print(predbn.describe(models[f"{fused[0]}, fused"]), flush=True)
+    for batch in (100, 500):
+        yield gpu_case(models, batch, "compiled", rounds)
+        graphs = {name: graphed(model, batch) for name, model in models.items()}
+        yield gpu_case(graphs, batch, "compiled, graph", rounds)
+
+
+def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
+    """A compiled model as one CUDA graph of fixed images."""
+    x, graph, side = gpu_images(batch), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.inference_mode():
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                model(x)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            model(x)
+    return lambda _: graph.replay()
+
+
+def gpu_images(batch: int) -> Tensor:
+    x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half).contiguous(memory_format=torch.channels_last)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    return x
+
+
+def gpu_variants(names: Sequence[str] | None, batch: int) -> dict[str, nn.Module]:
+    plain = build("resnet50").half().cuda().to(memory_format=torch.channels_last)
+    return variants(plain, gpu_images(batch), names)
+
+
+def gpu_case(models: dict[str, Callable[[Tensor], object]], batch: int, mode: str, rounds: int) -> tuple[str, Rows]:
+    x = gpu_images(batch)
+    rows = measure(models, x, rounds, "cuda")
+    if mode != "compiled, graph":  # which has its memory already
+        for name, peak in peak_memory(models, x).items():
+            rows[name]["peak_mib"] = peak
+    return f"resnet50 224 px fp16, batch {batch}, {mode}", rows
+
+
+def microseconds(run: Callable[[], object], count: int = 20) -> float:
+    """How long a call takes on the GPU, launched from a CUDA graph."""
+    for _ in range(3):
+        run()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            run()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    begin.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / count * 1e3
+
+
+def kernel_table() -> Iterator[str]:
+    """What the kernels of a layer take, and PyTorch's, in µs: a table of docs/performance.md."""
     from predbn.norm.gpu.normalise import normalise
     from predbn.norm.gpu.sums import moments, sums, tiling_of
-
-    def microseconds(run: Callable[[], object], count: int = 20) -> float:
-        for _ in range(3):
-            run()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(count):
-                run()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        graph.replay()
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return float(begin.elapsed_time(end)) / count * 1e3
 
     def row(channels: int, size: int) -> str:
         x = torch.randn(100, channels, size, size, device="cuda", dtype=torch.half)
@@ -264,9 +336,49 @@ def kernel_table() -> str:
         return f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.0f}" for run in runs) + " |"
 
     names = "channels, map", "plain batch norm", "PyTorch's training kernel", "ours: sums", "ours: normalise"
-    head = f"| {' | '.join(names)} |\n|---|--:|--:|--:|--:|"
+    yield f"| {' | '.join(names)} |\n|---|--:|--:|--:|--:|"
     shapes = ((64, 112), (64, 56), (256, 56), (128, 28), (512, 28), (256, 14), (1024, 14), (512, 7), (2048, 7))
-    return "\n".join([head, *(row(*shape) for shape in shapes)])
+    for shape in shapes:
+        yield row(*shape)
+
+
+CONVOLUTIONS = (
+    (64, 64, 56, 1), (64, 256, 56, 1), (256, 64, 56, 1), (256, 128, 56, 1), (256, 512, 56, 2), (128, 512, 28, 1),
+    (512, 128, 28, 1), (512, 256, 28, 1), (512, 1024, 28, 2), (256, 1024, 14, 1), (1024, 256, 14, 1),
+    (1024, 512, 14, 1), (1024, 2048, 14, 2), (512, 2048, 7, 1), (2048, 512, 7, 1),
+)  # fmt: skip
+"""The 1×1 convolutions of a ResNet-50: channels of input and output, input map, stride."""
+
+
+def convolution_table(batch: int = 100) -> Iterator[str]:
+    """What 1×1 convolutions take in µs: alone, and with sums of the batch or of each example, separate and fused;
+    the same with normalisation and ReLU of the input. A table of docs/performance.md."""
+    from predbn.norm.gpu.conv import BATCH, EXAMPLES, Prologue
+    from predbn.norm.gpu.conv_choice import SEPARATE, fastest, run
+
+    def row(depth: int, channels: int, size: int, stride: int) -> str:
+        x = torch.randn(batch, depth, size, size, device="cuda", dtype=torch.half)
+        x = x.contiguous(memory_format=torch.channels_last)
+        weight = torch.randn(channels, depth, 1, 1, device="cuda", dtype=torch.half) / depth**0.5
+        rows = torch.rand(3, depth, device="cuda")
+        cells = [f"{microseconds(lambda: F.conv2d(x, weight, stride=stride)):.0f}"]
+        for prologue in (None, Prologue(*rows, relu=True)):
+            for wanted in (BATCH, EXAMPLES):
+                arguments = x, weight, stride, prologue, wanted
+                best = fastest(*arguments, with_separate=False)
+                separate, fused = (microseconds(partial(run, way, *arguments)) for way in (SEPARATE, best))
+                note = "" if prologue is None or best.is_normalised else ", normalised before"
+                cells += [f"{separate:.0f}", f"{fused:.0f} ({best.config.rows}×{best.config.columns}{note})"]
+        step = f", stride {stride}" if stride > 1 else ""
+        return f"| {depth}→{channels}, {size}²{step} | " + " | ".join(cells) + " |"
+
+    names = ["convolution", "alone"]
+    for before in ("", "normalise, "):
+        names += [f"{before}{sums}: {how}" for sums in ("sums", "sums of examples") for how in ("separate", "fused")]
+    yield f"| {' | '.join(names)} |\n|---|" + "--:|" * (len(names) - 1)
+    with torch.inference_mode():
+        for shape in CONVOLUTIONS:
+            yield row(*shape)
 
 
 def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
@@ -277,6 +389,7 @@ def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
         print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
 
 
+MODES = ("eager", "captured", "compiled")
 SHORT = ("batch", "prior(N=16)", "ema", "auto, one pass", "auto", "frozen, folded")
 """The rows of the README's table."""
 
@@ -299,7 +412,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--eager", action="store_true", help="on a GPU, skip the compiled models")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="on a GPU: what to measure")
+    parser.add_argument("--all", action="store_true", help="on a GPU: more compiled models, which takes much longer")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
@@ -310,7 +424,8 @@ def main() -> None:
         print(markdown("cpu", SHORT) if options.short else markdown())
         return
     if options.kernels:
-        print(kernel_table())
+        for line in (*kernel_table(), "", *convolution_table()):
+            print(line, flush=True)
         return
     torch.set_num_threads(options.threads)
     if options.streams:
@@ -329,10 +444,9 @@ def main() -> None:
     found = json.loads(out.read_text()) if out.exists() else {"cards": {}, "cases": {}}
     with torch.no_grad():
         gpu = options.device == "cuda"
-        measured = gpu_cases(options.rounds, not options.eager) if gpu else cpu_cases(options.rounds)
-        for index, (case, rows) in enumerate(measured):
-            targets = TARGETS[options.device]
-            show(case, rows, {k: v[index] for k, v in targets.items() if index < len(v)})
+        measured = gpu_cases(options.rounds, options.modes, options.all) if gpu else cpu_cases(options.rounds)
+        for case, rows in measured:
+            show(case, rows, next((targets for part, targets in TARGETS.items() if part in case), {}))
             found["cards"][case], found["cases"][case] = card, rows
             out.write_text(json.dumps(found, indent=1) + "\n")
     print(f"\nWrote {out}")

@@ -255,6 +255,9 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
 
 
 VARIANTS = [
+    ("conv", "_conv", f"half half half f i f f f | {'i ' * 10}| 64 64 64 2 True True True False"),
+    ("conv", "_combine", "f f i | i i i i i | 64 32 64 True"),
+    ("conv", "_apply", "half half f f f | i i | 64 64 True"),
     ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
     ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
     ("statistics", "_statistics", f"f i {'f ' * 13}| i i i i i | 4 128 64 True True True True False False True"),

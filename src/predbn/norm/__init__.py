@@ -10,6 +10,7 @@ from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration, CalibrationAccumulator
 from .capture import CapturedModel, capture
 from .collect import evaluating
+from .compile import compile
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
@@ -73,6 +74,7 @@ __all__ = [
     "batches_of",
     "calibrate",
     "capture",
+    "compile",
     "constants",
     "count_examples",
     "describe",

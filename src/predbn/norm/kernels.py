@@ -103,6 +103,12 @@ def can_use_operators(x: Tensor) -> bool:
     return not torch.compiler.is_exporting() and not has_gradients and not _broken_devices
 
 
+def can_fuse(x: Tensor) -> bool:
+    """Whether a convolution of x in a compiled graph may be one of `gpu/conv_operators.py`."""
+    is_supported = (x.is_cuda or IS_INTERPRETED) and x.dtype in (torch.float16, torch.bfloat16)
+    return is_supported and _HAS_TRITON and not _broken_devices
+
+
 _broken_devices: set[torch.device] = set()
 
 

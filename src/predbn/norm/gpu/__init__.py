@@ -7,6 +7,12 @@
     layer.py       the three kernels, one after the other
     operators.py   the first two as operators of torch.compile
 
+In networks that `predbn.compile` fuses, a 1×1 convolution gives the sums of its output and normalises its input:
+
+    conv.py            the kernel, and the one that adds up what its tiles have found
+    conv_choice.py     which way is the fastest for a shape, separate kernels included
+    conv_operators.py  both as operators of torch.compile
+
 Triton is imported only when a kernel is first run. Everything here is also written in plain operations elsewhere in
 `predbn.norm`, which is what a CPU, gradients and exported graphs use, and what the tests compare with.
 """

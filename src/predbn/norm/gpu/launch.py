@@ -22,7 +22,8 @@ from ..kernels import IS_INTERPRETED
 class Kernel:
     """A Triton kernel whose parameters are tensors, whole numbers, floats and constants, in this order.
 
-    `aligned` names those tensors that are faster to read if they begin at a multiple of 16 bytes.
+    `aligned` names those tensors that are faster to read if they begin at a multiple of 16 bytes, and those numbers
+    that Triton should know to be multiples of 16, such as the length of a row.
     """
 
     def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
@@ -39,18 +40,21 @@ class Kernel:
         numbers: Sequence[int],
         floats: Sequence[float] = (),
         constants: Sequence[Any] = (),
+        warps: int = 4,
+        stages: int = 3,
     ) -> None:
         """Launch it. A tensor that the kernel does not read with these constants may be None."""
         first = tensors[0]
         tensors = [first if tensor is None else tensor for tensor in tensors]
-        is_aligned = [tensors[i].data_ptr() % 16 == 0 for i in self._aligned]
-        key = (first.device, *is_aligned, *(t.dtype for t in tensors), *numbers, *constants)
+        is_aligned = [tensors[i].data_ptr() % 16 == 0 for i in self._aligned if i < len(tensors)]
+        key = (first.device, warps, stages, *is_aligned, *(t.dtype for t in tensors), *numbers, *constants)
         compiled = self._compiled.get(key)
         if first.is_cuda and first.device.index != torch.cuda.current_device():
             with torch.cuda.device(first.device):
-                self(grid, tensors, numbers, floats, constants)
+                self(grid, tensors, numbers, floats, constants, warps, stages)
         elif compiled is None:
-            compiled = self._function[grid](*tensors, *numbers, *floats, *constants, num_warps=4)
+            arguments = *tensors, *numbers, *floats, *constants
+            compiled = self._function[grid](*arguments, num_warps=warps, num_stages=stages)
             if not IS_INTERPRETED:
                 self._compiled[key] = compiled
         else:

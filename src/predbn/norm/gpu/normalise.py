@@ -40,7 +40,7 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
     return tl.sum(tl.load(block_sums + (group * blocks + block) * 8 + which, mask=block < blocks, other=0.0), 0)
 
 
-@kernel(aligned=("x", "y"))
+@kernel(aligned=("x", "y", "channels", "positions"))
 def _normalise(
     x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
     squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few,

@@ -38,18 +38,26 @@ def bounded_moments(
 
     The influence of each example is bounded, as in `robust_moments`.
     """
-    from .rules import Bounds
-    from .statistics import statistics
     from .sums import sums, tiling_of
 
     x = x if is_dense(x) else x.contiguous()
     is_bad = torch.zeros(len(x), dtype=torch.int32, device=x.device)
     tiling = tiling_of(x, len(x))
     found = sums(x, tiling, is_bad)
-    bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
-    tables, _ = statistics(found, len(x) // groups, tiling.rows, eps, None, bounds, is_bad)
+    tables = tables_of_examples(found, is_bad, groups, tiling.rows, eps, limit, clean_var, scatter)
     count = (is_bad == 0).unflatten(0, (groups, -1)).sum(1, keepdim=True)
     return tables, count.float()
+
+
+def tables_of_examples(
+    found: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> Tensor:
+    """The tables of `statistics`, [6, groups, C], from the sums of each example over `rows` values."""
+    from .rules import Bounds
+    from .statistics import statistics
+
+    bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
+    return statistics(found, len(is_bad) // groups, rows, eps, None, bounds, is_bad)[0]
 
 
 @bounded_moments.register_fake

@@ -59,7 +59,7 @@ def per_channel(values, LAST: tl.constexpr):
     return values[None, :] if LAST else values[:, None]
 
 
-@kernel(aligned=("x",))
+@kernel(aligned=("x", "channels", "positions"))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, FIND_BAD: tl.constexpr,
@@ -178,16 +178,17 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
     return found
 
 
+def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance, [groups, C] each, from the sums of `rows` values for each group and channel."""
+    groups, pieces, _, channels = found.shape
+    mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
+    var = torch.empty_like(mean)
+    grid = groups, triton.cdiv(channels, BLOCK), 1
+    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(PIECES, BLOCK))
+    return mean, var
+
+
 def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel, [groups, C] each. x is dense, [N, C, …]."""
     tiling = tiling_of(x, groups)
-    found = sums(x, tiling)
-    mean = torch.empty((groups, tiling.channels), dtype=torch.float32, device=x.device)
-    var = torch.empty_like(mean)
-    _moments(
-        (groups, triton.cdiv(tiling.channels, BLOCK), 1),
-        (found, mean, var),
-        (tiling.rows, tiling.pieces, tiling.channels),
-        constants=(PIECES, BLOCK),
-    )
-    return mean, var
+    return moments_from(sums(x, tiling), tiling.rows)

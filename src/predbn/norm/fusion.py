@@ -1,0 +1,270 @@
+"""The graph of a network in which statistics come out of convolutions, and normalisation goes into the next one.
+
+torch.compile records an adapted layer as an operator for the moments of its input (`gpu/operators.py`), what the
+strategy makes of them, and batch norm with the result. Where the input comes from a 1×1 convolution, the moments can
+come from the kernel of that convolution; where a 1×1 convolution is the only one that reads the normalised values, with
+or without ReLU, it can normalise them itself (`gpu/conv.py`). The graph is changed before gradients are considered, and
+only where there are none; whatever is not supported stays as it is, and the reason is kept for `describe`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from . import kernels
+from .gpu import conv_operators, operators
+
+Target = Any
+_RELU: tuple[Target, ...] = (F.relu, torch.relu, torch.ops.aten.relu, torch.ops.aten.relu.default)
+_READS: tuple[Target, ...] = (
+    getattr, torch.cat, torch.conv2d, torch.ops.aten.batch_norm, torch.ops.predbn.moments.default,
+    torch.ops.predbn.bounded_moments.default,
+)  # fmt: skip
+"""What may use the input of a layer whose normalisation is computed later than it was: nothing that writes."""
+_UNKNOWN = "not compiled yet, or its strategy does not look at the batch"
+_OPERATORS = operators.__name__, conv_operators.__name__
+"""Importing these modules registers the operators."""
+_MOMENTS = torch.ops.predbn.moments.default, torch.ops.predbn.bounded_moments.default
+
+
+@dataclass
+class LayerFusion:
+    """What became of one layer: the number of the convolution that computes its statistics, and of the one that
+    normalises with them, or the reason why there is none."""
+
+    statistics: int | str = _UNKNOWN
+    normalisation: int | str = _UNKNOWN
+
+    def __str__(self) -> str:
+        of_statistics = self._reason(self.statistics, is_normalisation=False)
+        of_normalisation = self._reason(self.normalisation, is_normalisation=True)
+        if of_statistics is None and of_normalisation is None:
+            return "statistics and normalisation"
+        if of_statistics is None:
+            return f"statistics (normalisation is not: {of_normalisation})"
+        if of_normalisation is None:
+            return f"normalisation (statistics are not: {of_statistics})"
+        return f"no: {of_statistics}"
+
+    def _reason(self, where: int | str, *, is_normalisation: bool) -> str | None:
+        if isinstance(where, str):
+            return where
+        from .gpu.conv_choice import SITES
+
+        way = SITES[where].way
+        if way is None:
+            return "not called yet"
+        is_fused = way.is_normalised if is_normalisation else way.config is not None
+        return None if is_fused else "separate kernels are faster"
+
+
+@dataclass
+class Fusion:
+    """What became of each layer of a compiled model, by its name."""
+
+    layers: dict[str, LayerFusion] = field(default_factory=dict)
+
+    def of(self, name: str) -> LayerFusion:
+        return self.layers.setdefault(name, LayerFusion())
+
+
+@dataclass
+class _Candidate:
+    """A convolution, and the neighbours that it can be fused with."""
+
+    moments: fx.Node | None = None
+    norm: fx.Node | None = None
+    relu: bool = False
+
+
+def fuse(module: fx.GraphModule, report: Fusion) -> None:
+    """Change the graph of a module, and write down which layers are fused."""
+    graph = module.graph
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node.target is getattr and not node.users:
+            graph.erase_node(node)  # what a layer has asked about its input, such as its device
+    candidates: dict[fx.Node, _Candidate] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in _MOMENTS:
+            found = _statistics_reason(node, candidates)
+            if found is None:
+                candidates.setdefault(node.args[0], _Candidate()).moments = node
+            else:
+                report.of(_layer_of(node)).statistics = found
+        elif node.op == "call_function" and node.target is torch.ops.aten.batch_norm:
+            found = _find_next(node, candidates)
+            if found is not None:
+                report.of(_layer_of(node)).normalisation = found
+    for conv, candidate in candidates.items():
+        _replace(graph, conv, candidate, report)
+    if candidates:
+        graph.lint()
+        module.recompile()
+
+
+def _statistics_reason(node: fx.Node, candidates: dict[fx.Node, _Candidate]) -> str | None:
+    """Why the moments cannot come from a convolution; None if they can."""
+    source = node.args[0]
+    if not _is_conv(source):
+        return "its input is not the output of a convolution"
+    reason = _conv_reason(source)
+    if reason is None and node.target is _MOMENTS[0] and node.args[1] != 1:
+        reason = "its examples are in groups"
+    if reason is None and source in candidates and candidates[source].moments is not None:
+        reason = "another layer has the same input"
+    return reason
+
+
+def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate]) -> str | None:
+    """Note the convolution that can normalise its input as this node does; otherwise tell why there is none."""
+    x, weight, bias, mean, var, is_training = node.args[:6]
+    if is_training or any(isinstance(t, fx.Node) and not _is_row(t) for t in (weight, bias, mean, var)):
+        return "its statistics are not single-precision rows"
+    if not isinstance(x, fx.Node) or any(user.target not in _READS for user in x.users):
+        return "its input is used elsewhere"
+    last, relu = node, False
+    following = _only_user(node)
+    if following is not None and following.op == "call_function" and following.target in _RELU:
+        last, relu = following, True
+    conv = _only_user(last)
+    if not _is_conv(conv) or conv.args[0] is not last:
+        return "no convolution follows alone"
+    reason = _conv_reason(conv)
+    if reason is None:
+        candidate = candidates.setdefault(conv, _Candidate())
+        candidate.norm, candidate.relu = node, relu
+    return reason
+
+
+def _replace(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:
+    from .gpu.conv_choice import new_site
+
+    site, (x, weight, *_), stride = new_site(), conv.args, _pair(_argument(conv, 3, "stride", 1))[0]
+    prologue: tuple[Any, ...] = None, None, None, False
+    with graph.inserting_before(conv):
+        if candidate.norm is not None:
+            x, *rows = _scale_and_shift(graph, candidate.norm)
+            prologue = *rows, candidate.relu
+            report.of(_layer_of(candidate.norm)).normalisation = site
+        name = "conv"
+        if candidate.moments is not None:
+            report.of(_layer_of(candidate.moments)).statistics = site
+            name = "conv_moments" if candidate.moments.target is _MOMENTS[0] else "conv_example_sums"
+        target = getattr(torch.ops.predbn, name).default
+        fused = graph.call_function(target, (x, weight, stride, *prologue, site))
+        parts = [fused]
+        if candidate.moments is not None:
+            parts = [graph.call_function(operator.getitem, (fused, index)) for index in range(3)]
+    parts[0].meta = dict(conv.meta)
+    conv.replace_all_uses_with(parts[0])
+    graph.erase_node(conv)
+    for node in (parts[0], fused):
+        node.meta.setdefault("nn_module_stack", conv.meta.get("nn_module_stack"))
+    if candidate.norm is not None:
+        _erase_unused(graph, candidate.norm)
+    if candidate.moments is not None:
+        if name == "conv_example_sums":
+            parts[1:] = _bounded(graph, candidate.moments, *parts)
+        for user in list(candidate.moments.users):
+            user.replace_all_uses_with(parts[1 + user.args[1]])  # type: ignore[operator,index]
+            graph.erase_node(user)
+        graph.erase_node(candidate.moments)
+
+
+def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, fx.Node, fx.Node, fx.Node]:
+    """The input of a batch norm node, and mean, scale and shift of (x − mean)·scale + shift."""
+    x, weight, bias, mean, var, _, _, eps = norm.args[:8]
+    scale = graph.call_function(torch.rsqrt, (graph.call_function(operator.add, (var, eps)),))
+    shift = graph.call_function(torch.zeros_like, (scale,)) if bias is None else bias
+    if weight is not None:
+        scale = graph.call_function(operator.mul, (scale, weight))
+    return x, mean, scale, shift  # type: ignore[return-value]
+
+
+def _bounded(graph: fx.Graph, node: fx.Node, y: fx.Node, sums: fx.Node, is_bad: fx.Node) -> list[fx.Node]:
+    """What `bounded_moments` returns, from the sums of examples."""
+    _, groups, eps, limit, clean_var, scatter = node.args
+    with graph.inserting_before(node):
+        rows = graph.call_function(operator.mul, tuple(graph.call_method("size", (y, dim)) for dim in (2, 3)))
+        target = torch.ops.predbn.bounded_moments_of_sums.default
+        tables = graph.call_function(target, (sums, is_bad, groups, rows, eps, limit, clean_var, scatter))
+        is_good = graph.call_function(operator.eq, (is_bad, 0))
+        of_groups = graph.call_method("unflatten", (is_good, 0, (groups, -1)))
+        count = graph.call_method("float", (graph.call_method("sum", (of_groups, 1), {"keepdim": True}),))
+    return [tables, count]
+
+
+def _erase_unused(graph: fx.Graph, norm: fx.Node) -> None:
+    for user in list(norm.users):
+        graph.erase_node(user)
+    graph.erase_node(norm)
+
+
+def _is_conv(node: Any) -> TypeGuard[fx.Node]:
+    return isinstance(node, fx.Node) and node.op == "call_function" and node.target is torch.conv2d
+
+
+def _conv_reason(conv: fx.Node) -> str | None:
+    """Why a convolution cannot be one of ours; None if it can."""
+    x, weight, y = (_value(node) for node in (*conv.args[:2], conv))
+    if x is None or weight is None or y is None or x.dim() != 4:
+        return "its convolution is not known well enough"
+    kernel = tuple(weight.shape[2:])
+    checks = (
+        (kernel != (1, 1), f"the convolution is {'×'.join(map(str, kernel))}"),
+        (_argument(conv, 2, "bias", None) is not None, "the convolution has a bias"),
+        (_argument(conv, 6, "groups", 1) != 1, "the convolution has groups"),
+        (_pair(_argument(conv, 4, "padding", 0)) != (0, 0), "the convolution pads its input"),
+        (_pair(_argument(conv, 3, "stride", 1)) not in ((1, 1), (2, 2)), "the convolution has another stride"),
+        (y.requires_grad, "gradients are computed"),
+        (not kernels.can_fuse(x), "fused kernels need a GPU with Triton, and half precision"),
+        (not x.dtype == weight.dtype == y.dtype, "the convolution changes the precision"),
+    )
+    reason = next((reason for is_true, reason in checks if is_true), None)
+    if reason is None and not x.is_contiguous(memory_format=torch.channels_last):
+        reason = "the model is not in channels_last"
+    return reason
+
+
+def _argument(node: fx.Node, index: int, name: str, default: Any) -> Any:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
+
+
+def _pair(value: Any) -> Any:
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) * (2 if len(value) == 1 else 1) if isinstance(value, list | tuple) else value
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _value(node: Any) -> Tensor | None:
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return value if isinstance(value, Tensor) else None
+
+
+def _is_row(node: fx.Node) -> bool:
+    value = _value(node)
+    return value is not None and value.dim() == 1 and value.dtype == torch.float32
+
+
+def _layer_of(node: fx.Node) -> str:
+    """The name of the layer that a node belongs to: L['self'].layer1[0].bn1 is layer1.0.bn1."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((str(place[0]) for place in reversed(list(stack.values()))), node.name)
+    return ".".join(_parts(path))
+
+
+def _parts(path: str) -> Iterator[str]:
+    path = re.sub(r"^L\['\w+'\]", "", path).replace("._modules", "")
+    return (part for part in re.split(r"[.\[\]'\"]+", path) if part)

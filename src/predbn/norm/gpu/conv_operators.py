@@ -1,0 +1,96 @@
+"""1×1 convolutions with their neighbours as operators, which take the place of several nodes in a compiled graph.
+
+All take x [N, K, H, W], weight [C, K, 1, 1], the stride, and optionally `mean`, `scale` and `shift`, [K] each, and
+whether there is a ReLU: x is then normalised first. `site` is the number under which the chosen way is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .operators import tables_of_examples
+
+_ARGUMENTS = (
+    "(Tensor x, Tensor weight, int stride, Tensor? mean, Tensor? scale, Tensor? shift, bool relu, int site) -> "
+)
+
+
+def _run(
+    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
+    site: int, wanted: int,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    from .conv import Prologue
+    from .conv_choice import convolve
+
+    prologue = None
+    if mean is not None and scale is not None and shift is not None:
+        prologue = Prologue(mean.contiguous(), scale.contiguous(), shift.contiguous(), relu)
+    return convolve(x, weight, stride, prologue, wanted, site)
+
+
+def _new_output(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    height, width = ((size - 1) // stride + 1 for size in x.shape[2:])
+    shape = x.shape[0], weight.shape[0], height, width
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+
+
+@torch.library.custom_op("predbn::conv", mutates_args=(), schema=_ARGUMENTS + "Tensor")
+def conv(
+    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
+    site: int,
+) -> Tensor:  # fmt: skip
+    """The convolution alone; useful if its input is normalised."""
+    return _run(x, weight, stride, mean, scale, shift, relu, site, 0)[0]
+
+
+@conv.register_fake
+def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    return _new_output(x, weight, stride)
+
+
+@torch.library.custom_op("predbn::conv_moments", mutates_args=(), schema=_ARGUMENTS + "(Tensor, Tensor, Tensor)")
+def conv_moments(
+    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
+    site: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The convolution, and mean and biased variance of each channel of its output, [1, C] each."""
+    y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 1)
+    return y, *found  # type: ignore[return-value]
+
+
+@conv_moments.register_fake
+def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    found = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
+    return _new_output(x, weight, stride), *found
+
+
+@torch.library.custom_op("predbn::conv_example_sums", mutates_args=(), schema=_ARGUMENTS + "(Tensor, Tensor, Tensor)")
+def conv_example_sums(
+    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
+    site: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The convolution, the sums of each example of its output, [N, 1, 3, C], and which are not finite, [N]."""
+    y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 2)
+    return y, *found  # type: ignore[return-value]
+
+
+@conv_example_sums.register_fake
+def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    sums = x.new_empty((x.shape[0], 1, 3, weight.shape[0]), dtype=torch.float32)
+    return _new_output(x, weight, stride), sums, x.new_empty(x.shape[0], dtype=torch.int32)
+
+
+@torch.library.custom_op("predbn::bounded_moments_of_sums", mutates_args=())
+def bounded_moments_of_sums(
+    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> Tensor:
+    """The first result of `bounded_moments`, [6, groups, C], from the sums of each example over `rows` values."""
+    return tables_of_examples(sums, is_bad, groups, rows, eps, limit, clean_var, scatter)
+
+
+@bounded_moments_of_sums.register_fake
+def _(
+    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> Tensor:
+    return sums.new_empty((6, groups, sums.shape[3]))
