@@ -267,4 +267,4 @@ def _layer_of(node: fx.Node) -> str:
 
 def _parts(path: str) -> Iterator[str]:
     path = re.sub(r"^L\['\w+'\]", "", path).replace("._modules", "")
-    return (part for part in re.split(r"[.\[\]'\"]+", path) if part)
+    return (part for part in re.split(r"[.\[\]'\"]+", path) if part not in ("", "_orig_mod"))
