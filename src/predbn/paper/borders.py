@@ -2,7 +2,8 @@
 
 Each set of networks (`predbn train cifar10 --border-study`) has results of its own in `border-<name>` beside the plans
 of the zoo's networks, made by `predbn paper run --plan methods --plan inside --networks …`. Every claim of C1, C2, D1
-and D2 is checked on each set. Sets without results are left out.
+and D2 is checked on each set. Sets without results are left out. The zoo's own networks, which have 4 black pixels,
+stand in for that set if it has no folder.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .verify import verify
 
 BORDERS = {"zero-4": "4 pixels, black", "zero-2": "2 pixels, black", "reflect-4": "4 pixels, reflected"}
 """The sets by the name of their folder, and what they are called."""
+ZOO_BORDER = "zero-4"
 HEADING = "The border of training crops"
 FIGURE = "border-gain.svg"
 _EXPERIMENTS = ("C1", "C2", "D1", "D2")
@@ -33,8 +35,12 @@ _NOT_MEASURED = "–"
 
 def border_runs(runs: Runs) -> dict[str, Runs]:
     """The results of each set that has some."""
-    every = {name: Runs(runs.plan_folder(METHODS).parent / f"border-{name}", seed=runs.seed) for name in BORDERS}
-    return {name: each for name, each in every.items() if METHODS in each.measured}
+    folder = runs.plan_folder(METHODS).parent
+    every = {name: Runs(folder / f"border-{name}", seed=runs.seed) for name in BORDERS}
+    measured = {name: each for name, each in every.items() if METHODS in each.measured}
+    if measured and ZOO_BORDER not in measured and METHODS in runs.measured:
+        return {ZOO_BORDER: runs, **measured}
+    return measured
 
 
 def border_findings(runs: Runs) -> dict[str, Finding]:
@@ -101,16 +107,18 @@ _STATEMENTS = {claim.id: claim.statement for id in _EXPERIMENTS for claim in EXP
 
 def _recipe(sets: Mapping[str, Runs]) -> str:
     """Which recipe the sets have in common, from the cards of the networks."""
-    recipes = {
-        name: {key: value for key, value in model["card"]["recipe"].items() if key not in ("padding", "border")}
-        for name, each in sets.items()
+    recipes = [
+        model["card"]["recipe"]
+        for each in sets.values()
         for model in each.cards[METHODS].get("models", {}).values()
         if model.get("card", {}).get("recipe")
-    }
+    ]
     if not recipes:
         return ""
-    first = next(iter(recipes.values()))
-    if any(recipe != first for recipe in recipes.values()):
+    # Cards of earlier versions lack options that did not exist yet.
+    stated = set.intersection(*map(set, recipes)) - {"padding", "border"}
+    first = recipes[0]
+    if any(recipe[name] != first[name] for recipe in recipes for name in stated):
         return "**The recipes of the sets differ in more than the border.**"
     return (
         f"All are trained alike: {first['optimiser']}, {first['epochs']} epochs, batches of {first['batch_size']}, "
