@@ -13,6 +13,7 @@ from predbn.data import Images
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
+from ..batch_count import share_batch_count
 from ..cuda_graph import StepGraph, on_stream
 from ..networks import train_networks
 from ..process_group import ProcessGroup
@@ -64,6 +65,7 @@ class Cifar10Trainer(Trainer):
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device.type == "cuda":
             accelerate(network)
+        self.batch_counts = share_batch_count(network)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
         self.scalar_rate = torch.zeros_like(self.learning_rate) if recipe.scalar_rate != 1 else None
         groups = decay_groups(network, recipe.weight_decay, self.scalar_rate)
@@ -116,6 +118,7 @@ class Cifar10Trainer(Trainer):
             torch.mul(self.learning_rate, self.recipe.scalar_rate, out=self.scalar_rate)
         loss, logits = self.optimise(self.classifier, images, labels)
         self.cursor.add_(1)
+        self.batch_counts.add_(1)
         self.loss_sum.add_(loss)
         self.correct.add_((logits.argmax(1) == labels).sum())
 
