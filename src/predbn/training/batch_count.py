@@ -26,7 +26,7 @@ def share_batch_count(network: nn.Module) -> Tensor:
         and module.momentum is not None
     ]
     device = next(network.parameters()).device
-    counts = torch.tensor([int(layer.num_batches_tracked) for layer in layers], dtype=torch.int64, device=device)
+    counts = torch.tensor([int(layer.num_batches_tracked or 0) for layer in layers], dtype=torch.int64, device=device)
     for layer, count in zip(layers, counts, strict=True):
         layer.num_batches_tracked = count
         layer.forward = MethodType(_normalise, layer)  # type: ignore[method-assign]
