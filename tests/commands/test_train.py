@@ -60,6 +60,27 @@ def test_training_again(tmp_path):
     assert train("--resume").exit_code == 0
 
 
+def test_recipes_by_name(tmp_path):
+    assert (
+        train("--recipe", "he2016", "--norm", "fixup", "--weight-decay", "5e-4", "--schedule", "cosine").exit_code == 0
+    )
+    recipe = json.loads((tmp_path / "runs" / "resnet20-cifar10" / "fixup" / "0.json").read_text())["recipe"]
+    assert (recipe["optimiser"], recipe["schedule"], recipe["weight_decay"]) == ("SGD", "cosine", 5e-4)
+    assert (recipe["learning_rate"], recipe["scalar_rate"]) == (0.1, 0.1)
+
+
+def test_the_border_study_trains_the_same_recipe_with_each_border(tmp_path):
+    assert train("--out", "borders/zero-4", "--recipe", "cosine").exit_code == 0
+    done = train("--border-study", "--out", "borders", "--recipe", "cosine", "--resume")
+    assert done.exit_code == 0, done.output
+    assert words(done).count("batch/0: test accuracy") == 2  # zero-4 is kept
+    cards = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("borders/*/resnet20-cifar10/batch/0.json"))]
+    recipes = [card["recipe"] for card in cards]
+    borders = [(recipe.pop("border"), recipe.pop("padding")) for recipe in recipes]
+    assert borders == [("reflect", 4), ("zero", 2), ("zero", 4)]
+    assert recipes[0] == recipes[1] == recipes[2]
+
+
 def test_tensorboard_logs_are_beside_the_csv(tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     assert train("--tensorboard").exit_code == 0
@@ -78,6 +99,8 @@ def test_tensorboard_logs_are_beside_the_csv(tmp_path):
         (["--learning-rate", "-1"], "learning_rate is -1.0, but it must be finite and greater than 0"),
         (["--momentum", "1"], "momentum is 1.0"),
         (["--batches", "3"], "No such option"),
+        (["--recipe", "best"], "There is no recipe 'best'"),
+        (["--border-study", "--padding", "2"], "--border-study sets it"),
     ],
 )
 def test_wrong_arguments_of_training(options, what):

@@ -16,7 +16,7 @@ from predbn.common import lock_folder
 from predbn.data import sample
 from predbn.evaluation import Plan
 from predbn.models import zoo
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs
+from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, TrainedNetworks
 from predbn.paper.plans import PaperPlan
 from predbn.paper.plans.cifar10 import CROPS, CROPS_CONTINUED
 from predbn.paper.run import crop_like_training, run_plan
@@ -29,7 +29,7 @@ NETWORK = "zoo:resnet20-cifar10/batch/0"
 
 def tiny(name: str, **changes: object) -> PaperPlan:
     small = {"data": "sample", "images": 16, "batch_sizes": (8,), "severities": (5,), "shifts": ("clean", "fog")}
-    plan = Plan(models=(NETWORK,), **{**small, **changes})  # type: ignore[arg-type]
+    plan = Plan(**{"models": (NETWORK,), **small, **changes})  # type: ignore[arg-type]
     return PaperPlan(name, "a few images", plan, plan)
 
 
@@ -70,6 +70,43 @@ def test_quick_and_full_results_do_not_mix(tmp_path, monkeypatch):
     run_plan("strategies", tmp_path, quick=True)
     with pytest.raises(PaperError, match="has quick results, but this is a full run"):
         run_plan("strategies", tmp_path)
+
+
+@needs_zoo
+def test_a_folder_of_networks_in_place_of_the_zoo(tmp_path, monkeypatch):
+    """The zoo has the layout of a folder of trained networks, so as such a folder it must give its own results."""
+    models = (f"{NETWORK[:-1]}*", "zoo:resnet20-cifar10/instance[eps=0.1]/1", "zoo:resnet20-cifar10/nothing/0")
+    monkeypatch.setitem(PLANS, "strategies", tiny("strategies", models=models, strategies=("train",)))
+    networks = TrainedNetworks(zoo.ZOO, seeds=[1, 2])
+    assert run_plan("strategies", tmp_path / "folder", quick=True, networks=networks) is None
+    names = [f"{NETWORK[:-1]}{seed}" for seed in (1, 2)]
+    monkeypatch.setitem(PLANS, "strategies", tiny("strategies", models=(*names, models[1]), strategies=("train",)))
+    run_plan("strategies", tmp_path / "zoo", quick=True)
+    keys = ["model", "strategy", "corruption", "severity", "metric"]
+    found, expected = (
+        Runs(tmp_path / where)["strategies"].frame.set_index(keys)["value"].to_dict() for where in ("folder", "zoo")
+    )
+    assert {key[0] for key in found} == {*names, models[1]}
+    assert found == expected
+    card = json.loads((tmp_path / "folder" / "strategies" / "card.json").read_text())
+    assert card["ensembles"] == {models[0]: names}
+    assert card["models"][names[0]]["card"] == zoo.card("resnet20-cifar10/batch/1")
+    assert f"--networks {zoo.ZOO}" in card["paper"]["command"]
+
+
+def test_a_folder_without_the_networks_of_a_plan(tmp_path, monkeypatch):
+    monkeypatch.setitem(PLANS, "strategies", tiny("strategies"))
+    reason = run_plan("strategies", tmp_path / "out", quick=True, networks=TrainedNetworks(tmp_path))
+    assert reason == f"{tmp_path} has no resnet20-cifar10/batch/0"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [(["--networks", "."], "results of their own"), (["--seeds", "0-4"], "goes with --networks")]
+)
+def test_networks_need_results_of_their_own(options, says, tmp_path):
+    shown = CliRunner().invoke(cli.app, ["paper", "run", "C1", "--device", "cpu", *options])
+    assert shown.exit_code == 2
+    assert says in " ".join(shown.output.replace("│", " ").split())
 
 
 @needs_zoo

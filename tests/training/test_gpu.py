@@ -10,7 +10,7 @@ import torch
 
 from predbn.data import Images, criteo, prepare_synthetic
 from predbn.models import NORMALISATIONS, CriteoSizes
-from predbn.training import Cifar10Data, Cifar10Recipe, CriteoData, CriteoRecipe
+from predbn.training import Cifar10Data, Cifar10Recipe, CriteoData, CriteoRecipe, find_cifar10_recipe
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.criteo import CriteoTrainer
 from predbn.training.loop import TrainingRun, train_side_by_side
@@ -39,9 +39,12 @@ def interrupt(trainers):
         raise Interrupted
 
 
-@pytest.mark.parametrize("norm", list(NORMALISATIONS))
-def test_alone_side_by_side_and_resumed(norm, gpu_data, tmp_path):
-    recipe = Cifar10Recipe(norm=norm, learning_rate=1e-3, weight_decay=1e-4, epochs=4)
+SGD = [replace(find_cifar10_recipe("cosine", norm), epochs=4, learning_rate=0.01) for norm in ("batch", "fixup")]
+ADAM = [Cifar10Recipe(norm=norm, learning_rate=1e-3, weight_decay=1e-4, epochs=4) for norm in NORMALISATIONS]
+
+
+@pytest.mark.parametrize("recipe", [*ADAM, *SGD], ids=lambda recipe: f"{recipe.norm}-{'sgd' if recipe.sgd else 'adam'}")
+def test_alone_side_by_side_and_resumed(recipe, gpu_data, tmp_path):
 
     def make_run(seed, path=None):
         return TrainingRun(Cifar10Trainer(recipe, seed, gpu_data), path)
@@ -58,6 +61,17 @@ def test_alone_side_by_side_and_resumed(norm, gpu_data, tmp_path):
     resumed = make_run(1, tmp_path / "1")
     train_side_by_side([resumed], resume=True)
     assert same_weights(resumed.trainer, alone.trainer)
+
+
+def test_the_captured_step_of_sgd_trains_like_the_plain_one(gpu_data):
+    recipe = replace(SGD[1], batch_size=128, epochs=2)
+    graphed, plain = Cifar10Trainer(recipe, 0, gpu_data), Cifar10Trainer(recipe, 0, gpu_data)
+    plain.graph.run = lambda step: step()
+    plain.stream = None
+    train_side_by_side([TrainingRun(graphed)])
+    train_side_by_side([TrainingRun(plain)])
+    assert graphed.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-3)
+    assert graphed.metrics["learning_rate"] == plain.metrics["learning_rate"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import replace
 from importlib.resources import files
 
@@ -16,6 +17,7 @@ from predbn.training import (
     CriteoRecipe,
     ImageNetRecipe,
     TrainingError,
+    find_cifar10_recipe,
     tuned_recipe,
 )
 
@@ -70,6 +72,52 @@ def test_the_recipe_as_plain_data():
     recipe = Cifar10Recipe(norm="group", momentum=0.95)
     assert Cifar10Recipe(**json.loads(json.dumps(recipe.to_dict()))) == recipe
     assert recipe.to_dict().keys() == {field.name for field in dataclasses.fields(Cifar10Recipe)}
+
+
+def test_the_schedule_of_he_et_al():
+    recipe = find_cifar10_recipe("he2016", "batch")
+    assert (recipe.momentum, recipe.weight_decay, recipe.batch_size, recipe.padding) == (0.9, 1e-4, 128, 4)
+    steps = recipe.epochs * (45_000 // recipe.batch_size)
+    assert abs(steps - 64_000) < 45_000 / recipe.batch_size
+    rates = {
+        step: recipe.learning_rate_at(step * recipe.epochs / 64_000) for step in (0, 31_999, 32_000, 47_999, 48_000)
+    }
+    assert list(rates.values()) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
+
+
+def test_a_cosine_after_a_warm_up():
+    recipe = Cifar10Recipe(schedule="cosine", warm_up=2, epochs=8, learning_rate=1.0)
+    cosine = [0.5 + 0.5 * math.cos(math.pi * epoch / 8) for epoch in range(9)]
+    expected = [0.0, 0.5 * cosine[1], *cosine[2:]]
+    assert [recipe.learning_rate_at(epoch) for epoch in range(9)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["he2016", "cosine"])
+def test_the_scalars_of_fixup_have_a_tenth_of_the_learning_rate(name):
+    rates = {norm: find_cifar10_recipe(name, norm).scalar_rate for norm in NORMALISATIONS}
+    assert {norm for norm, rate in rates.items() if rate == 0.1} == {"fixup", "last"}
+    assert set(rates.values()) == {0.1, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schedule": "linear"}, "^schedule is 'linear', but it must be paper, he2016, cosine"),
+        ({"sgd": True, "decoupled": True}, "^decoupled weight decay is for Adam"),
+        ({"nesterov": True}, "^Nesterov's method needs SGD"),
+        ({"nesterov": True, "sgd": True, "momentum": 0}, "^Nesterov's method needs SGD"),
+        ({"warm_up": -1}, "^warm_up is -1"),
+        ({"scalar_rate": 0}, "^scalar_rate is 0"),
+    ],
+)
+def test_numbers_that_do_not_go_together(change, says):
+    with pytest.raises(TrainingError, match=says):
+        Cifar10Recipe(**change)
+
+
+def test_an_unknown_recipe():
+    with pytest.raises(TrainingError, match=r"^There is no recipe 'best': choose from tuned, he2016, cosine"):
+        find_cifar10_recipe("best", "batch")
 
 
 @pytest.mark.parametrize("norm", NORMALISATIONS)

@@ -17,6 +17,7 @@ from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
 from .output import make_console, new_table
 from .targets import check_folder
+from .training_options import parse_seeds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,6 +102,15 @@ def run_command(
         int | None,
         typer.Option(help="Use only this many images of each split, if all would take too long; documents say so."),
     ] = None,
+    networks: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Networks that predbn train cifar10 --out has written, in place of the zoo's; with another --results.",
+        ),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Of --networks only these seeds, such as 0-4.")] = None,
     device: Device = "auto",
     precision: Annotated[
         str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics and attacks always use fp32.")
@@ -119,8 +129,10 @@ def run_command(
       predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val \\
           --weights resnet50.safetensors
       predbn paper run --plan mixtures-levels --device cuda
+      predbn paper run --plan methods --plan inside --networks runs-borders/zero-2 \\
+          --results results/cifar10/border-zero-2
     """
-    from predbn.paper import PLANS, Runs, plans_of, run_plan
+    from predbn.paper import CIFAR10, PLANS, Runs, TrainedNetworks, plans_of, run_plan
 
     experiments = _choose(ids)
     engine = in_process_engine(device)
@@ -132,6 +144,15 @@ def run_command(
                 f"{name!r} is no plan of these experiments: {', '.join(names)}.", param_hint="--plan"
             )
     names = plan or names
+    if networks is None:
+        refuse_options(context, ["seeds"], "it goes with --networks: add that, or leave it out.")
+    elif results is None:
+        raise typer.BadParameter("these networks need a folder of results of their own.", param_hint="--results")
+    else:
+        names = [name for name in names if PLANS[name].data_set == CIFAR10]
+    trained = None
+    if networks is not None:
+        trained = TrainedNetworks(networks, None if seeds is None else parse_seeds(seeds))
     data_sets = {PLANS[name].data_set for name in names}
     for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
         if not data_sets & users:
@@ -154,6 +175,7 @@ def run_command(
                 root=root,
                 weights=weights,
                 images=images,
+                networks=trained,
             )
         is_measured = name in Runs(folders[name]).measured
         state = "as before" if was_measured else "done in part" if is_measured else "not measured"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .options import Device, Quiet, parse_device_option, usage_error
+from .options import Device, Quiet, parse_device_option, refuse_options, usage_error
 from .output import make_console
 from .targets import check_folder
 from .training_options import (
@@ -28,21 +28,37 @@ from .training_options import (
 
 
 def train_cifar10_command(
+    context: typer.Context,
     norm: Norm = "batch",
     seeds: Seeds = "0",
     out: Out = Path("runs"),
     resume: Resume = False,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default 100.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step; by default 512.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Adam's learning rate; by default the tuned one.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Adam's β₁; by default the tuned one.")] = None,
+    recipe: Annotated[
+        str, typer.Option(help="tuned (the paper's, Adam), he2016 (SGD as He et al.) or cosine (SGD, shorter).")
+    ] = "tuned",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default the recipe's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step; by default the recipe's.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate; by default the recipe's.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Adam's β₁, or that of SGD; by default the recipe's.")] = None,
     adam_eps: Annotated[float | None, typer.Option(help="Adam's ε; by default the tuned one.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay; by default the tuned one.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay; by default the recipe's.")] = None,
     decoupled: Annotated[
-        bool | None, typer.Option("--decoupled/--l2", help="Kind of weight decay; by default the tuned one.")
+        bool | None, typer.Option("--decoupled/--l2", help="Kind of weight decay; by default the recipe's.")
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="How the rate falls: paper, he2016 or cosine; by default the recipe's.")
+    ] = None,
+    warm_up: Annotated[
+        int | None, typer.Option(min=0, help="Epochs in which the rate rises from 0; by default the recipe's.")
     ] = None,
     padding: Annotated[int | None, typer.Option(min=0, help="Pixels around an image before cropping; 4.")] = None,
     border: Annotated[str | None, typer.Option(help="What is in them: zero (black), edge or reflect; zero.")] = None,
+    border_study: Annotated[
+        bool,
+        typer.Option(
+            "--border-study", help="Train these seeds with each border of the study, in OUT/zero-4, reflect-4, zero-2."
+        ),
+    ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 10,
     tensorboard: TensorBoard = False,
@@ -51,21 +67,24 @@ def train_cifar10_command(
     on_sample: OnSample = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train ResNet-20 on CIFAR-10 with the paper's recipe: 45,000 images, the last 5,000 held out for validation.
+    """Train ResNet-20 on CIFAR-10: 45,000 images, the last 5,000 held out for validation.
 
     Examples:
 
       predbn train cifar10 --norm batch --seeds 0-9
       predbn train cifar10 --norm group --seeds 0-2 --resume
-      predbn train cifar10 --seeds 0-9 --border reflect --out runs-reflect
+      predbn train cifar10 --seeds 0-9 --recipe he2016 --out runs-he2016
+      predbn train cifar10 --seeds 0-4 --border-study --out runs-borders
       predbn train cifar10 --sample --epochs 2 --batch-size 100
     """
     check_folder(out)
-    from predbn.training import train_cifar10, tuned_recipe
+    from predbn.training import BORDER_STUDY, find_cifar10_recipe, train_cifar10
 
+    if border_study:
+        refuse_options(context, ["padding", "border"], "--border-study sets it: leave out one of them.")
     with usage_error():
-        recipe = replace(
-            tuned_recipe(norm),
+        chosen = replace(
+            find_cifar10_recipe(recipe, norm),
             **given(
                 epochs=epochs,
                 batch_size=batch_size,
@@ -74,21 +93,30 @@ def train_cifar10_command(
                 adam_eps=adam_eps,
                 weight_decay=weight_decay,
                 decoupled=decoupled,
+                schedule=schedule,
+                warm_up=warm_up,
                 padding=padding,
                 border=border,
             ),
         )
-    train = partial(
-        train_cifar10,
-        recipe,
-        parse_seeds(seeds),
-        open_cifar10(root, on_sample, parse_device_option(device)),
-        out,
-        side_by_side=at_once,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        tensorboard=tensorboard,
-    )
+    numbers = parse_seeds(seeds)
+    sets = {out: chosen}
+    if border_study:
+        sets = {out / name: replace(chosen, padding=width, border=kind) for name, (width, kind) in BORDER_STUDY.items()}
+    data = open_cifar10(root, on_sample, parse_device_option(device))
     console = make_console(quiet=quiet, soft_wrap=True)
     metrics = ("accuracy", "brier", "ece")
-    print_training(console, f"{norm}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, out)
+    for folder, recipe_of_set in sets.items():
+        train = partial(
+            train_cifar10,
+            recipe_of_set,
+            numbers,
+            data,
+            folder,
+            side_by_side=at_once,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            tensorboard=tensorboard,
+        )
+        what = f"{folder.name}, {norm}" if border_study else norm
+        print_training(console, f"{what}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, folder)

@@ -15,13 +15,15 @@ from .document import document, headline_table, write_document
 from .experiment import Experiment
 from .experiments import EXPERIMENTS, choose, plans_of
 from .figures import save_figures
-from .plans import PLANS
+from .networks import TrainedNetworks
+from .plans import CIFAR10, PLANS
 from .run import run_plan
 from .runs import Runs
 from .series import Series, paired
 from .verify import QUICK_WARNING, findings_as_data, verdict_summary, verify
 
 __all__ = [
+    "CIFAR10",
     "EXPERIMENTS",
     "PLANS",
     "QUICK_WARNING",
@@ -33,6 +35,7 @@ __all__ = [
     "PaperError",
     "Runs",
     "Series",
+    "TrainedNetworks",
     "Verdict",
     "auto_tables",
     "choose",

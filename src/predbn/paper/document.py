@@ -12,6 +12,10 @@ from pathlib import Path
 
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
+from .borders import FIGURE as BORDER_FIGURE
+from .borders import FIGURE_CAPTION as BORDER_CAPTION
+from .borders import HEADING as BORDER_HEADING
+from .borders import border_figure, border_tables
 from .claims import Finding, Verdict
 from .experiment import Experiment, FigureSpec
 from .experiments import EXPERIMENTS, plans_of
@@ -50,6 +54,9 @@ def write_document(path: str | Path, runs: Runs, *, figures: str | Path | None =
     for experiment, its_figures in drawn.items():
         for _, figure in its_figures:
             save(next(iter(figure.variants.values())).chart, Path(figures) / _file_name(experiment, figure))
+    of_borders = border_figure(runs)
+    if of_borders is not None:
+        save(of_borders, Path(figures) / BORDER_FIGURE)
     return write_file(path, text.encode())
 
 
@@ -108,6 +115,7 @@ def _text(runs: Runs, figures: str | None, drawn: Drawn) -> str:
         section("Findings"),
         _claims(runs, findings, comments, drawn, figures, of_paper=True),
         _claims(runs, findings, comments, drawn, figures, of_paper=False),
+        _borders(sections.get(BORDER_HEADING, ""), border_tables(runs), figures),
         section("Corrections"),
     ]
     return fill_in("\n\n".join(part for part in parts if part) + "\n", runs, every)
@@ -180,6 +188,12 @@ def _claims(
             images = _images(experiment, drawn, figures, of_paper)
             parts.append(_section(experiment, group, comments, images, of_paper))
     return "\n\n".join(part for part in parts if part)
+
+
+def _borders(text: str, tables: str, figures: str | None) -> str:
+    """The border study; nothing, not even its text, before there are results of it."""
+    figure = "" if figures is None else f"![{BORDER_HEADING}]({figures}/{BORDER_FIGURE})\n\n{BORDER_CAPTION}"
+    return "\n\n".join(part for part in (f"## {BORDER_HEADING}", text, figure, tables) if part) if tables else ""
 
 
 _OWN = """These are not in the paper: questions that its claims raised, and its claims on other data or networks than \

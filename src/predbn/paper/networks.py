@@ -1,4 +1,4 @@
-"""The CIFAR-10 networks of the paper: their names in the zoo, and which of them the zoo has.
+"""The CIFAR-10 networks of the paper: their names, and where they are, in the zoo or in a folder of trained networks.
 
 `predbn.adapt` changes the eps of batch norm layers. The paper also varies the eps of instance, layer and group
 normalisation; such a network is named like ``zoo:resnet20-cifar10/instance[eps=0.1]/0``.
@@ -7,9 +7,14 @@ normalisation; such a network is named like ``zoo:resnet20-cifar10/instance[eps=
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from torch import nn
 
+from predbn.common import NotMeasured, PaperError, read_json
 from predbn.evaluation import Model
 from predbn.models import Classifier, ModelError, load
 
@@ -50,9 +55,51 @@ def load_eps_variants(models: tuple[Model, ...]) -> dict[str, Classifier]:
     for model in models:
         match = _WITH_EPS.fullmatch(model.reference)
         if match:
-            classifier = load(f"{match[1]}/{match[3]}")
-            for module in classifier.modules():
-                if isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
-                    module.eps = float(match[2])
-            variants[model.name] = classifier
+            variants[model.name] = _set_eps(load(f"{match[1]}/{match[3]}"), float(match[2]))
     return variants
+
+
+def _set_eps(classifier: Classifier, eps: float) -> Classifier:
+    for module in classifier.modules():
+        if isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
+            module.eps = eps
+    return classifier
+
+
+@dataclass(frozen=True)
+class TrainedNetworks:
+    """Networks that `predbn train cifar10 --out FOLDER` has written, in place of those of the zoo with the same names.
+
+    In results they have the names of the zoo, so that every experiment finds them; the run card has their own cards.
+    seeds  only these; by default all
+    """
+
+    folder: Path
+    seeds: Collection[int] | None = None
+
+    def load(self, models: tuple[Model, ...]) -> dict[str, Classifier]:
+        """Those of the models that the folder has, by name."""
+        loaded = {}
+        for model in models:
+            match = _WITH_EPS.fullmatch(model.reference)
+            pattern = f"{match[1]}/{match[3]}" if match else model.reference
+            for name, path in self._files().items():
+                if fnmatchcase(name, pattern):
+                    classifier = self._load(name, path)
+                    loaded[model.name if match else name] = (
+                        _set_eps(classifier, float(match[2])) if match else classifier
+                    )
+        if not loaded:
+            names = ", ".join(dict.fromkeys(model.reference.removeprefix("zoo:") for model in models))
+            raise NotMeasured(f"{self.folder} has no {names}")
+        return loaded
+
+    def _files(self) -> dict[str, Path]:
+        paths = sorted(self.folder.glob("*/*/*.safetensors"), key=lambda path: (path.parent, len(path.stem), path.stem))
+        names = {f"zoo:{path.relative_to(self.folder).with_suffix('').as_posix()}": path for path in paths}
+        return {name: path for name, path in names.items() if self.seeds is None or int(path.stem) in self.seeds}
+
+    def _load(self, name: str, path: Path) -> Classifier:
+        loaded = load(f"file:{path}#{path.parent.relative_to(self.folder).as_posix()}")
+        card = read_json(path.with_suffix(".json"), error=PaperError, remedy="train the network again")
+        return Classifier(loaded.network, replace(loaded.info, reference=name, card=card)).eval()

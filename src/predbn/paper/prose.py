@@ -8,6 +8,7 @@ as ``## C1.3``, and `replication.md` in the folder above, with the sections of t
     {{C1.1 | accuracy | vanilla | size}}     the mean without its sign
     {{C1.1}}                                 the verdict of the claim
     {{mean | methods | train | ece | 5}}     the mean of a series (`quantities.mean_of`)
+    {{border | zero-2 | C2.1 | accuracy}}    any of these fields on a set of the border study (`borders`)
     {{claims of the paper}}                  another quantity by name (`quantities.named_quantities`)
 
 so that it cannot differ from the results. What is not measured is filled in as "not measured".
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from predbn.common import PaperError
 
+from .borders import BORDERS, border_findings, border_runs
 from .claims import Finding
 from .quantities import NOT_MEASURED, mean_of, named_quantities
 from .runs import Runs
@@ -51,6 +53,8 @@ def fill_in(text: str, runs: Runs, findings: Iterable[Finding]) -> str:
         name, *words = (part.strip() for part in match[1].replace("\\|", "|").split("|"))
         if name == "mean":
             return mean_of(runs, *words)
+        if name == "border":
+            return _on_border(match[0], runs, words)
         if name in quantities and not words:
             return quantities[name]
         if name not in by_id:
@@ -58,6 +62,16 @@ def fill_in(text: str, runs: Runs, findings: Iterable[Finding]) -> str:
         return _measured(match[0], by_id[name], words) if words else by_id[name].verdict.value
 
     return _FIELD.sub(value_of, text)
+
+
+def _on_border(field: str, runs: Runs, words: list[str]) -> str:
+    border, *inner = words
+    if border not in BORDERS or not inner:
+        raise PaperError(f"{field} names no border and no number: borders are {', '.join(BORDERS)}.")
+    sets = border_runs(runs)
+    if border not in sets:
+        return NOT_MEASURED
+    return fill_in("{{" + " | ".join(inner) + "}}", sets[border], border_findings(sets[border]).values())
 
 
 def _measured(field: str, finding: Finding, words: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
 from predbn.training import crop_images, draw_crops, pad_images
 
-from .networks import load_eps_variants, missing_weights
+from .networks import TrainedNetworks, load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
 from .plans.auto import EVERYONE, TARGETED
 from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
@@ -41,6 +42,7 @@ def run_plan(
     root: str | Path | None = None,
     weights: str | Path | None = None,
     images: int | None = None,
+    networks: TrainedNetworks | None = None,
 ) -> str | None:
     """Run one plan in a subfolder of `folder`, and return None, or the reason if it could not run or only in part.
 
@@ -52,6 +54,7 @@ def run_plan(
     root       the folder with the data and networks of K1 (see `run_criteo`), or with the images of ImageNet
     weights    a file with the weights of ResNet-50 v1 (see `run_imagenet`)
     images     evaluate only this many images of each split, if the time does not suffice for all; documents say so
+    networks   for CIFAR-10, networks that were trained, in place of those of the zoo
     """
     plan = PLANS[name].version(quick)
     if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION, TARGETED, EVERYONE):
@@ -69,25 +72,35 @@ def run_plan(
             paths = {"root": root and Path(root), "weights": weights and Path(weights)}
             run_imagenet(plan, out, **paths, **options)  # type: ignore[arg-type]
         else:
-            reason = _run_cifar10(name, plan, out, engine, progress)
+            reason = _run_cifar10(name, plan, out, engine, progress, networks)
     except (NotMeasured, DataError, ModelError, MissingPackageError) as error:
         return str(error).removesuffix(".")
-    _mark_card(out, name, quick, precision, images)
+    _mark_card(out, name, quick, precision, images, networks)
     return reason
 
 
 def _run_cifar10(
-    name: str, plan: Plan, out: Path, engine: Engine | None, progress: ProgressWithNote | None
+    name: str,
+    plan: Plan,
+    out: Path,
+    engine: Engine | None,
+    progress: ProgressWithNote | None,
+    networks: TrainedNetworks | None,
 ) -> str | None:
-    """Run a plan with those of its networks that the zoo has, and return which ones it does not have."""
-    missing = {model: missing_weights(model) for model in plan.models}
-    models = tuple(model for model, weights in missing.items() if weights is None)
-    names = list(dict.fromkeys(weights for weights in missing.values() if weights is not None))
-    reason = f"the zoo has no {', '.join(names)}" if names else None
-    if not models:
-        raise NotMeasured(reason)
+    """Run a plan with those of its networks that there are, and return which ones the zoo does not have."""
+    if networks is not None:
+        in_memory, reason = networks.load(plan.models), None
+        models = tuple(m for m in plan.models if any(n == m.name or fnmatchcase(n, m.name) for n in in_memory))
+    else:
+        missing = {model: missing_weights(model) for model in plan.models}
+        models = tuple(model for model, weights in missing.items() if weights is None)
+        names = list(dict.fromkeys(weights for weights in missing.values() if weights is not None))
+        reason = f"the zoo has no {', '.join(names)}" if names else None
+        if not models:
+            raise NotMeasured(reason)
+        in_memory = load_eps_variants(models)
     plan = replace(plan, models=models)
-    options = {"engine": engine, "models": load_eps_variants(models), "progress": progress}
+    options = {"engine": engine, "models": in_memory, "progress": progress}
     if name == ACTIVATIONS:
         run_activations(plan, out, **options)  # type: ignore[arg-type]
     else:
@@ -112,11 +125,14 @@ def crop_like_training(images: Images, plan: str) -> Images:
     return Images(cropped, images.labels, images.index, images.classes, f"{images.name}-{plan}")
 
 
-def _mark_card(out: Path, name: str, quick: bool, precision: str, images: int | None) -> None:
+def _mark_card(
+    out: Path, name: str, quick: bool, precision: str, images: int | None, networks: TrainedNetworks | None
+) -> None:
     """Add to the run card which plan it was, whether it was quick or had a part of the images, and the command."""
     path = out / "card.json"
     options = f"{' --quick' if quick else ''}{'' if precision == 'fp32' else f' --precision {precision}'}"
     options += "" if images is None else f" --images {images}"
+    options += "" if networks is None else f" --networks {networks.folder} --results {out.parent}"
     paper = {"plan": name, "quick": quick, "images": images, "command": f"predbn paper run --plan {name}{options}"}
     if quick:
         paper["warning"] = "a small part of the data: it shows that everything works, and is no evidence"

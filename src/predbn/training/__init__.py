@@ -7,17 +7,26 @@ for bit. Only the search needs Optuna (the extra `tune`).
 
 from predbn.common import TrainingError
 
+from .cifar10.augmentation import BORDER_STUDY, crop_images, draw_crops, pad_images
 from .cifar10.augmentation import PADDING as CROP_PADDING
-from .cifar10.augmentation import crop_images, draw_crops, pad_images
 from .cifar10.search import SEARCH_RANGES, best_recipe, enqueue_best, open_study, run_search, trial_table
 from .cifar10.trainer import Cifar10Data, train_cifar10
 from .criteo import CriteoData, train_criteo
 from .imagenet.data import open_imagenet
 from .imagenet.trainer import train_imagenet
 from .process_group import ProcessGroup, join_process_group
-from .recipes import Cifar10Recipe, CriteoRecipe, ImageNetRecipe, tuned_recipe
+from .recipes import (
+    CIFAR10_RECIPES,
+    Cifar10Recipe,
+    CriteoRecipe,
+    ImageNetRecipe,
+    find_cifar10_recipe,
+    tuned_recipe,
+)
 
 __all__ = [
+    "BORDER_STUDY",
+    "CIFAR10_RECIPES",
     "CROP_PADDING",
     "SEARCH_RANGES",
     "Cifar10Data",
@@ -31,6 +40,7 @@ __all__ = [
     "crop_images",
     "draw_crops",
     "enqueue_best",
+    "find_cifar10_recipe",
     "join_process_group",
     "open_imagenet",
     "open_study",

@@ -106,6 +106,8 @@ def train_side_by_side(
             start = time.perf_counter()
             run_epoch(active, checkpoint_steps=checkpoint_steps, on_step=on_step)
             for run in active:
+                run.trainer.queue_evaluation()
+            for run in active:
                 run.trainer.metrics = {"epoch": run.trainer.epoch, **run.trainer.evaluate()}
             seconds = time.perf_counter() - start
             for run in active:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from typing import Any, Literal, get_args
@@ -18,6 +18,11 @@ _DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
 """CIFAR-10 and Criteo: from these fractions of the training on, the learning rate has these factors (epochs 40, 60, 80
 and 90 of 100)."""
 _IMAGENET_DROPS = ((30 / 90, 0.1), (60 / 90, 0.01), (80 / 90, 0.001))
+_HE2016_DROPS = ((32 / 64, 0.1), (48 / 64, 0.01))
+"""He et al. (2016): × 0.1 after 32,000 and again after 48,000 of 64,000 steps."""
+
+Schedule = Literal["paper", "he2016", "cosine"]
+"""How the learning rate of CIFAR-10 falls: in the paper's four drops, in He et al.'s two, or as half a cosine."""
 
 Precision = Literal["fp32", "tf32", "bf16"]
 MAX_PADDING = 31
@@ -69,19 +74,27 @@ class BaseRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10Recipe(BaseRecipe):
-    """Adam on ResNet-20 v1, batch 512, 100 epochs, the learning rate dropped four times.
+    """Adam on ResNet-20 v1, batch 512, 100 epochs, the learning rate dropped four times; or SGD.
 
-    `momentum` is Adam's β₁, `adam_eps` its ε. `weight_decay` acts on filters and matrices. The paper does not mention
-    any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It is added to the
-    gradient (L2: ½ weight_decay ‖w‖² in the loss) or, if `decoupled`, each step subtracts lr · weight_decay · w.
+    `momentum` is Adam's β₁ or that of SGD, `adam_eps` Adam's ε. `weight_decay` acts on filters and matrices. The paper
+    does not mention any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It
+    is added to the gradient (L2: ½ weight_decay ‖w‖² in the loss) or, if `decoupled`, each step subtracts
+    lr · weight_decay · w, which is for Adam alone.
+    In the first `warm_up` epochs the learning rate rises linearly from 0 to that of the schedule. `scalar_rate` is the
+    share of it that the scalar parameters of Fixup have.
     Crops come from images with `padding` pixels on each side, and `border` says what is in them (`augmentation.py`).
     """
 
     norm: str = "batch"
+    sgd: bool = False
+    nesterov: bool = False
     learning_rate: float = 1e-2
     adam_eps: float = 1e-7
     weight_decay: float = 0.0
     decoupled: bool = False
+    schedule: Schedule = "paper"
+    warm_up: int = 0
+    scalar_rate: float = 1.0
     epochs: int = 100
     batch_size: int = 512
     padding: int = PADDING
@@ -90,17 +103,32 @@ class Cifar10Recipe(BaseRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         find_normalisation(self.norm)
-        self._check_at_least(padding=0)
+        self._check_at_least(padding=0, warm_up=0)
         if self.padding > MAX_PADDING:
             raise TrainingError(f"padding is {self.padding}, but it must be at most {MAX_PADDING}.")
-        if self.border not in BORDERS:
-            raise TrainingError(f"border is {self.border!r}, but it must be {', '.join(BORDERS)}.")
-        self._check_positive("adam_eps")
+        for name, choices in (("border", BORDERS), ("schedule", get_args(Schedule))):
+            if getattr(self, name) not in choices:
+                raise TrainingError(f"{name} is {getattr(self, name)!r}, but it must be {', '.join(choices)}.")
+        self._check_positive("adam_eps", "scalar_rate")
         self._check_weight_decay(self.weight_decay)
+        if self.sgd and self.decoupled:
+            raise TrainingError("decoupled weight decay is for Adam, but the recipe has SGD: use L2.")
+        if self.nesterov and not (self.sgd and self.momentum):
+            raise TrainingError("Nesterov's method needs SGD with a momentum greater than 0.")
 
-    def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate of an epoch, counted from 0; the first epoch always has the full one."""
-        return self._dropped(((max(1, round(fraction * self.epochs)), factor) for fraction, factor in _DROPS), epoch)
+    def learning_rate_at(self, epochs_done: float) -> float:
+        """The learning rate after so many epochs and fractions of one.
+
+        With the paper's schedule the first epoch always has the full rate, however short the training.
+        """
+        if self.schedule == "paper":
+            drops = ((max(1, round(fraction * self.epochs)), factor) for fraction, factor in _DROPS)
+            rate = self._dropped(drops, epochs_done)
+        elif self.schedule == "he2016":
+            rate = self._dropped(((fraction * self.epochs, factor) for fraction, factor in _HE2016_DROPS), epochs_done)
+        else:
+            rate = self.learning_rate * 0.5 * (1 + math.cos(math.pi * epochs_done / self.epochs))
+        return rate * min(1.0, epochs_done / self.warm_up) if self.warm_up else rate
 
 
 def tuned_recipe(norm: str) -> Cifar10Recipe:
@@ -108,6 +136,65 @@ def tuned_recipe(norm: str) -> Cifar10Recipe:
     recipe = Cifar10Recipe(norm=norm)
     numbers = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
     return replace(recipe, **numbers.get(norm, {}))
+
+
+def he2016_recipe(norm: str) -> Cifar10Recipe:
+    """He et al. (2016): SGD, batch 128, 182 epochs of 45,000 images (63,882 steps; theirs are 64,000).
+
+    The scalars of Fixup have a tenth of the learning rate, as its authors advise. Normalisations that He et al. did
+    not train get an epoch of warm-up.
+    """
+    return Cifar10Recipe(
+        norm=norm,
+        sgd=True,
+        learning_rate=0.1,
+        momentum=0.9,
+        weight_decay=1e-4,
+        schedule="he2016",
+        warm_up=0 if norm == "batch" else 1,
+        scalar_rate=_scalar_rate(norm),
+        epochs=182,
+        batch_size=128,
+    )
+
+
+def cosine_recipe(norm: str) -> Cifar10Recipe:
+    """A shorter recipe for SGD: batch 256, 100 epochs, Nesterov momentum, more weight decay, a cosine schedule.
+
+    Weight decay needs about 1/(learning rate × weight decay) steps to have an effect: 10,000 of 17,500.
+    """
+    return Cifar10Recipe(
+        norm=norm,
+        sgd=True,
+        nesterov=True,
+        learning_rate=0.2,
+        momentum=0.9,
+        weight_decay=5e-4,
+        schedule="cosine",
+        warm_up=1,
+        scalar_rate=_scalar_rate(norm),
+        epochs=100,
+        batch_size=256,
+    )
+
+
+def _scalar_rate(norm: str) -> float:
+    return 0.1 if find_normalisation(norm).fixup else 1.0
+
+
+CIFAR10_RECIPES: dict[str, Callable[[str], Cifar10Recipe]] = {
+    "tuned": tuned_recipe,
+    "he2016": he2016_recipe,
+    "cosine": cosine_recipe,
+}
+"""Recipes by name, each for any normalisation."""
+
+
+def find_cifar10_recipe(name: str, norm: str) -> Cifar10Recipe:
+    """The recipe of that name for a normalisation."""
+    if name not in CIFAR10_RECIPES:
+        raise TrainingError(f"There is no recipe {name!r}: choose from {', '.join(CIFAR10_RECIPES)}.")
+    return CIFAR10_RECIPES[name](norm)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,6 +71,9 @@ class Trainer(ABC):
     def train_step(self) -> None:
         """Train on the next batch. Must not wait for the GPU."""
 
+    def queue_evaluation(self) -> None:  # noqa: B027
+        """Start what `evaluate` reads, without waiting for the GPU: runs side by side are then evaluated together."""
+
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
         """The log row of the epoch that has just ended, without its number and seconds."""
@@ -149,11 +152,18 @@ def build_seeded(seed: int, build: Callable[[], Module]) -> Module:
         return build()
 
 
-def decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups in which filters and matrices decay, and vectors (biases, normalisation) do not."""
+def decay_groups(network: nn.Module, weight_decay: float, scalar_rate: Tensor | None = None) -> list[dict[str, Any]]:
+    """Parameter groups in which filters and matrices decay, and vectors (biases, normalisation) do not.
+
+    With `scalar_rate`, parameters of one number are a group of their own that has this learning rate.
+    """
     matrices = [p for p in network.parameters() if p.ndim > 1]
-    vectors = [p for p in network.parameters() if p.ndim <= 1]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    vectors = [p for p in network.parameters() if p.ndim == 1 or (p.ndim == 0 and scalar_rate is None)]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if scalar_rate is not None:
+        scalars = [p for p in network.parameters() if p.ndim == 0]
+        groups.append({"params": scalars, "weight_decay": 0.0, "lr": scalar_rate})
+    return groups
 
 
 def make_adam(
@@ -168,6 +178,13 @@ def make_adam(
         fused=True,
         capturable=learning_rate.device.type == "cuda",
     )
+
+
+def make_sgd(
+    parameters: Iterable[Any], learning_rate: Tensor, *, momentum: float, nesterov: bool = False
+) -> torch.optim.Optimizer:
+    """SGD with a step that a CUDA graph can contain: only the fused kernel reads the learning rate from a tensor."""
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=nesterov, fused=True)
 
 
 @contextmanager

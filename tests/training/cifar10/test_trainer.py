@@ -8,35 +8,40 @@ import torch
 import torch.nn.functional as F
 
 from predbn.models import NORMALISATIONS
-from predbn.training import crop_images, draw_crops, pad_images
+from predbn.training import crop_images, draw_crops, find_cifar10_recipe, pad_images
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import TrainingRun, run_epoch
 from predbn.training.networks import save_network
 
 from ..tiny import TINY, same_weights, small_resnet
 
+SGD = replace(find_cifar10_recipe("cosine", "fixup"), epochs=4, batch_size=8)
+
 pytestmark = pytest.mark.usefixtures("small_network")
 
 
 def by_hand(recipe, seed, data, epochs):
-    """The loop that one would write, with PyTorch's plain Adam."""
+    """The loop that one would write, with PyTorch's plain Adam or SGD."""
     torch.manual_seed(seed)
     network = small_resnet(recipe.norm, eps=recipe.eps)
     decayed = [p for p in network.parameters() if p.ndim > 1]
-    others = [p for p in network.parameters() if p.ndim <= 1]
-    kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
-    optimiser = kind(
-        [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}],
-        lr=1.0,
-        betas=(recipe.momentum, 0.999),
-        eps=recipe.adam_eps,
-    )
+    others = [p for p in network.parameters() if p.ndim == 1]
+    scalars = [p for p in network.parameters() if p.ndim == 0]
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": others}, {"params": scalars}]
+    if recipe.sgd:
+        plain = {"momentum": recipe.momentum, "nesterov": recipe.nesterov, "foreach": False}
+        optimiser = torch.optim.SGD(groups, lr=1.0, weight_decay=0.0, **plain)
+    else:
+        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        betas = (recipe.momentum, 0.999)
+        optimiser = kind(groups, lr=1.0, betas=betas, eps=recipe.adam_eps, weight_decay=0.0)
     padded = pad_images(data.train.images, recipe.padding, recipe.border)
     for epoch in range(epochs):
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.learning_rate_at(epoch)
         crops = draw_crops(16, recipe.batch_size, seed=seed, epoch=epoch, padding=recipe.padding)
-        for order, corner, mirrored in zip(*crops, strict=True):
+        for step, (order, corner, mirrored) in enumerate(zip(*crops, strict=True)):
+            rate = recipe.learning_rate_at(epoch + step * recipe.batch_size / 16)
+            for group, factor in zip(optimiser.param_groups, (1, 1, recipe.scalar_rate), strict=True):
+                group["lr"] = rate * factor
             pixels = crop_images(padded, order, corner, mirrored, padding=recipe.padding).float() / 127.5 - 1
             loss = F.cross_entropy(network(pixels), data.train.labels[order])
             optimiser.zero_grad()
@@ -54,6 +59,18 @@ def test_it_trains_like_a_plain_loop(data, norm):
     for _ in range(2):
         run_epoch([TrainingRun(trainer)])
     expected = by_hand(recipe, 3, data, 2).state_dict()
+    for name, tensor in trainer.network.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=2e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "fixup"])
+@pytest.mark.parametrize("name", ["he2016", "cosine"])
+def test_it_trains_with_sgd_like_a_plain_loop(data, name, norm):
+    recipe = replace(find_cifar10_recipe(name, norm), epochs=4, batch_size=8, warm_up=1, learning_rate=0.05)
+    trainer = Cifar10Trainer(recipe, 3, data)
+    for _ in range(3):
+        run_epoch([TrainingRun(trainer)])
+    expected = by_hand(recipe, 3, data, 3).state_dict()
     for name, tensor in trainer.network.state_dict().items():
         torch.testing.assert_close(tensor, expected[name], rtol=2e-3, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
 
@@ -76,10 +93,11 @@ def test_the_global_random_state_is_not_used(data):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_the_state_is_all_that_is_needed_to_resume(data):
-    whole, first = Cifar10Trainer(TINY, 1, data), Cifar10Trainer(TINY, 1, data)
+@pytest.mark.parametrize("recipe", [TINY, SGD], ids=["adam", "sgd"])
+def test_the_state_is_all_that_is_needed_to_resume(data, recipe):
+    whole, first = Cifar10Trainer(recipe, 1, data), Cifar10Trainer(recipe, 1, data)
     run_epoch([TrainingRun(first)])
-    second = Cifar10Trainer(TINY, 1, data)
+    second = Cifar10Trainer(recipe, 1, data)
     second.load_state_dict(first.state_dict())
     for _ in range(2):
         run_epoch([TrainingRun(whole)])
@@ -88,16 +106,20 @@ def test_the_state_is_all_that_is_needed_to_resume(data):
     assert same_weights(whole, second)
 
 
-def test_the_learning_rate_follows_the_schedule_after_resuming(data):
-    trainer = Cifar10Trainer(TINY, 1, data)
+@pytest.mark.parametrize("recipe", [TINY, SGD], ids=["adam", "sgd"])
+def test_the_learning_rate_follows_the_schedule_after_resuming(data, recipe):
+    trainer = Cifar10Trainer(recipe, 1, data)
     run_epoch([TrainingRun(trainer)])
-    again = Cifar10Trainer(TINY, 1, data)
+    again = Cifar10Trainer(recipe, 1, data)
     again.load_state_dict(trainer.state_dict())
-    for epoch in range(1, TINY.epochs):
+    factors = [1, 1, recipe.scalar_rate][: len(again.optimiser.param_groups)]
+    for epoch in range(1, recipe.epochs):
         again.begin_epoch()
-        assert [float(group["lr"]) for group in again.optimiser.param_groups] == pytest.approx(
-            [TINY.learning_rate_at(epoch)] * 2
-        )
+        for step in range(2):
+            again.train_step()
+            rate = recipe.learning_rate_at(epoch + step / 2)
+            rates = [float(group["lr"]) for group in again.optimiser.param_groups]
+            assert rates == pytest.approx([rate * factor for factor in factors])
         again.epoch += 1
 
 
@@ -138,8 +160,8 @@ def test_the_card_has_what_is_needed_to_repeat_the_training(data, images):
     assert card["trained_on"] == f"{images.name}: 16 images"
     assert card["validated_on"] == f"{images.name}: 4 images"
     assert card["software"]["torch"] == torch.__version__
-    decoupled = Cifar10Trainer(replace(TINY, decoupled=True), 3, data)
-    assert decoupled.card()["recipe"]["optimiser"] == "AdamW"
+    for changed, optimiser in (({"decoupled": True}, "AdamW"), ({"sgd": True}, "SGD")):
+        assert Cifar10Trainer(replace(TINY, **changed), 3, data).card()["recipe"]["optimiser"] == optimiser
 
 
 def test_the_scores_in_the_card(data, tmp_path):

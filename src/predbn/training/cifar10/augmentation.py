@@ -19,6 +19,12 @@ PADDING = 4
 Border = Literal["zero", "edge", "reflect"]
 """What is in the border: black, the pixel at the edge, or the image reflected at that pixel."""
 BORDERS: tuple[Border, ...] = get_args(Border)
+BORDER_STUDY: dict[str, tuple[int, Border]] = {
+    "zero-4": (4, "zero"),
+    "reflect-4": (4, "reflect"),
+    "zero-2": (2, "zero"),
+}
+"""The borders that docs/replication.md compares: the paper's text, one that continues the image, the paper's code."""
 
 
 class Crops(NamedTuple):

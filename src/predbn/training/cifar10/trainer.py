@@ -13,13 +13,16 @@ from predbn.data import Images
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
 from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
 
+from ..batch_count import share_batch_count
 from ..cuda_graph import StepGraph, on_stream
 from ..networks import train_networks
 from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
 from ..scoring import score, sum_loss_and_correct
-from ..trainer import Trainer, build_seeded, decay_groups, make_adam
+from ..trainer import Trainer, build_seeded, decay_groups, make_adam, make_sgd
 from .augmentation import PADDING, Border, Crops, crop_images, draw_crops, pad_images
+
+VALIDATION_BATCH = 2500
 
 
 class Cifar10Data:
@@ -45,10 +48,10 @@ class Cifar10Data:
 class Cifar10Trainer(Trainer):
     """The training of one seed.
 
-    On a GPU the whole step (augmentation, forward and backward pass, Adam) is a CUDA graph that runs on a stream of
-    its own, so that networks trained beside it use the time in which it leaves the GPU idle. Everything the step
-    reads is in fixed memory: the random crops of the epoch, a cursor that the step itself advances, the learning rate.
-    Checkpoints are written between epochs only: the position within an epoch is not part of the state.
+    On a GPU the whole step (augmentation, forward and backward pass, optimiser) is a CUDA graph that runs on a stream
+    of its own, so that networks trained beside it use the time in which it leaves the GPU idle. Everything the step
+    reads is in fixed memory: the random crops and the learning rates of the epoch, and a cursor that the step itself
+    advances. Checkpoints are written between epochs only: the position within an epoch is not part of the state.
     """
 
     recipe: Cifar10Recipe
@@ -62,17 +65,19 @@ class Cifar10Trainer(Trainer):
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if device.type == "cuda":
             accelerate(network)
+        self.batch_counts = share_batch_count(network)
         self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
-        optimiser = make_adam(
-            decay_groups(network, recipe.weight_decay),
-            self.learning_rate,
-            momentum=recipe.momentum,
-            eps=recipe.adam_eps,
-            decoupled=recipe.decoupled,
-        )
+        self.scalar_rate = torch.zeros_like(self.learning_rate) if recipe.scalar_rate != 1 else None
+        groups = decay_groups(network, recipe.weight_decay, self.scalar_rate)
+        options: dict[str, Any] = {"momentum": recipe.momentum}
+        if recipe.sgd:
+            optimiser = make_sgd(groups, self.learning_rate, nesterov=recipe.nesterov, **options)
+        else:
+            options |= {"eps": recipe.adam_eps, "decoupled": recipe.decoupled}
+            optimiser = make_adam(groups, self.learning_rate, **options)
         super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
         self.architecture = f"resnet20-cifar10/{recipe.norm}"
-        self.optimiser_name = "AdamW" if recipe.decoupled else "Adam"
+        self.optimiser_name = "SGD" if recipe.sgd else "AdamW" if recipe.decoupled else "Adam"
         self.classifier = Classifier(network, ModelInfo("training", 10, SIGNED)).to(device)
         shape = (self.steps, recipe.batch_size)
         self.crops = Crops(
@@ -80,10 +85,12 @@ class Cifar10Trainer(Trainer):
             corner=torch.zeros((*shape, 2), dtype=torch.int64, device=device),
             mirrored=torch.zeros(shape, dtype=torch.bool, device=device),
         )
+        self.rates = torch.zeros(self.steps, device=device)
         self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.correct = torch.zeros((), dtype=torch.int64, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.validation_sums: Tensor | None = None
         self.counters = [self.cursor, self.loss_sum, self.correct]
         self.graph = StepGraph(network, optimiser, self.counters, device, stream=self.stream)
 
@@ -92,10 +99,10 @@ class Cifar10Trainer(Trainer):
         crops = draw_crops(
             len(self.data.train), recipe.batch_size, seed=self.seed, epoch=self.epoch, padding=recipe.padding
         )
+        rates = torch.tensor([recipe.learning_rate_at(self.epoch + step / self.steps) for step in range(self.steps)])
         with on_stream(self.stream):
-            for tensor, value in zip(self.crops, crops, strict=True):
+            for tensor, value in zip((*self.crops, self.rates), (*crops, rates), strict=True):
                 tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
-            self.learning_rate.fill_(self.recipe.learning_rate_at(self.epoch))
             for counter in self.counters:
                 counter.zero_()
 
@@ -106,14 +113,22 @@ class Cifar10Trainer(Trainer):
         order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
         images = crop_images(self.padded, order, corner, mirrored, padding=self.recipe.padding)
         labels = self.data.labels[order]
+        self.learning_rate.copy_(self.rates.index_select(0, self.cursor)[0])
+        if self.scalar_rate is not None:
+            torch.mul(self.learning_rate, self.recipe.scalar_rate, out=self.scalar_rate)
         loss, logits = self.optimise(self.classifier, images, labels)
         self.cursor.add_(1)
+        self.batch_counts.add_(1)
         self.loss_sum.add_(loss)
         self.correct.add_((logits.argmax(1) == labels).sum())
 
+    def queue_evaluation(self) -> None:
+        self.validation_sums = self._queue_validation()
+
     def evaluate(self) -> dict[str, float]:
         # Validation waits for the stream: only then may the sums of the epoch be read.
-        validation_loss, validation_accuracy = self.validate()
+        sums, self.validation_sums = self.validation_sums, None
+        validation_loss, validation_accuracy = self._read_validation(self._queue_validation() if sums is None else sums)
         return {
             "learning_rate": self.recipe.learning_rate_at(self.epoch - 1),
             "loss": self.loss_sum.item() / self.steps,
@@ -122,13 +137,22 @@ class Cifar10Trainer(Trainer):
             "validation_accuracy": validation_accuracy,
         }
 
-    def validate(self, size: int = 2500) -> tuple[float, float]:
+    def validate(self, size: int = VALIDATION_BATCH) -> tuple[float, float]:
         """Mean loss and accuracy on the validation images."""
+        return self._read_validation(self._queue_validation(size))
+
+    def _queue_validation(self, size: int = VALIDATION_BATCH) -> Tensor:
+        """The summed loss and the number of correct predictions, without waiting for them."""
         images, labels = self.data.validation_images, self.data.validation_labels
         with on_stream(self.stream):
             batches = zip(images.split(size), labels.split(size), strict=True)
-            loss, correct = sum_loss_and_correct(self.classifier, batches, self.device).tolist()
-        return loss / max(1, len(labels)), correct / max(1, len(labels))
+            return sum_loss_and_correct(self.classifier, batches, self.device)
+
+    def _read_validation(self, sums: Tensor) -> tuple[float, float]:
+        with on_stream(self.stream):
+            loss, correct = sums.tolist()
+        count = max(1, len(self.data.validation_labels))
+        return loss / count, correct / count
 
     def card(self) -> dict[str, Any]:
         data = self.data
