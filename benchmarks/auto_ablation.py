@@ -63,6 +63,9 @@ class AblatedAuto(Auto):
         for name, value in switches.items():
             object.__setattr__(self, name, value)
 
+    def rule(self, observation: Observation) -> None:
+        """No kernels: they would compute `auto` as it is."""
+
     def statistics(self, observation: Observation) -> Statistics:
         clean, source, eps = observation.calibration, observation.source, observation.eps
         assert clean is not None
