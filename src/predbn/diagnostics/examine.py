@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from predbn.common import DiagnosticError, Progress
-from predbn.norm import PreparedAdaptation, device_of, distance, named_layers
+from predbn.norm import Forward, PreparedAdaptation, device_of, distance, named_layers, unwrapped
 
 from .batches import Batches, DataSet
 from .data_statistics import DataStatistics, chance_between, measure
@@ -32,6 +32,7 @@ def examine(
     *,
     batch_size: int = 100,
     device: torch.device | str | None = None,
+    forward: Forward | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Examination:
@@ -44,8 +45,11 @@ def examine(
                  stale, and the data is not to blame. With both, a shift is told from stale statistics; with `loader`
                  alone, only that one of the two is there. `measure(model, reference)` may be given instead, to use it
                  for several examinations of the same model
-    batch_size   data is regrouped into batches of this size, however the loader cuts it
+    batch_size   data is regrouped into batches of this size, however the loader cuts it; lists of images, and batches
+                 for a `forward` of yours, are taken as they come
     device       move the model to this device; by default it stays where it is
+    forward      called as forward(model, batch) to predict a batch, if the default does not fit: tensors, tuples that
+                 begin with what `forward` of the model requires, and dictionaries and dataclasses by its names
     seed         for the order of data sets of `predbn.data`; loaders and lists of batches are taken as they come
     progress     called with (batches done, batches in total; 0 if the number is not known)
 
@@ -55,6 +59,7 @@ def examine(
         raise DiagnosticError(f"The model is a {type(model).__name__}, but only a torch.nn.Module can be examined.")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 2:
         raise DiagnosticError(f"batch_size is {batch_size!r}, but a batch has a whole number of examples, 2 or more.")
+    model = unwrapped(model)
     layers: dict[str, Any] = {name.removeprefix(name_prefix(model)): layer for name, layer in named_layers(model)}
     if not layers:
         return Examination(0)
@@ -65,9 +70,8 @@ def examine(
     if (reference is None and loader is None) or any(finding.code == "weights not finite" for finding in findings):
         return Examination(len(layers), findings, _rows(layers, {}))
     given = {"reference": reference, "data": loader}
-    measured = _measure_all(
-        model, {name: data for name, data in given.items() if data is not None}, batch_size, seed, progress
-    )
+    given = {name: data for name, data in given.items() if data is not None}
+    measured = _measure_all(model, given, batch_size, forward, seed, progress)
     fits = {name: Fit.of(name, each, layers) for name, each in measured.items()}
     rows = _rows(layers, fits)
     known = {name for finding in findings if finding.code in _SPOILT for name in finding.layers}
@@ -89,7 +93,12 @@ def examine(
 
 
 def _measure_all(
-    model: nn.Module, given: dict[str, Any], batch_size: int, seed: int, progress: Progress | None
+    model: nn.Module,
+    given: dict[str, Any],
+    batch_size: int,
+    forward: Forward | None,
+    seed: int,
+    progress: Progress | None,
 ) -> dict[str, DataStatistics]:
     """The statistics of each set of data that is not measured yet."""
     measured: dict[str, DataStatistics] = {}
@@ -111,7 +120,7 @@ def _measure_all(
             progress(done, total)
 
     for name, each in batches.items():
-        measured[name] = measure(model, each, name, batch_size=batch_size, after_batch=after_batch)
+        measured[name] = measure(model, each, name, batch_size=batch_size, forward=forward, after_batch=after_batch)
     return {name: measured[name] for name in given}
 
 
