@@ -2,7 +2,9 @@
 
 Every batch is predicted twice: with the stored statistics, and with its own. Running statistics are a record of what a
 layer saw in training, where all earlier layers normalised with the statistics of the batch. The second pass therefore
-measures what they should be, and an error in one layer does not spread to the layers behind it.
+measures what they should be, and an error in one layer does not spread to the layers behind it. The first pass shows
+how two sets of data differ: there every example is processed by itself, so nothing takes out what the examples of a
+batch have in common, and a shift adds up from layer to layer.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -93,11 +95,13 @@ class DataStatistics:
         self.forward, self.model = forward, forward.model
         self.examples = 0
         self.layers: dict[str, LayerMoments] = {}
-        """In the order of the calls."""
+        """With the statistics of the batch, in the order of the calls."""
+        self.with_stored: dict[str, LayerMoments] = {}
+        """The same with the stored statistics."""
         self.predictions = PredictionPair()
         self.kept: list[Arguments] = []
-        self._batch = PreparedAdaptation(self.model, "batch", observer=self._observe, eps=eps)
-        self._stored = PreparedAdaptation(self.model, "train")
+        self._batch = PreparedAdaptation(self.model, "batch", observer=partial(self._observe, self.layers), eps=eps)
+        self._stored = PreparedAdaptation(self.model, "train", observer=partial(self._observe, self.with_stored))
 
     def update(self, arguments: Arguments) -> None:
         """Add a batch: what the model is called with."""
@@ -141,8 +145,8 @@ class DataStatistics:
                     self.forward.call(arguments if count is None else rows(arguments, slice(count // 2 * 2)))
         return {layer: total / count for layer, (total, count) in sums.items()}
 
-    def _observe(self, observation: Observation, statistics: Statistics) -> None:
-        self.layers.setdefault(self._name(observation), LayerMoments()).update(*observation.example_moments())
+    def _observe(self, layers: dict[str, LayerMoments], observation: Observation, statistics: Statistics) -> None:
+        layers.setdefault(self._name(observation), LayerMoments()).update(*observation.example_moments())
 
     def _name(self, observation: Observation) -> str:
         return observation.layer.removeprefix(name_prefix(self.model))
@@ -185,6 +189,19 @@ def measure(
                 "values: check the data, its preprocessing and the weights."
             )
     return measured
+
+
+def distance_between(reference: DataStatistics, data: DataStatistics, layer: str, eps: float) -> tuple[float, float]:
+    """How far the statistics of a layer on the data are from those on the reference, in standard deviations of the
+    reference, and how far by chance.
+
+    Both are seen with the stored statistics, unless these spoil the values of the layer.
+    """
+    sides = [each.with_stored.get(layer, LayerMoments()) for each in (reference, data)]
+    if min(side.examples for side in sides) < LEAST_EXAMPLES:
+        sides = [each.layers[layer] for each in (reference, data)]
+    a, b = sides
+    return distance(b.statistics, a.statistics, eps), chance_between(a, b, a.statistics.var + eps)
 
 
 def chance_between(a: LayerMoments, b: LayerMoments, unit: Tensor) -> float:

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from predbn.common import DiagnosticError, Progress
-from predbn.norm import Forward, PreparedAdaptation, device_of, distance, named_layers, unwrapped
+from predbn.norm import Forward, PreparedAdaptation, device_of, named_layers, unwrapped
 
 from .batches import Batches, DataSet
-from .data_statistics import DataStatistics, chance_between, measure
+from .data_statistics import DataStatistics, distance_between, measure
 from .examination import Examination, LayerFit
 from .finding import Finding, listed
 from .fit import Fit
@@ -53,7 +53,7 @@ def examine(
     seed         for the order of data sets of `predbn.data`; loaders and lists of batches are taken as they come
     progress     called with (batches done, batches in total; 0 if the number is not known)
 
-    Some hundred examples of each are enough: below about 300, small shifts are not told from chance.
+    A hundred examples of each are enough for all but the smallest shifts.
     """
     if not isinstance(model, nn.Module):
         raise DiagnosticError(f"The model is a {type(model).__name__}, but only a torch.nn.Module can be examined.")
@@ -136,12 +136,9 @@ def _row(name: str, depth: int, layer: Any, fits: dict[str, Fit]) -> LayerFit:
     for data, fit in fits.items():
         if name in fit.distances:
             values[data], values[f"{data}_chance"] = fit.distances[name]
-    moments = [fit.measured.layers.get(name) for fit in fits.values()]
-    if len(moments) == 2 and moments[0] is not None and moments[1] is not None:
-        reference, data_moments = moments[0], moments[1]
-        unit = reference.statistics.var + float(layer.eps)
-        values["shift"] = distance(data_moments.statistics, reference.statistics, float(layer.eps))
-        values["shift_chance"] = chance_between(reference, data_moments, unit)
+    measured = [fit.measured for fit in fits.values() if name in fit.measured.layers]
+    if len(measured) == 2:
+        values["shift"], values["shift_chance"] = distance_between(measured[0], measured[1], name, float(layer.eps))
     channels = layer.running_mean.numel() if has_statistics(layer) else layer.num_features
     return LayerFit(name, depth, channels, **values)
 
