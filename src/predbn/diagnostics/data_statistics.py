@@ -191,14 +191,16 @@ def measure(
     return measured
 
 
-def distance_between(reference: DataStatistics, data: DataStatistics, layer: str, eps: float) -> tuple[float, float]:
+def distance_between(
+    reference: DataStatistics, data: DataStatistics, layer: str, eps: float, *, are_right: bool
+) -> tuple[float, float]:
     """How far the statistics of a layer on the data are from those on the reference, in standard deviations of the
     reference, and how far by chance.
 
-    Both are seen with the stored statistics, unless these spoil the values of the layer.
+    Both are seen with the stored statistics if these are right: a network with wrong ones sees little of any shift.
     """
     sides = [each.with_stored.get(layer, LayerMoments()) for each in (reference, data)]
-    if min(side.examples for side in sides) < LEAST_EXAMPLES:
+    if not are_right or min(side.examples for side in sides) < LEAST_EXAMPLES:
         sides = [each.layers[layer] for each in (reference, data)]
     a, b = sides
     return distance(b.statistics, a.statistics, eps), chance_between(a, b, a.statistics.var + eps)

@@ -68,17 +68,17 @@ def examine(
         model.to(device)
     findings = check_stored_statistics(model, layers)
     if (reference is None and loader is None) or any(finding.code == "weights not finite" for finding in findings):
-        return Examination(len(layers), findings, _rows(layers, {}))
+        return Examination(len(layers), findings, _rows(layers, {}, are_right=True))
     given = {"reference": reference, "data": loader}
     given = {name: data for name, data in given.items() if data is not None}
     measured = _measure_all(model, given, batch_size, forward, seed, progress)
     fits = {name: Fit.of(name, each, layers) for name, each in measured.items()}
-    rows = _rows(layers, fits)
     known = {name for finding in findings if finding.code in _SPOILT for name in finding.layers}
     findings += fit_findings(model, layers, fits.get("reference") or fits["data"], known)
     findings += _not_called(layers, next(iter(fits.values())).measured)
+    are_right = not any(finding.is_problem for finding in findings)
+    rows = _rows(layers, fits, are_right=are_right)
     if len(fits) == 2:
-        are_right = not any(finding.is_problem for finding in findings)
         shift = shift_finding(rows, fits["reference"], fits["data"], are_right=are_right)
         classes = classes_finding(fits["reference"], fits["data"])
         findings += [finding for finding in (shift, classes) if finding is not None]
@@ -124,21 +124,25 @@ def _measure_all(
     return {name: measured[name] for name in given}
 
 
-def _rows(layers: dict[str, Any], fits: dict[str, Fit]) -> list[LayerFit]:
-    """The layers in the order of the calls; without data, as the model registers them."""
+def _rows(layers: dict[str, Any], fits: dict[str, Fit], *, are_right: bool) -> list[LayerFit]:
+    """The layers in the order of the calls; without data, as the model registers them.
+
+    `are_right` says whether the stored statistics are.
+    """
     called = list(dict.fromkeys(name for fit in fits.values() for name in fit.measured.layers))
     names = called + [name for name in layers if name not in called]
-    return [_row(name, depth, layers[name], fits) for depth, name in enumerate(names, start=1)]
+    return [_row(name, depth, layers[name], fits, are_right) for depth, name in enumerate(names, start=1)]
 
 
-def _row(name: str, depth: int, layer: Any, fits: dict[str, Fit]) -> LayerFit:
+def _row(name: str, depth: int, layer: Any, fits: dict[str, Fit], are_right: bool) -> LayerFit:
     values: dict[str, float] = {}
     for data, fit in fits.items():
         if name in fit.distances:
             values[data], values[f"{data}_chance"] = fit.distances[name]
     measured = [fit.measured for fit in fits.values() if name in fit.measured.layers]
     if len(measured) == 2:
-        values["shift"], values["shift_chance"] = distance_between(measured[0], measured[1], name, float(layer.eps))
+        found = distance_between(measured[0], measured[1], name, float(layer.eps), are_right=are_right)
+        values["shift"], values["shift_chance"] = found
     channels = layer.running_mean.numel() if has_statistics(layer) else layer.num_features
     return LayerFit(name, depth, channels, **values)
 
