@@ -42,8 +42,8 @@ lint: .venv/installed-dev
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[eval]"
 	touch $@
 
-# torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that would replace a CPU
-# torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
+# torchvision, timm and what builds on them come without their dependencies: PyPI's torchvision is a CUDA build that
+# would replace a CPU torch. benchmarks/cpu_torchvision.py makes it, and so timm, importable beside one.
 .venv/installed-dev: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm torchvision segmentation_models_pytorch monai

@@ -126,10 +126,10 @@ def stale() -> Classifier:
 
 
 def measure_imagenet(
-    kept: Kept, reference: str, folder: str, name: str, images: int, corruptions: Sequence[str]
+    kept: Kept, reference: str, folder: str, name: str, images: int, corruptions: Sequence[str], device: str = "cpu"
 ) -> None:
     """A network on ImageNet under some corruptions; half of the images are the reference."""
-    model = load(reference)
+    model = load(reference, device=torch.device(device))
     source = open_diagnosis_data(folder, "reference", model.info.preprocessing, most=2 * images)
     pixels = torch.cat([batch.images for batch in source.batches(100)])
     clean, data = pixels[:images], pixels[images:]
@@ -249,6 +249,7 @@ def main() -> None:
     parser.add_argument("--imagenet", help="a folder of ImageNet validation images")
     parser.add_argument("--weights", help="ResNet-50 v1 in safetensors")
     parser.add_argument("--images", type=int, default=100, help="images of ImageNet as reference, and as data")
+    parser.add_argument("--device", default="cpu", help="for the networks on ImageNet")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--markdown", action="store_true", help="print the tables from results/")
     arguments = parser.parse_args()
@@ -268,7 +269,8 @@ def main() -> None:
         }
         for corruptions in ((CLEAN,), names("all")):
             for name, model in networks.items():
-                measure_imagenet(kept, model, arguments.imagenet, name, arguments.images, corruptions)
+                options = arguments.images, corruptions, arguments.device
+                measure_imagenet(kept, model, arguments.imagenet, name, *options)
     else:
         measure_cases(kept)
         measure_batches(kept)

@@ -117,7 +117,7 @@ def clean() -> Tensor:
 
 def recompute(model: nn.Module) -> None:
     """What the doctor names for stale statistics: those of the whole training data."""
-    predbn.adapt(model, "population", loader=gratings(2000, seed=0)[0].split(100))
+    predbn.recompute(model, gratings(2000, seed=0)[0].split(100))
 
 
 RECOMPUTE = "recompute"

@@ -17,8 +17,9 @@ settings.load_profile("predbn")
 # A shell starts background jobs with Ctrl-C ignored. Programs inherit that, and tests of Ctrl-C would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Test processes that run side by side take a core each.
+# Test processes that run side by side take a core each, and so do the processes that they start.
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
 
 
 @pytest.fixture(autouse=True)

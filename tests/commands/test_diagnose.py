@@ -45,7 +45,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
 
 def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
     code = "import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
-    code += "    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 4))\n"
+    code += "    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 4))\n"
     (tmp_path / "mine_without_norm.py").write_text(code)
     prepared = ["--mean", "0.5", "--std", "0.25", "--size", "32"]
     arguments = ["diagnose", "--model", "mine_without_norm:build", "--data", "sample", "--quiet", *prepared, *SMALL]

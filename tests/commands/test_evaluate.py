@@ -75,6 +75,10 @@ def test_a_real_shift_is_answered_in_the_first_sentence_also_for_programs(own):
     assert [each["strategy"] for each in found["strategies"]] == ["train", "prior(N=4)"]
     shown = runner.invoke(cli.app, ["results", "show", "predbn-run"])
     assert found["sentences"][0][:40] in output_of(shown)
+    assert f"<h1>{found['sentences'][0]}</h1>" in (own / "predbn-run" / "report.html").read_text()
+    exported = runner.invoke(cli.app, ["results", "export", "predbn-run", "again.html"])
+    assert exported.exit_code == 0, exported.output
+    assert (own / "again.html").read_bytes() == (own / "predbn-run" / "report.html").read_bytes()
 
 
 def test_a_folder_with_some_of_the_classes_is_mapped_by_a_file(own):

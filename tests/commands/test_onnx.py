@@ -23,7 +23,7 @@ def test_adapt_and_describe(tmp_path):
     path, out = save(make_model([batch_norm_node()]), tmp_path / "model.onnx"), tmp_path / "out.onnx"
     done = run("adapt", path, out)
     assert done.exit_code == 0, done.output
-    assert "The statistics of 1 batch norm layers come from batch (opset 17)" in done.output
+    assert "The statistics of 1 batch norm layer come from batch (opset 17)" in done.output
     np.testing.assert_allclose(predict(out, X), expected(X), rtol=1e-5, atol=1e-5)
     assert "norm (BatchNormalization, 3 channels)" in run("describe", out).output
     assert json.loads(run("describe", out, "--json").output)["strategy"] == "batch"

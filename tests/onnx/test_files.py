@@ -155,7 +155,7 @@ def test_what_describe_says(tmp_path):
     path = save(make_model([batch_norm_node()], shape=(6, CHANNELS, 4, 4)), tmp_path / "model.onnx")
     before = predbn.onnx.describe(path)
     assert (before.strategy, before.opset, before.batch) == (None, 17, 6)
-    assert "1 batch norm layers in opset 17, and was not adapted" in str(before)
+    assert "1 batch norm layer in opset 17, and was not adapted" in str(before)
     assert "batches of 6 only" in str(before)
     written = predbn.onnx.adapt(path, tmp_path / "out.onnx", "prior", N=8)
     assert predbn.onnx.describe(tmp_path / "out.onnx") == written

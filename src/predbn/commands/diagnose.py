@@ -10,18 +10,21 @@ import typer
 
 from predbn.common import progress_bar
 
+from .inputs import check_shift, load_model, open_data, open_reference
 from .options import (
     MAX_COUNT,
-    MAX_SEED,
+    Corruption,
     Device,
     Mean,
+    ModelReference,
     Modules,
     Quiet,
+    Seed,
+    Severity,
     Size,
     Std,
+    Weights,
     import_modules,
-    parse_device_option,
-    parse_preprocessing,
     refuse_options,
     usage_error,
 )
@@ -31,20 +34,15 @@ from .targets import check_file
 
 def diagnose_command(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
-    ],
+    model: ModelReference,
     data: Annotated[
         str, typer.Option(metavar="DATA", help="Data that may have shifted: sample, cifar10, a .npy file or a folder.")
     ],
     reference: Annotated[
         str, typer.Option(metavar="DATA", help="Data that the model knows, ideally a part of its training data.")
     ] = "sample",
-    corruption: Annotated[
-        str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")
-    ] = None,
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
+    corruption: Corruption = None,
+    severity: Severity = 3,
     strategy: Annotated[str, typer.Option(help="Where the statistics come from, such as 'prior(N=16)'.")] = "batch",
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
     images: Annotated[
@@ -56,12 +54,12 @@ def diagnose_command(
     embedding: Annotated[
         str | None, typer.Option(help="Module whose input is the embedding; by default the last linear layer.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="State dict for a function of your own.")] = None,
+    weights: Weights = None,
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="The HTML page to write.")] = Path("diagnosis.html"),
     modules: Modules = None,
     as_json: Annotated[
@@ -84,29 +82,20 @@ def diagnose_command(
           --data new/images.npy --json
     """
     from predbn import __version__
-    from predbn.diagnostics import diagnose, open_diagnosis_data
-    from predbn.models import load
-    from predbn.norm import find_strategy
+    from predbn.diagnostics import diagnose
+    from predbn.norm import device_of, find_strategy
     from predbn.report import write_diagnosis
-    from predbn.shifts import find_corruption
 
     import_modules(modules, [model])
     if corruption is None:
         refuse_options(context, ["severity"], "it goes with --shift: add that, or leave it out.")
     check_file(out)
-    preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
     with usage_error("--strategy"):
         find_strategy(strategy)
-    with usage_error("--shift"):
-        find_corruption(corruption or "fog")
-    classifier = load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
-    stated = classifier.description.preprocessing
-    with usage_error("--reference"):
-        reference_data = open_diagnosis_data(reference, "reference", stated, most=images, seed=seed)
-    with usage_error("--data"):
-        new_data = open_diagnosis_data(
-            data, "data", stated, corruption=corruption, severity=severity, most=images, seed=seed
-        )
+    check_shift(corruption)
+    classifier = load_model(model, weights, mean, std, size, device)
+    reference_data = open_reference(reference, classifier, images, seed=seed)
+    new_data = open_data(data, classifier, images, corruption, severity, seed)
     console = make_console(quiet=quiet or as_json, soft_wrap=True)
     with progress_bar(console, "diagnosing", unit="batches") as show:
         diagnosis = diagnose(
@@ -130,9 +119,9 @@ def diagnose_command(
         "images": images,
         "embedding": embedding,
         "seed": seed,
-        "device": str(torch_device),
+        "device": str(device_of(classifier)),
         "predbn": __version__,
-        "preprocessing": stated.describe(),
+        "preprocessing": classifier.info.preprocessing.describe(),
     }
     write_diagnosis(out, diagnosis, settings)
     if as_json:

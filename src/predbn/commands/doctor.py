@@ -13,18 +13,20 @@ import typer
 
 from predbn.common import PredbnError, progress_bar
 
+from .inputs import check_shift, load_model, open_data, open_reference
 from .options import (
     MAX_COUNT,
-    MAX_SEED,
+    Corruption,
     Device,
     Mean,
+    ModelReference,
     Quiet,
+    Seed,
+    Severity,
     Size,
     Std,
-    parse_device_option,
-    parse_preprocessing,
+    Weights,
     refuse_options,
-    usage_error,
 )
 from .os_errors import DEBUG, explain
 from .output import make_console
@@ -36,10 +38,7 @@ FOUND, FAILED = 1, 3
 
 def doctor_command(
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
-    ],
+    model: ModelReference,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -50,10 +49,8 @@ def doctor_command(
     data: Annotated[
         str | None, typer.Option(metavar="DATA", help="Data to predict, which may have shifted, named likewise.")
     ] = None,
-    corruption: Annotated[
-        str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")
-    ] = None,
-    severity: Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")] = 3,
+    corruption: Corruption = None,
+    severity: Severity = 3,
     images: Annotated[
         int,
         typer.Option(
@@ -61,12 +58,12 @@ def doctor_command(
         ),
     ] = 1000,
     batch_size: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Examples predicted at once.")] = 100,
-    weights: Annotated[Path | None, typer.Option(help="State dict for a function of your own.")] = None,
+    weights: Weights = None,
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
     device: Device = "auto",
-    seed: Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Also write an HTML page with figures to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, and nothing else.")] = False,
     quiet: Quiet = False,
@@ -98,26 +95,15 @@ def doctor_command(
         )
     with _report_failure(as_json):
         from predbn import __version__
-        from predbn.diagnostics import examine, open_diagnosis_data
-        from predbn.models import load
-        from predbn.shifts import find_corruption
+        from predbn.diagnostics import examine
+        from predbn.norm import device_of
 
         if out is not None:
             check_file(out)
-        preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
-        with usage_error("--shift"):
-            find_corruption(corruption or "fog")
-        classifier = load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
-        stated = classifier.info.preprocessing
-        reference_data = new_data = None
-        if reference is not None:
-            with usage_error("--reference"):
-                reference_data = open_diagnosis_data(reference, "reference", stated, most=images, seed=seed)
-        if data is not None:
-            with usage_error("--data"):
-                new_data = open_diagnosis_data(
-                    data, "data", stated, corruption=corruption, severity=severity, most=images, seed=seed
-                )
+        check_shift(corruption)
+        classifier = load_model(model, weights, mean, std, size, device)
+        reference_data = None if reference is None else open_reference(reference, classifier, images, seed=seed)
+        new_data = None if data is None else open_data(data, classifier, images, corruption, severity, seed)
         console = make_console(quiet=quiet or as_json, soft_wrap=True)
         with progress_bar(console, "examining", unit="batches") as show:
             found = examine(
@@ -141,9 +127,9 @@ def doctor_command(
                 "images": images,
                 "batch_size": batch_size,
                 "seed": seed,
-                "device": str(torch_device),
+                "device": str(device_of(classifier)),
                 "predbn": __version__,
-                "preprocessing": stated.describe(),
+                "preprocessing": classifier.info.preprocessing.describe(),
             }
             write_examination(out, found, settings)
     if as_json:

@@ -49,7 +49,7 @@ _IN_PLAN = (
 )
 """The options that a plan replaces."""
 
-_NOT_WITH_REFERENCE = ("shift", "severity", "clean", "validation", "hits", "report")
+_NOT_WITH_REFERENCE = ("shift", "severity", "clean", "validation", "hits")
 """The options about corruptions, which a real shift does without."""
 
 
@@ -82,7 +82,8 @@ def evaluate_command(
         str | None,
         typer.Option(
             help="For data that has really shifted: a folder of pictures that the model knows, from the old camera. "
-            "Strategies are calibrated on it, --data is predicted as it comes, and what to use is said first."
+            "Strategies are calibrated on it, --data is predicted as it comes, and what to use is said first, also in "
+            "report.html."
         ),
     ] = None,
     unlabelled: Annotated[
@@ -270,13 +271,16 @@ def evaluate_command(
         else:
             results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
     if run_plan.reference is not None:
+        if report:
+            write_report(out / "report.html", found.results, found.diagnosis)
         if as_json:
             comparisons = [shift_records(each) for each in found.shifts]
             typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "diagnosis": found.diagnosis}))
             return
         print_real_shifts(console, found.shifts, found.diagnosis)
-        where = f"results in {out}; the pictures that would be predicted differently in {out / 'changes.csv'}"
-        console.print(f"[dim]{escape(where)}[/dim]", soft_wrap=True)
+        where = [f"results in {out}", f"the pictures that would be predicted differently in {out / 'changes.csv'}"]
+        where += [f"report in {out / 'report.html'}"] if report else []
+        console.print(f"[dim]{escape('; '.join(where))}[/dim]", soft_wrap=True)
         return
     written = [f"results in {out}"]
     if report:

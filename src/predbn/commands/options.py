@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,13 @@ MAX_COUNT = 2**31 - 1
 MAX_BINS = 10_000
 """The largest number of bins: each is a row of a table, for every model and split."""
 
+ModelReference = Annotated[
+    str, typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function.")
+]
+Weights = Annotated[Path | None, typer.Option(help="State dict for a function of your own.")]
+Corruption = Annotated[str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")]
+Severity = Annotated[int, typer.Option(min=1, max=5, help="Severity of the corruption.")]
+Seed = Annotated[int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto for the GPU if there is one.")]

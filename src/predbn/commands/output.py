@@ -59,11 +59,14 @@ def print_recommendation(console: Console, sentences: Sequence[str]) -> None:
         console.print(Text.assemble((sentences[0], "bold"), " ", " ".join(sentences[1:])))
 
 
-def write_report(path: Path, results: Results) -> None:
-    """Write the HTML report of a run."""
-    from predbn.recommendation import recommendation_sentences
-    from predbn.report import write_results
+def write_report(path: Path, results: Results, diagnosis: Sequence[str] = ()) -> None:
+    """Write the HTML report of a run; that of a real shift has a diagnosis."""
+    from predbn.recommendation import is_real_shift, recommendation_sentences
+    from predbn.report import write_results, write_shift
 
+    if is_real_shift(results):
+        write_shift(path, results, diagnosis)
+        return
     write_results(path, results, recommendation=recommendation_sentences(results))
 
 

@@ -9,17 +9,17 @@ import typer
 
 from predbn.common import progress_bar
 
+from .inputs import load_model, open_reference
 from .interrupts import if_interrupted
 from .options import (
     MAX_COUNT,
     Device,
     Mean,
+    ModelReference,
     Quiet,
     Size,
     Std,
-    parse_device_option,
-    parse_preprocessing,
-    usage_error,
+    Weights,
 )
 from .output import make_console
 from .targets import check_file
@@ -27,7 +27,6 @@ from .targets import check_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
     from torch import Tensor
 
     from predbn.diagnostics import ImageSubset
@@ -36,21 +35,18 @@ if TYPE_CHECKING:
 class _Loader:
     """The pictures of a data set in batches, as often as they are needed."""
 
-    def __init__(self, data: ImageSubset, size: int, device: torch.device) -> None:
-        self.data, self.size, self.device = data, size, device
+    def __init__(self, data: ImageSubset, size: int) -> None:
+        self.data, self.size = data, size
 
     def __len__(self) -> int:
         return -(-len(self.data) // self.size)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (batch.images for batch in self.data.batches(self.size, device=self.device))
+        return (batch.images for batch in self.data.batches(self.size))
 
 
 def recompute_command(
-    model: Annotated[
-        str,
-        typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
-    ],
+    model: ModelReference,
     data: Annotated[
         str,
         typer.Option(
@@ -67,7 +63,7 @@ def recompute_command(
         bool,
         typer.Option("--one-pass", help="Read the data once: faster, but it depends a little on the batch size."),
     ] = False,
-    weights: Annotated[Path | None, typer.Option(help="State dict for a function of your own.")] = None,
+    weights: Weights = None,
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
@@ -83,24 +79,21 @@ def recompute_command(
       predbn recompute --model mypkg.models:build --weights ema.pt \\
           --data train/ --out new.safetensors
     """
-    from predbn.diagnostics import open_diagnosis_data
-    from predbn.models import load, write_weights
+    from predbn.models import write_weights
     from predbn.norm import recompute
 
     if out.suffix != ".safetensors":
         raise typer.BadParameter(f"{out} must end in .safetensors, the format it is written in.", param_hint="--out")
     check_file(out)
-    torch_device = parse_device_option(device)
-    classifier = load(model, weights=weights, preprocessing=parse_preprocessing(mean, std, size), device=torch_device)
-    with usage_error("--data"):
-        source = open_diagnosis_data(data, "reference", classifier.info.preprocessing, most=images)
+    classifier = load_model(model, weights, mean, std, size, device)
+    source = open_reference(data, classifier, images, option="--data")
     console = make_console(quiet=quiet, soft_wrap=True)
     unfinished = out.with_name(out.name + ".unfinished")
     kept = f"the layers that are done are in {unfinished}; run the same command again to go on."
     with if_interrupted("nothing was written." if one_pass else kept), progress_bar(console, "batches") as progress:
         recompute(
             classifier,
-            _Loader(source, batch_size, torch_device),
+            _Loader(source, batch_size),
             exact=not one_pass,
             progress=lambda done, total: progress(done, total or None),
             checkpoint=None if one_pass else unfinished,

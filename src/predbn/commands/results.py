@@ -131,7 +131,9 @@ def export_command(
     check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
-        write_report(target, results)
+        from predbn.recommendation import read_diagnosis
+
+        write_report(target, results, read_diagnosis(run))
     else:
         from predbn.report import write_file
 

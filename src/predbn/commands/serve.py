@@ -17,8 +17,10 @@ from .options import (
     Device,
     EngineName,
     Mean,
+    ModelReference,
     Size,
     Std,
+    Weights,
     parse_device_option,
     parse_preprocessing,
     usage_error,
@@ -36,17 +38,14 @@ class LogLevel(str, Enum):
 
 
 def serve_command(
-    model: Annotated[
-        str,
-        typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function."),
-    ],
+    model: ModelReference,
     strategy: Annotated[
         str, typer.Option(help="Where the statistics come from: auto_stream, batch, 'prior(N=16)', train and so on.")
     ] = "auto_stream",
     calibration: Annotated[
         Path | None, typer.Option(help="What clean data looks like to the model: a file of predbn calibrate.")
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="State dict for a function of your own.")] = None,
+    weights: Weights = None,
     mean: Mean = None,
     std: Std = None,
     size: Size = None,

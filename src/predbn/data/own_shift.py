@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,21 +64,12 @@ class ReferenceAndData:
 
 
 def open_reference_and_data(
-    reference: str,
-    data: str,
-    *,
-    unlabelled: bool = False,
-    size: int | tuple[int, int] | None = None,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
-    images: int | None = None,
-    progress: Progress | None = None,
+    reference: str, data: str, *, unlabelled: bool = False, images: int | None = None, **options: Any
 ) -> ReferenceAndData:
-    """Both by reference, as in `open_in_order`. `unlabelled` and `images`, the first so many, are about the data."""
-    options = {"size": size, "resize": resize, "interpolation": interpolation, "progress": progress}
+    """Both by reference; `unlabelled` and `images` are about the data, and the options are those of `open_in_order`."""
     return ReferenceAndData(
-        open_in_order(reference, "validation", **options),  # type: ignore[arg-type]
-        open_in_order(data, "test", unlabelled=unlabelled, images=images, **options),  # type: ignore[arg-type]
+        open_in_order(reference, "validation", **options),
+        open_in_order(data, "test", unlabelled=unlabelled, images=images, **options),
     )
 
 

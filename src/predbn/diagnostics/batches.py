@@ -1,4 +1,6 @@
-"""The batches of what a user gives as data: a data set of the package, a loader, a list of batches, or one tensor."""
+"""The batches of what a user gives as data (a data set of the package, a loader, a list of batches, or one tensor), and
+how they are put together to batches of another size.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from predbn.norm import count_examples
-
-
-def input_of(batch: Any) -> Any:
-    """The input of a model in a batch of a loader: the batch itself, or its first part if it is a tuple or a list."""
-    return batch[0] if isinstance(batch, tuple | list) else batch
+from predbn.norm import Arguments, batches_of
 
 
 @runtime_checkable
@@ -32,18 +29,14 @@ class Batches:
 
     def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
         self.data, self.size, self.device = [data] if isinstance(data, Tensor) else data, size, device
-        self.largest = 0
         self.order: Any = None
         if isinstance(data, DataSet):
             self.order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
 
     def __iter__(self) -> Iterator[Any]:
-        batches: Iterable[Any] = self.data  # type: ignore[assignment]
         if isinstance(self.data, DataSet):
-            batches = self.data.batches(self.size, order=self.order, device=self.device)
-        for batch in batches:
-            self.largest = max(self.largest, count_examples(batch))
-            yield batch
+            return self.data.batches(self.size, order=self.order, device=self.device)
+        return batches_of(self.data)
 
     def count(self) -> int:
         """The number of batches; 0 if it is not known."""
@@ -53,3 +46,59 @@ class Batches:
             return len(self.data)  # type: ignore[arg-type]
         except TypeError:
             return 0
+
+
+def regrouped(batches: Iterable[Arguments], size: int) -> Iterator[Arguments]:
+    """The arguments of a model in batches of `size` examples, however a loader has cut them.
+
+    What is left at the end is part of the last batch, so that none is small. Inputs of another shape begin a new batch.
+    Arguments that are not tensors with a row for each example, such as a list of images, are taken as they come.
+    """
+    waiting: list[Arguments] = []
+    for arguments in batches:
+        if waiting and not _can_join(waiting[0], arguments):
+            yield _join(waiting)
+            waiting = []
+        if rows_of(arguments) is None:
+            yield arguments
+            continue
+        waiting.append(arguments)
+        while sum(rows_of(each) or 0 for each in waiting) >= 2 * size:
+            joined = _join(waiting)
+            yield rows(joined, slice(size))
+            waiting = [rows(joined, slice(size, None))]
+    if waiting:
+        yield _join(waiting)
+
+
+def rows_of(arguments: Arguments) -> int | None:
+    """How many rows all the arguments have; None if they are not tensors with the same number of rows."""
+    values = _values(arguments)
+    counts = {len(value) if isinstance(value, Tensor) and value.dim() else None for value in values}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def rows(arguments: Arguments, chosen: slice) -> Arguments:
+    """Some rows of all the arguments, which must have the same number of them."""
+    args, kwargs = arguments
+    return tuple(value[chosen] for value in args), {name: value[chosen] for name, value in kwargs.items()}
+
+
+def _values(arguments: Arguments) -> tuple[Any, ...]:
+    return *arguments[0], *arguments[1].values()
+
+
+def _can_join(a: Arguments, b: Arguments) -> bool:
+    """Whether both have the same arguments, of the same shape apart from the number of rows."""
+    if rows_of(a) is None or rows_of(b) is None or len(a[0]) != len(b[0]) or list(a[1]) != list(b[1]):
+        return False
+    pairs = zip(_values(a), _values(b), strict=True)
+    return all((x.shape[1:], x.dtype, x.device) == (y.shape[1:], y.dtype, y.device) for x, y in pairs)
+
+
+def _join(batches: list[Arguments]) -> Arguments:
+    if len(batches) == 1:
+        return batches[0]
+    args = tuple(torch.cat(values) for values in zip(*(args for args, _ in batches), strict=True))
+    names = batches[0][1]
+    return args, {name: torch.cat([kwargs[name] for _, kwargs in batches]) for name in names}

@@ -2,7 +2,9 @@
 
 Every batch is predicted twice: with the stored statistics, and with its own. Running statistics are a record of what a
 layer saw in training, where all earlier layers normalised with the statistics of the batch. The second pass therefore
-measures what they should be, and an error in one layer does not spread to the layers behind it.
+measures what they should be, and an error in one layer does not spread to the layers behind it. The first pass shows
+how two sets of data differ: there every example is processed by itself, so nothing takes out what the examples of a
+batch have in common, and a shift adds up from layer to layer.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -19,6 +21,9 @@ from torch import Tensor, nn
 
 from predbn.common import AdaptationError, DiagnosticError
 from predbn.norm import (
+    Arguments,
+    BatchForward,
+    Forward,
     Observation,
     PreparedAdaptation,
     Statistics,
@@ -28,7 +33,7 @@ from predbn.norm import (
     pool_central_moments,
 )
 
-from .batches import Batches, DataSet, input_of
+from .batches import Batches, DataSet, regrouped, rows, rows_of
 from .predictions import PredictionPair
 from .recorder import name_prefix
 
@@ -86,29 +91,39 @@ class LayerMoments:
 class DataStatistics:
     """The layers' moments and the predictions on a set of data, in one pass over it."""
 
-    def __init__(self, model: nn.Module, eps: float | None = None) -> None:
-        self.model = model
+    def __init__(self, forward: BatchForward, eps: float | None = None) -> None:
+        self.forward, self.model = forward, forward.model
         self.examples = 0
         self.layers: dict[str, LayerMoments] = {}
-        """In the order of the calls."""
+        """With the statistics of the batch, in the order of the calls."""
+        self.with_stored: dict[str, LayerMoments] = {}
+        """The same with the stored statistics."""
         self.predictions = PredictionPair()
-        self.kept: list[Tensor] = []
-        self._batch = PreparedAdaptation(model, "batch", observer=self._observe, eps=eps)
-        self._stored = PreparedAdaptation(model, "train")
+        self.kept: list[Arguments] = []
+        self._batch = PreparedAdaptation(self.model, "batch", observer=partial(self._observe, self.layers), eps=eps)
+        self._stored = PreparedAdaptation(self.model, "train", observer=partial(self._observe, self.with_stored))
 
-    def update(self, x: Tensor) -> None:
-        """Add a batch."""
+    def update(self, arguments: Arguments) -> None:
+        """Add a batch: what the model is called with."""
         with evaluating(self.model):
             with self._batch.active():
-                recomputed = self.model(x)
+                recomputed = self.forward.call(arguments)
             if recomputed is None:
                 raise DiagnosticError("The model returned nothing for a batch: return its output from forward.")
             with self._stored.active():
-                stored = self.model(x)
+                stored = self.forward.call(arguments)
         self.predictions.update(stored, recomputed)
-        if self.examples < KEPT_EXAMPLES:
-            self.kept.append(x[: KEPT_EXAMPLES - self.examples])
-        self.examples += len(x)
+        missing = KEPT_EXAMPLES - self.examples
+        if missing > 0:
+            self.kept.append(arguments if rows_of(arguments) is None else rows(arguments, slice(missing)))
+        self.examples += self.forward.examples
+
+    def with_eps(self, eps: float | None) -> DataStatistics:
+        """The same of the examples that were kept, with another eps in all layers; None for their own."""
+        measured = DataStatistics(self.forward, eps)
+        for arguments in self.kept:
+            measured.update(arguments)
+        return measured
 
     @cached_property
     def variances_in_pairs(self) -> dict[str, Tensor]:
@@ -124,13 +139,14 @@ class DataStatistics:
 
         in_pairs = PreparedAdaptation(self.model, "batch", observer=observe, group=2)
         with suppress(AdaptationError), evaluating(self.model), in_pairs.active():
-            for x in self.kept:
-                if len(x) > 1:
-                    self.model(x[: len(x) // 2 * 2])
+            for arguments in self.kept:
+                count = rows_of(arguments)
+                if count != 1:
+                    self.forward.call(arguments if count is None else rows(arguments, slice(count // 2 * 2)))
         return {layer: total / count for layer, (total, count) in sums.items()}
 
-    def _observe(self, observation: Observation, statistics: Statistics) -> None:
-        self.layers.setdefault(self._name(observation), LayerMoments()).update(*observation.example_moments())
+    def _observe(self, layers: dict[str, LayerMoments], observation: Observation, statistics: Statistics) -> None:
+        layers.setdefault(self._name(observation), LayerMoments()).update(*observation.example_moments())
 
     def _name(self, observation: Observation) -> str:
         return observation.layer.removeprefix(name_prefix(self.model))
@@ -142,6 +158,7 @@ def measure(
     name: str = "data",
     *,
     batch_size: int = 100,
+    forward: Forward | None = None,
     seed: int = 0,
     after_batch: Callable[[], object] | None = None,
 ) -> DataStatistics:
@@ -150,16 +167,16 @@ def measure(
     It holds as long as the model does not change. `name` is what messages call the data; `after_batch` is called after
     each batch that was read.
     """
+    measured = DataStatistics(BatchForward(model, forward))
 
-    def read() -> Iterator[Any]:
+    def read() -> Iterator[Arguments]:
         for batch in data if isinstance(data, Batches) else Batches(data, batch_size, device_of(model), seed):
-            yield batch
+            yield measured.forward.arguments(batch)
             if after_batch is not None:
                 after_batch()
 
-    measured = DataStatistics(model)
-    for x in regrouped(model, read(), name, batch_size):
-        measured.update(x)
+    for arguments in regrouped(read(), batch_size):
+        measured.update(arguments)
     if measured.examples < LEAST_EXAMPLES:
         raise DiagnosticError(
             f"The {name} has {measured.examples} examples, but statistics of fewer than {LEAST_EXAMPLES} tell nothing: "
@@ -174,31 +191,19 @@ def measure(
     return measured
 
 
-def regrouped(model: nn.Module, data: Iterable[Any], name: str, size: int) -> Iterator[Tensor]:
-    """The inputs of a loader in batches of `size`, however it cuts them, on the model's device.
+def distance_between(
+    reference: DataStatistics, data: DataStatistics, layer: str, eps: float, *, are_right: bool
+) -> tuple[float, float]:
+    """How far the statistics of a layer on the data are from those on the reference, in standard deviations of the
+    reference, and how far by chance.
 
-    What is left at the end is part of the last batch, so that none is small. Inputs of another shape begin a new one.
+    Both are seen with the stored statistics if these are right: a network with wrong ones sees little of any shift.
     """
-    device, count = device_of(model), 0
-    waiting: list[Tensor] = []
-    for batch in data:
-        x = input_of(batch)
-        if not isinstance(x, Tensor) or x.dim() == 0:
-            raise DiagnosticError(
-                f"The {name} gave a {type(x).__name__}, but a batch must be a tensor or a tuple that begins with one: "
-                "wrap the data in a generator that picks the input out."
-            )
-        if waiting and waiting[0].shape[1:] != x.shape[1:]:
-            yield torch.cat(waiting)
-            waiting, count = [], 0
-        waiting.append(x if device is None else x.to(device))
-        count += len(x)
-        while count >= 2 * size:
-            joined = torch.cat(waiting)
-            yield joined[:size]
-            waiting, count = [joined[size:]], count - size
-    if count:
-        yield torch.cat(waiting)
+    sides = [each.with_stored.get(layer, LayerMoments()) for each in (reference, data)]
+    if not are_right or min(side.examples for side in sides) < LEAST_EXAMPLES:
+        sides = [each.layers[layer] for each in (reference, data)]
+    a, b = sides
+    return distance(b.statistics, a.statistics, eps), chance_between(a, b, a.statistics.var + eps)
 
 
 def chance_between(a: LayerMoments, b: LayerMoments, unit: Tensor) -> float:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .data_statistics import DataStatistics
 from .finding import Finding, listed
 from .fit import OFF, Fit, layer_distances
 from .stored_statistics import RECOMPUTE, is_constant, is_frozen
@@ -68,10 +67,7 @@ def _better_eps(model: nn.Module, layers: Mapping[str, Any], fit: Fit) -> float 
     """The common eps with which the statistics fit much better than with the layers' own; None if there is none."""
 
     def mean_square(eps: float | None) -> float:
-        measured = DataStatistics(model, eps)
-        for x in fit.measured.kept:
-            measured.update(x)
-        distances = layer_distances(measured, layers)
+        distances = layer_distances(fit.measured.with_eps(eps), layers)
         return sum(d * d for d, _ in distances.values()) / max(1, len(distances))
 
     current = {float(layer.eps) for layer in layers.values()}

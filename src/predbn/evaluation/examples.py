@@ -1,4 +1,5 @@
-"""Example pictures of a run: the first image of its data, clean and under each shift, small enough for a page.
+"""Example pictures of a run, small enough for a page: the first image of its data, clean and under each shift; or of a
+real shift, some of both sides.
 
 They are kept with the results, so that a report can show them when the data is not at hand any more.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 from PIL import Image
 
-from .source import PictureSource, Source
+from .source import DATA, REFERENCE, PictureSource, RealShiftSource, Source
 from .splits import Split
 
 EXAMPLES = pa.schema(
@@ -23,6 +25,8 @@ EXAMPLES = pa.schema(
 )
 """One row per picture."""
 MAX_SIDE = 96
+PER_SIDE = 8
+"""How many pictures of the reference and of the new data are kept."""
 
 
 def add_examples(known: pa.Table, source: Source, splits: Iterable[Split]) -> pa.Table:
@@ -31,20 +35,26 @@ def add_examples(known: pa.Table, source: Source, splits: Iterable[Split]) -> pa
     They are the same whatever the plan's seeds are. Data without pictures adds nothing.
     """
     highest: dict[str, int] = {}
-    for corruption, severity in splits if isinstance(source, PictureSource) else ():
+    for corruption, severity in splits if isinstance(source, PictureSource | RealShiftSource) else ():
         highest[corruption] = max(severity, highest.get(corruption, 0))
-    rows = {row["corruption"]: row for row in known.to_pylist()}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in known.to_pylist():
+        rows.setdefault(row["corruption"], []).append(row)
     for split in map(Split._make, highest.items()):
-        if split.corruption not in rows or rows[split.corruption]["severity"] < split.severity:
-            rows[split.corruption] = {**split._asdict(), "png": _example(source, split)}
-    return pa.Table.from_pylist(sorted(rows.values(), key=lambda row: row["corruption"]), EXAMPLES)
+        if split.corruption not in rows or rows[split.corruption][0]["severity"] < split.severity:
+            count = PER_SIDE if split in (REFERENCE, DATA) else 1
+            rows[split.corruption] = [{**split._asdict(), "png": png} for png in _examples(source, split, count)]
+    return pa.Table.from_pylist([row for name in sorted(rows) for row in rows[name]], EXAMPLES)
 
 
-def _example(source: Source, split: Split) -> bytes:
-    """The first image of the data under a split, as PNG."""
-    batch = next(iter(source.stream(split, "official", seed=0, size=1)))
-    picture = Image.fromarray(batch.inputs[0].permute(1, 2, 0).contiguous().cpu().numpy())
-    picture.thumbnail((MAX_SIDE, MAX_SIDE))
-    content = io.BytesIO()
-    picture.save(content, "PNG", optimize=True)
-    return content.getvalue()
+def _examples(source: Source, split: Split, count: int) -> list[bytes]:
+    """The first images of the data under a split, as PNG."""
+    batch = next(iter(source.stream(split, "official", seed=0, size=count)))
+    contents = []
+    for pixels in batch.inputs[:count]:
+        picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().cpu().numpy())
+        picture.thumbnail((MAX_SIDE, MAX_SIDE))
+        content = io.BytesIO()
+        picture.save(content, "PNG", optimize=True)
+        contents.append(content.getvalue())
+    return contents

@@ -14,7 +14,7 @@ from .compile import compile
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
-from .forward import BatchForward, Forward, batches_of, count_examples
+from .forward import Arguments, BatchForward, Forward, batches_of
 from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
@@ -41,6 +41,7 @@ from .streams import remove_stream, reset, save_streams, stream, stream_bytes, s
 __all__ = [
     "DEFAULT_STREAM",
     "AdaptationError",
+    "Arguments",
     "Auto",
     "AutoStream",
     "Batch",
@@ -76,7 +77,6 @@ __all__ = [
     "capture",
     "compile",
     "constants",
-    "count_examples",
     "describe",
     "device_of",
     "distance",

@@ -53,16 +53,18 @@ class BatchForward:
         """How many examples the last batch had, as far as its first tensor tells."""
 
     def __call__(self, batch: Any) -> Any:
-        if self._forward is not None:
-            batch = self._moved(batch)
-            self.examples = count_examples(batch)
-            return self._forward(self.model, batch)
-        args, kwargs = self._moved(self.arguments(batch))
+        return self.call(self.arguments(batch))
+
+    def call(self, arguments: Arguments) -> Any:
+        """Predict with arguments that `arguments` gave, perhaps those of several batches put together."""
+        args, kwargs = arguments if self._device is None else _to_device(arguments, self._device)
         self.examples = count_examples((*args, *kwargs.values()))
-        return self.model(*args, **kwargs)
+        return self.model(*args, **kwargs) if self._forward is None else self._forward(self.model, *args)
 
     def arguments(self, batch: Any) -> Arguments:
-        """What the model is called with, by the table above."""
+        """What the model is called with, by the table above; a function of the user is called with the batch."""
+        if self._forward is not None:
+            return (batch,), {}
         required = [p.name for p in self._parameters if p.default is p.empty and p.kind in _NAMED]
         value = batch
         if isinstance(batch, tuple | list):
@@ -78,9 +80,6 @@ class BatchForward:
             if chosen and all(name in chosen for name in required):
                 return _with_tensors(batch, (), chosen)
         return _with_tensors(batch, (value,), {})
-
-    def _moved(self, value: Any) -> Any:
-        return value if self._device is None else _to_device(value, self._device)
 
 
 def batches_of(loader: Iterable[Any]) -> Iterator[Any]:
@@ -102,14 +101,15 @@ def entries_of(value: Any) -> dict[str, Any] | None:
 
 
 def count_examples(value: Any) -> int:
-    """How many examples a batch has: the rows of its first tensor, or the tensors of a list such as a detector takes.
+    """How many examples a batch has: the rows of its first tensor, or the images of a list such as a detector takes.
 
-    0 if it has no tensor.
+    Tensors of different dimensions, such as [images, labels], are no list of images. 0 if there is no tensor.
     """
     if isinstance(value, Tensor):
         return value.shape[0] if value.dim() else 1
     entries = entries_of(value)
-    if entries is None and isinstance(value, list) and value and all(isinstance(item, Tensor) for item in value):
+    dimensions = {item.dim() if isinstance(item, Tensor) else None for item in value} if type(value) is list else set()
+    if len(dimensions) == 1 and None not in dimensions:
         return len(value)
     if entries is None and not isinstance(value, tuple | list):
         return 0

@@ -57,8 +57,8 @@ class Description:
     def sentences(self) -> list[str]:
         """The same in words."""
         kinds = [
-            f"{count} {what}"
-            for operator, what in (("BatchNormalization", "batch norm layers"), ("Conv", "convolutions"))
+            _counted(count, what)
+            for operator, what in (("BatchNormalization", "batch norm layer"), ("Conv", "convolution"))
             if (count := sum(layer.operator == operator for layer in self.layers))
         ]
         found = " and ".join(kinds) or "no batch norm layers"
@@ -69,9 +69,10 @@ class Description:
             known = "" if self.examples is None else f", calibrated on {self.examples:,} examples"
             sentences = [f"The statistics of {found} come from {self.strategy}{how}{known} (opset {self.opset})."]
         if self.convolutions:
+            has, them = ("has", "it") if self.convolutions == 1 else ("have", "them")
             sentences.append(
-                f"{self.convolutions} other convolutions have a bias: batch norm may have been folded into them, and "
-                "convolutions=True with source data gives them statistics again."
+                f"{_counted(self.convolutions, 'other convolution')} {has} a bias: batch norm may have been folded "
+                f"into {them}, and convolutions=True with source data gives {them} statistics again."
             )
         if self.batch is not None:
             sentences.append(
@@ -82,6 +83,10 @@ class Description:
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def describe(path: str | Path) -> Description:

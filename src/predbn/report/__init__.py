@@ -31,6 +31,7 @@ from .headline import headline
 from .metric_info import metric_info, sort_metrics
 from .results_page import write, write_results
 from .save import check_suffix, save, write_file
+from .shift_page import write_shift
 from .strategy_info import strategy_label
 from .style import GREY, HUES, SeriesStyle
 from .tables import by_severity
@@ -74,4 +75,5 @@ __all__ = [
     "write_examination",
     "write_file",
     "write_results",
+    "write_shift",
 ]

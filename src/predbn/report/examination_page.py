@@ -24,8 +24,9 @@ _FIT_CAPTION = (
     "those of augmented training images. An error in one layer does not spread to the next."
 )
 _SHIFT_CAPTION = (
-    "How far the statistics of the data are from those of the reference, whatever is stored. Beyond its grey bar, "
-    "three times what chance typically gives and at least 0.05, a layer sees other data."
+    "How far the statistics of the data are from those of the reference, as the model predicts both; with the "
+    "statistics of the batch, if the stored ones are wrong. Beyond its grey bar, three times what chance typically "
+    "gives and at least 0.05, a layer sees other data."
 )
 _CHANNELS_CAPTION = (
     "The channels of the layers that fit least. The statistics fit where the lines cross. All channels wider than "

@@ -25,10 +25,15 @@ def example_pictures(examples: pd.DataFrame | None) -> list[ExamplePicture]:
     families = group_by_family(list(examples["corruption"]))
     order = [CLEAN, *(name for members in families.values() for name in members)]
     rows = sorted(examples.to_dict("records"), key=lambda row: (order.index(row["corruption"]), row["severity"]))
-    return [
-        ExamplePicture(
-            display_name(row["corruption"]),
-            f"data:image/png;base64,{base64.b64encode(row['png']).decode()}",
-        )
-        for row in rows
-    ]
+    return [_picture(row["corruption"], row["png"]) for row in rows]
+
+
+def pictures_of(examples: pd.DataFrame, split: str) -> list[ExamplePicture]:
+    """All pictures of one split, in their order."""
+    if examples.empty:
+        return []
+    return [_picture(split, png) for png in examples.loc[examples["corruption"] == split, "png"]]
+
+
+def _picture(split: str, png: bytes) -> ExamplePicture:
+    return ExamplePicture(display_name(split), f"data:image/png;base64,{base64.b64encode(png).decode()}")

@@ -28,7 +28,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-s
 
 def render_page(template: str, title: str, figures: Sequence[Figure], **context: Any) -> bytes:
     """A page from a template that shows `figures` and the values of `context`."""
-    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    library = chart_library()
     script = _asset("page.js")
     context |= {
         "policy": f"{POLICY} {_hash(library)} {_hash(script)}",
@@ -41,6 +41,12 @@ def render_page(template: str, title: str, figures: Sequence[Figure], **context:
         "script": Markup(script),  # noqa: S704
     }
     return _environment().get_template(template).render(context).encode()
+
+
+@cache
+def chart_library() -> str:
+    """Vega-Lite and what it needs as one script, which takes more than a second to put together."""
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 @cache

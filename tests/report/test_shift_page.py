@@ -1,0 +1,110 @@
+"""The report of a real shift as a reader opens it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predbn.data import ReferenceAndData, open_in_order
+from predbn.recommendation import ShiftResults, evaluate_shift
+from predbn.report import write_shift
+from predbn.report.shift_page import strategies_table
+
+from ..recommendation import colours
+from . import browser
+from .test_results_page import needs_browser
+
+USE = """
+const overflow = document.documentElement.scrollWidth - innerWidth;
+return { overflow, h1: document.querySelector("h1").textContent, code: document.querySelector("pre")?.textContent,
+  first: document.querySelector("main").innerText.split("\\n").filter((line) => line.trim())[1],
+  headings: [...document.querySelectorAll("th")].filter((th) => th.offsetWidth).map((th) => th.textContent),
+  intervals: [...document.querySelectorAll("td small")].filter((small) => small.offsetWidth).length,
+  rows: document.querySelectorAll("tbody tr").length,
+  pictures: [...document.querySelectorAll(".pictures img")].map((image) => image.naturalWidth) };
+"""
+
+
+def evaluate(root: Path, *, labelled: bool) -> ShiftResults:
+    colours.write_folder(root / "old", *colours.pictures(60))
+    colours.write_folder(root / "new", *colours.pictures(120, shifted=True), flat=not labelled)
+    pair = ReferenceAndData(*(open_in_order(str(root / name), "test") for name in ("old", "new")))
+    options = {"strategies": ["batch", "prior"], "batch_sizes": [10, 20], "progress": False, "device": "cpu"}
+    return evaluate_shift(colours.classifier(), pair, **options)
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> ShiftResults:
+    return evaluate(tmp_path_factory.mktemp("labelled"), labelled=True)
+
+
+@pytest.fixture(scope="module")
+def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> ShiftResults:
+    return evaluate(tmp_path_factory.mktemp("unlabelled"), labelled=False)
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "flags"), [(1280, ()), (400, (browser.DARK,))])
+def test_the_recommendation_comes_first(
+    labelled: ShiftResults, tmp_path: Path, width: int, flags: tuple[str, ...]
+) -> None:
+    page = write_shift(tmp_path / "report.html", labelled.results, labelled.diagnosis)
+    seen = browser.ask(page, USE, width=width, flags=flags)
+    assert seen["complaints"] == []
+    assert seen["fetched"] == []
+    assert seen["overflow"] <= 0
+    assert seen["first"] == seen["h1"] == labelled.sentences()[0]
+    assert seen["code"] == labelled.python()
+    assert seen["rows"] == len(labelled.shift.strategies) == 5
+    assert seen["intervals"] == 4
+    assert seen["pictures"] == [colours.SIDE] * 16
+    narrow = ["strategy", "batch", "accuracy, %", "change, points"]
+    wide = [*narrow, "Brier score", "ECE", "as train, %"]
+    assert seen["headings"] == (wide if width > 1000 else narrow)
+
+
+@needs_browser
+def test_without_labels_it_says_what_would_change(unlabelled: ShiftResults, tmp_path: Path) -> None:
+    page = write_shift(tmp_path / "report.html", unlabelled.results, unlabelled.diagnosis, title="Mine")
+    seen = browser.ask(page, USE, width=1280)
+    assert seen["complaints"] == []
+    assert seen["h1"].startswith("Leave the model alone for now: the new data has no labels")
+    assert "code" not in seen
+    assert seen["headings"] == ["strategy", "batch", "confidence, %", "as train, %"]
+    assert "<title>Mine</title>" in page.read_text()
+
+
+def test_the_table_has_the_paired_intervals(labelled: ShiftResults) -> None:
+    table = strategies_table(labelled.shift)
+    columns = {column.heading: column for column in table.columns}
+    predictions = labelled.results.predictions.query("corruption == 'data'")
+    hits = {
+        (row["strategy"], row["batch_size"]): (row["predicted"] == row["label"]).astype(float)
+        for row in predictions.to_dict("records")
+    }
+    for row, each in enumerate(labelled.shift.strategies[1:], start=1):
+        difference = hits[each.strategy, each.batch_size] - hits["train", 10]
+        gain, changes = each.gains["accuracy"], columns["change, points"]
+        assert changes.values is not None
+        assert changes.intervals is not None
+        assert changes.values[row] == pytest.approx(100 * np.mean(difference))
+        assert changes.intervals[row] == pytest.approx((100 * gain.low, 100 * gain.high))
+        brier = columns["Brier change"]
+        assert brier.values is not None
+        assert brier.intervals is not None
+        assert brier.values[row] == pytest.approx(-each.gains["brier"].estimate)
+        assert brier.intervals[row] == pytest.approx((-each.gains["brier"].high, -each.gains["brier"].low))
+    assert columns["change, points"].cells[0] == ""
+
+
+def test_several_comparisons_are_named(labelled: ShiftResults, tmp_path: Path) -> None:
+    tables = {"frame": labelled.results.frame, "predictions": labelled.results.predictions}
+    doubled = {name: pd.concat([rows, rows.assign(model="<b>other</b>")]) for name, rows in tables.items()}
+    text = write_shift(tmp_path / "report.html", replace(labelled.results, **doubled)).read_text()
+    assert text.split("</main>")[0].count("<pre>") == 2
+    assert "model &lt;b&gt;other&lt;/b&gt;, method vanilla, order official, seed 0" in text
+    assert "2 models" in text
