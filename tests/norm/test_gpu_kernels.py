@@ -99,7 +99,8 @@ def test_the_kernels_of_a_layer_against_its_equations(bench, rule, groups, robus
     )  # fmt: skip
     shares, doubt = random(groups, 6).softmax(1), random(groups, 1)
     our_rule, equation = layer_rule(rule, clean, source, shares, doubt, n, eps)
-    bounds = Bounds(0.5, clean.var, clean.scatter, clean.clipping) if robust else None
+    evenness = torch.rand(groups, 1) if rule == "auto with classes" else None
+    bounds = Bounds(0.5, clean.var, clean.scatter, clean.clipping, evenness) if robust else None
     on_device = to_device((x.contiguous(memory_format=layout), weight, bias, our_rule, bounds), bench.device)
     values, batch, used = normalise_by_rule(*on_device[:3], eps, on_device[3], groups, on_device[4])
 
@@ -107,7 +108,7 @@ def test_the_kernels_of_a_layer_against_its_equations(bench, rule, groups, robus
         if robust:
             var, mean = torch.var_mean(part, (2, 3), correction=0)
             found = robust_moments(mean, var, torch.ones(n, dtype=torch.bool), eps, clean.var, clean.scatter)
-            expected = correct_clipping(found, clean.clipping, n)
+            expected = correct_clipping(found, clean.clipping, n, 1.0 if evenness is None else float(evenness[g]))
         else:
             var, mean = torch.var_mean(part, (0, 2, 3), correction=0)
             expected = Statistics(mean, var)
@@ -260,8 +261,12 @@ VARIANTS = [
     ("conv", "_apply", "half half f f f | i i | 64 64 True"),
     ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
     ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
-    ("statistics", "_statistics", f"f i {'f ' * 13}| i i i i i | 4 128 64 True True True True False False True"),
-    ("statistics", "_statistics", f"f f {'f ' * 13}| i i i i i | 16 1 64 False False False False True True False"),
+    ("statistics", "_statistics", f"f i {'f ' * 14}| i i i i i | 4 128 64 True True True True True False False True"),
+    (
+        "statistics",
+        "_statistics",
+        f"f f {'f ' * 14}| i i i i i | 16 1 64 False False False False False True True False",
+    ),
     (
         "normalise",
         "_normalise",

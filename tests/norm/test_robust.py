@@ -14,8 +14,10 @@ from torch import nn
 import predbn
 from predbn.data import sample
 from predbn.models import load
+from predbn.norm.calibration import Calibration
 from predbn.norm.kernels import example_means_and_variances
-from predbn.norm.robust import is_finite_example, robust_moments
+from predbn.norm.robust import WIDE, clipping_of, correct_clipping, is_finite_example, least_scatter, robust_moments
+from predbn.norm.statistics import Statistics
 
 from .models import images, net
 
@@ -192,3 +194,27 @@ def test_outliers_do_not_cost_the_others_their_accuracy():
 
     assert accuracy() < 0.5
     assert accuracy(robust=True) > 0.8
+
+
+def test_wide_bounds_are_corrected_as_far_as_classes_are_those_of_the_source():
+    """Clean examples with long tails: statistics of even classes are right, those of few classes stay as clipped."""
+    torch.manual_seed(0)
+    x = torch.distributions.Gamma(0.3, 1.0).sample((2000, 6, 4))
+    mean, var = x.mean(2), x.var(2, correction=0)
+    is_finite, clean_var = torch.ones(2000, dtype=torch.bool), x.var((0, 2))
+    scatter = least_scatter(mean, clean_var)
+    found = robust_moments(mean, var, is_finite, 1e-5, clean_var, scatter, bounds=WIDE)
+    clipping = clipping_of(mean, var, found)
+    own = Statistics(x.mean((0, 2)), x.var((0, 2), correction=0))
+    for value, wanted in zip(correct_clipping(found, clipping, 2000, 1.0), own, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=0.01, atol=0)
+    assert ((found.var / own.var) < 0.95).all(), "clipping makes a difference here"
+    for value, wanted in zip(correct_clipping(found, clipping, 2000, 0.0), (found.mean, found.var), strict=True):
+        torch.testing.assert_close(value, wanted)
+
+
+def test_evenness_is_1_for_the_classes_of_the_source_and_0_for_few():
+    sizes = torch.tensor([50.0, 30.0, 20.0])
+    clean = Calibration(100, 1.0, 0.5, 0.1, *torch.ones(3, 2), class_sizes=sizes)
+    shares = torch.stack([sizes / 100, torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.6, 0.2, 0.2])])
+    torch.testing.assert_close(clean.evenness(shares), torch.tensor([[1.0], [0.0], [0.92]]))

@@ -16,7 +16,7 @@ from predbn.common import AdaptationError
 
 from .composition import shares_of_groups
 from .kernels import readable_without_sync
-from .robust import clipping_of, least_scatter, robust_moments
+from .robust import NARROW, WIDE, clipping_of, least_scatter, robust_moments
 from .statistics import Statistics, pool_central_moments
 
 DEFAULT_CLASS_SHARE = 0.25
@@ -88,6 +88,8 @@ class Calibration(NamedTuple):
     """Robust moments take Var[m_i]/σ² for at least this, [C] (`least_scatter`); 1 if it was not measured."""
     clipping: Tensor | None = None
     """What the clipping of robust moments does to clean examples, [3, C] (`clipping_of`); None if not measured."""
+    wide_clipping: Tensor | None = None
+    """The same for the wide bounds of strategies that follow classes."""
 
     def compare(self, other: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """δ = μ_b − μ, z² = δ²/σ² and r = (σ_b² + δ²)/σ² of other statistics μ_b, σ_b².
@@ -130,6 +132,13 @@ class Calibration(NamedTuple):
         if self.class_groups is None:
             return shares
         return shares_of_groups(shares, self.class_groups, len(self.class_sizes))
+
+    def evenness(self, shares: Tensor) -> Tensor:
+        """(1 − 4·‖π − π_s‖²)₊, […, 1]: 1 if a batch has its classes in the shares π_s of the source, 0 if few."""
+        assert self.class_sizes is not None
+        sizes = self.class_sizes.to(shares)
+        step = self.group_shares(shares) - sizes / sizes.sum().clamp(min=1)
+        return (1 - 4 * (step * step).sum(-1, keepdim=True)).clamp(min=0)
 
     def with_source_classes(self, batch: Statistics, shares: Tensor, eps: float) -> Statistics:
         """What the statistics of a batch would be if it had its classes in the proportions of the source.
@@ -246,20 +255,23 @@ class CalibrationAccumulator:
         calibration = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
         calibration = self._with_class_moments(calibration, eps)
         if self._first:
-            scatter, clipping = self._clipping(var, eps)
-            calibration = calibration._replace(scatter=scatter, clipping=clipping)
+            scatter, clipping, wide_clipping = self._clipping(var, eps)
+            calibration = calibration._replace(scatter=scatter, clipping=clipping, wide_clipping=wide_clipping)
         if stored is not None:
             _, z2, r = calibration.compare(Statistics(*(t.to(mean) for t in stored)), eps)
             calibration = calibration._replace(offset=float(calibration.difference(z2, r)))
         return calibration.to(torch.float32)
 
-    def _clipping(self, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """The scatter of the first examples, and what clipping does to them."""
+    def _clipping(self, var: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The scatter of the first examples, and what clipping to narrow and to wide bounds does to them."""
         means, variances = torch.cat(self._first, 1).double()
         scatter = least_scatter(means, var + eps)
         is_finite = torch.ones(len(means), dtype=torch.bool, device=means.device)  # others were left out before
-        clipped = robust_moments(means, variances, is_finite, eps, var, scatter)
-        return scatter, clipping_of(means, variances, clipped)
+        narrow, wide = (
+            clipping_of(means, variances, robust_moments(means, variances, is_finite, eps, var, scatter, bounds=bounds))
+            for bounds in (NARROW, WIDE)
+        )
+        return scatter, narrow, wide
 
     def _with_class_moments(self, calibration: Calibration, eps: float) -> Calibration:
         if self._class_sizes.dim() == 0:

@@ -21,17 +21,25 @@ class Composition(NamedTuple):
     """The classes of a batch, or of each of G groups or streams.
 
     `shares` are the shares π of the predicted classes, [K] or [G, K]; None if nothing is known about them. `doubt` is
-    u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known. The other two are for the
-    kernels of a GPU: the shares of the groups of classes that a calibration has, and Σ π_k² over the classes.
+    u = 1 − the mean confidence of the predictions, [1] or [G, 1]; 1 if nothing is known. `evenness` says how far these
+    are the classes of the source (`Calibration.evenness`). The last two are for the kernels of a GPU: the shares of the
+    groups of classes that a calibration has, and Σ π_k² over the classes.
     """
 
     shares: Tensor | None = None
     doubt: Tensor | float = 1.0
+    evenness: Tensor | None = None
     group_shares: Tensor | None = None
     squares: Tensor | None = None
 
-    def for_kernels(self, clean: Calibration) -> Composition:
-        """With what the kernels of all layers need, which is computed once."""
+    def completed(self, clean: Calibration, *, for_kernels: bool) -> Composition:
+        """With what all layers need, which is computed once."""
+        if self.shares is None:
+            return self
+        completed = self._replace(evenness=clean.evenness(self.shares).contiguous())
+        return completed._for_kernels(clean) if for_kernels else completed
+
+    def _for_kernels(self, clean: Calibration) -> Composition:
         assert self.shares is not None
         squares = (self.shares * self.shares).sum(-1, keepdim=True)
         return self._replace(group_shares=clean.group_shares(self.shares).contiguous(), squares=squares)

@@ -202,7 +202,7 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
 
     def follow(composition: Composition) -> Composition | None:
         """A pass with this composition, and the one that it predicts."""
-        call.composition, call.last_seen = _for_kernels(composition, clean), None
+        call.composition, call.last_seen = _completed(composition, clean), None
         with torch.no_grad():
             output = predict(*args, **kwargs)
         call.begin_pass()
@@ -226,12 +226,12 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
             follow(mixed)
             if call.last_seen is not None:
                 few = better_explanation(few, mixed, suspicious, difference, call.last_seen.difference(None))
-    call.composition, call.is_last_pass = _for_kernels(few, clean), True
+    call.composition, call.is_last_pass = _completed(few, clean), True
 
 
-def _for_kernels(composition: Composition, clean: Calibration) -> Composition:
-    is_needed = composition.shares is not None and can_use_triton(composition.shares)
-    return composition.for_kernels(clean) if is_needed else composition
+def _completed(composition: Composition, clean: Calibration) -> Composition:
+    uses_kernels = composition.shares is not None and can_use_triton(composition.shares)
+    return composition.completed(clean, for_kernels=uses_kernels)
 
 
 def _examples_of(call: Call, composition: Composition) -> Tensor | int | None:

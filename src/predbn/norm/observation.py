@@ -186,6 +186,9 @@ class Observation:
         calibration = self.calibration
         if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
             return correct_clipping(found, calibration.clipping.to(found.mean), size)
+        wide, evenness = self._wide_clipping()
+        if wide is not None and evenness is not None:
+            return correct_clipping(found, wide.to(found.mean), size, evenness.to(found.mean))
         return Statistics(found.mean, found.var)
 
     def _example_statistics(self) -> tuple[Tensor, Tensor]:
@@ -318,9 +321,16 @@ class Observation:
         calibration = self.calibration
         if calibration is None:
             return Bounds(self._bounds, clean.var, 1.0, None)
-        return Bounds(
-            self._bounds, clean.var, calibration.scatter, calibration.clipping if self._bounds == NARROW else None
-        )
+        if self._bounds == NARROW:
+            return Bounds(self._bounds, clean.var, calibration.scatter, calibration.clipping)
+        return Bounds(self._bounds, clean.var, calibration.scatter, *self._wide_clipping())
+
+    def _wide_clipping(self) -> tuple[Tensor | None, Tensor | None]:
+        """What clipping to wide bounds does to clean examples, and how even the classes are; None if not known."""
+        composition, calibration = self.composition, self.calibration
+        if self._bounds != WIDE or composition is None or composition.evenness is None or calibration is None:
+            return None, None
+        return calibration.wide_clipping, None if calibration.wide_clipping is None else composition.evenness
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics that a strategy chooses, for each row if they differ."""

@@ -13,14 +13,16 @@ badly; because of 20/n, three examples pass as they are. The wider bounds are fo
 batch holds: examples of few classes differ little from each other, those of a rare class much from all others, and
 narrow bounds would take the classes for outliers.
 
-Clipping to narrow bounds also moves the statistics of a batch without outliers, because examples are not spread evenly
+Clipping also moves the statistics of a batch without outliers, because examples are not spread evenly
 about their median. Calibration measures what it does to clean examples: it moves their mean by −b·S, and multiplies the
 variance within examples by w and that between them by u. With the clipped statistics μ', σ'² = within' + between' of
 a batch,
 
     μ = μ' + g·b·S,    σ² = within'/w^g + between'/u^g,    g = exp(−6/n).
 
-g is about the share of the difference that n examples show, for examples from gamma distributions.
+g is about the share of the difference that n examples show, for examples from gamma distributions. Wide bounds clip
+less, and examples of one class hardly at all. There g is multiplied by the evenness (1 − 4·‖π − π_s‖²)₊, which is 1 if
+the batch has its classes in the shares of the source, and 0 if it has few of them or if they are not known.
 
 In some channels most examples have the same value, and S and T would be zero. They are at least a quarter of what the
 standard deviation of clean examples is, and all of it in a channel where clean examples have an S of less than a third
@@ -132,10 +134,13 @@ def clipping_of(mean: Tensor, var: Tensor, clipped: RobustMoments) -> Tensor:
     return torch.stack([offset, *(((own + least) / (now + least)).clamp(max=_MOST_CORRECTED) for own, now in pairs)])
 
 
-def correct_clipping(found: RobustMoments, clipping: Tensor, n: Tensor | float) -> Statistics:
+def correct_clipping(
+    found: RobustMoments, clipping: Tensor, n: Tensor | float, evenness: Tensor | float = 1.0
+) -> Statistics:
     """The moments of a batch of n examples without what clipping does to clean ones."""
     is_number = not isinstance(n, Tensor) and not is_tracing()  # in a graph it may be a symbol
     share = math.exp(-6 / max(n, 1)) if is_number else (found.mean.new_full((), -6.0) / n).exp()
+    share = share * evenness
     offset, within, between = clipping
     var = (found.var - found.between) * within**share + found.between * between**share
     return Statistics(found.mean + share * offset * found.spread, var)

@@ -75,9 +75,11 @@ class Bounds:
     clean_var  the variance of clean values, [C]
     scatter    that of the means of clean examples relative to it, [C] or one number
     clipping   what clipping does to clean examples, [3, C]; None if it is not corrected
+    evenness   by how much of it each group is corrected, [groups, 1]; None for all of it
     """
 
     limit: float
     clean_var: Tensor
     scatter: Tensor | float
     clipping: Tensor | None
+    evenness: Tensor | None = None

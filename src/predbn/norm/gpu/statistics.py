@@ -58,11 +58,12 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
 
 @kernel()
 def _statistics(
-    sums, is_bad, clean_mean, clean_var, scatter, clipping, class_means, class_squares, shares, h, reference_mean,
-    reference_var, bound_var, out, block_sums, n, rows, pieces, channels, classes, eps, limit, fixed_weight,
-    source_size, scatter_number, wider, tiny, gaussian, low_quantile, centre_quantile, high_quantile,
+    sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
+    reference_mean, reference_var, bound_var, out, block_sums, n, rows, pieces, channels, classes, eps, limit,
+    fixed_weight, source_size, scatter_number, wider, tiny, gaussian, low_quantile, centre_quantile, high_quantile,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
-    SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr, MIXTURE: tl.constexpr,
+    UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
+    MIXTURE: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     groups = tl.num_programs(0)
@@ -105,6 +106,8 @@ def _statistics(
         within = tl.maximum(tl.sum(weight[None, :] * variances, 1) - (eps + tiny), 0.0)
         if CORRECTED:
             share = tl.exp(-6.0 / tl.maximum(count, 1.0))
+            if UNEVEN:
+                share *= tl.load(evenness + group)
             mean += share * tl.load(clipping + channel, mask=valid, other=0.0) * spread
             within *= tl.exp(share * tl.log(tl.load(clipping + channels + channel, mask=valid, other=1.0)))
             own = tl.exp(share * tl.log(tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)))
@@ -184,15 +187,16 @@ def statistics(
         reference = mix.reference
     of_clean = "mean", "var", "class_means", "class_squares", "weight"
     clean_mean, clean_var, class_means, class_squares, h = (getattr(clean, name, None) for name in of_clean)
-    limit, bound_var, scatter, clipping = 0.0, None, 1.0, None
+    limit, bound_var, scatter, clipping, evenness = 0.0, None, 1.0, None, None
     if bounds is not None:
         limit, bound_var, scatter, clipping = bounds.limit, bounds.clean_var, bounds.scatter, bounds.clipping
+        evenness = bounds.evenness
     has_scatter = isinstance(scatter, Tensor)
     weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
     _statistics(
         (groups, blocks, 1),
         (
-            found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, class_means,
+            found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
             class_squares, shares, h, *reference, bound_var, out, block_sums,
         ),
         (n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1]),
@@ -201,8 +205,8 @@ def statistics(
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
-            columns, examples, PIECES, bounds is not None, clipping is not None, has_scatter, shares is not None,
-            reference[0] is not None, weight is None, mixture is not None,
+            columns, examples, PIECES, bounds is not None, clipping is not None, evenness is not None, has_scatter,
+            shares is not None, reference[0] is not None, weight is None, mixture is not None,
         ),
     )  # fmt: skip
     return out, block_sums
