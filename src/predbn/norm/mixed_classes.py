@@ -57,6 +57,7 @@ def source_composition(clean: Calibration, composition: Composition, n: Tensor |
     """
     assert composition.shares is not None
     assert clean.class_sizes is not None
+    clean.group_shares(composition.shares)  # raises an error if the calibration has other classes
     shares = (clean.class_sizes / clean.class_sizes.sum().clamp(min=1)).to(composition.shares)
     squares = (shares * shares).sum(-1, keepdim=True)
     if clean.class_groups is not None:
@@ -82,8 +83,10 @@ def better_explanation(
     assert few.shares is not None
     assert mixed.shares is not None
     is_mixed = suspicious & (difference_few > _LEAST_RATIO * difference_mixed)
-    few_doubt = torch.as_tensor(few.doubt).to(mixed.shares)
-    mixed_doubt = torch.as_tensor(mixed.doubt).to(mixed.shares)
+    few_doubt, mixed_doubt = (
+        doubt.to(mixed.shares) if isinstance(doubt, Tensor) else torch.full_like(mixed.shares[..., :1], doubt)
+        for doubt in (few.doubt, mixed.doubt)
+    )
     return Composition(
         torch.where(is_mixed, mixed.shares, few.shares).contiguous(),
         torch.where(is_mixed, mixed_doubt, few_doubt).contiguous(),
