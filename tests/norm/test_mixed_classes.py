@@ -57,11 +57,11 @@ def test_what_is_left_of_a_difference_is_that_of_step_1() -> None:
     r = (batch.var + 1e-3) / (clean.var + 1e-3) + z2
     wanted = (0.25 * (z2 + (r - 1) ** 2 / 2)).sum()
     seen = SeenLayer(batch, clean, 1e-3)
-    torch.testing.assert_close(seen.difference(None), wanted[None])
+    torch.testing.assert_close(torch.as_tensor(seen.difference(None)), wanted)
     shares = torch.tensor([1.0, 0.0, 0.0])
     one_class = Statistics(clean.class_means[0], clean.class_squares[0] - clean.class_means[0] ** 2)  # type: ignore[index]
     explained = SeenLayer(one_class, clean, 1e-3).difference(Composition(shares, 0.0))
-    torch.testing.assert_close(explained, torch.zeros(1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.as_tensor(explained), torch.zeros(()), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("groups", [None, torch.tensor([0, 0, 1, 2, 2, 2])])

@@ -10,7 +10,7 @@ import typer
 
 from predbn.common import progress_bar
 
-from .inputs import check_shift, load_model, open_data, open_reference
+from .inputs import check_shift, load_model, open_data, open_reference, page_settings
 from .options import (
     MAX_COUNT,
     Corruption,
@@ -81,9 +81,8 @@ def diagnose_command(
       predbn diagnose --model mine.net:build --reference mine/images.npy \\
           --data new/images.npy --json
     """
-    from predbn import __version__
     from predbn.diagnostics import diagnose
-    from predbn.norm import device_of, find_strategy
+    from predbn.norm import find_strategy
     from predbn.report import write_diagnosis
 
     import_modules(modules, [model])
@@ -108,21 +107,19 @@ def diagnose_command(
             seed=seed,
             progress=lambda done, total: show(done, total or None),
         )
-    settings = {
-        "model": model,
-        "reference": reference,
-        "data": data,
-        "corruption": corruption,
-        "severity": severity if corruption else None,
-        "strategy": strategy,
-        "batch_size": batch_size,
-        "images": images,
-        "embedding": embedding,
-        "seed": seed,
-        "device": str(device_of(classifier)),
-        "predbn": __version__,
-        "preprocessing": classifier.info.preprocessing.describe(),
-    }
+    settings = page_settings(
+        classifier,
+        model=model,
+        reference=reference,
+        data=data,
+        corruption=corruption,
+        severity=severity,
+        strategy=strategy,
+        batch_size=batch_size,
+        images=images,
+        embedding=embedding,
+        seed=seed,
+    )
     write_diagnosis(out, diagnosis, settings)
     if as_json:
         typer.echo(json.dumps({**diagnosis.to_dict(), "page": str(out)}, indent=1, allow_nan=False))

@@ -13,7 +13,7 @@ import typer
 
 from predbn.common import PredbnError, progress_bar
 
-from .inputs import check_shift, load_model, open_data, open_reference
+from .inputs import check_shift, load_model, open_data, open_reference, page_settings
 from .options import (
     MAX_COUNT,
     Corruption,
@@ -94,9 +94,7 @@ def doctor_command(
             context, ["images", "batch_size", "seed"], "it goes with --reference or --data: add one, or leave it out."
         )
     with _report_failure(as_json):
-        from predbn import __version__
         from predbn.diagnostics import examine
-        from predbn.norm import device_of
 
         if out is not None:
             check_file(out)
@@ -117,20 +115,18 @@ def doctor_command(
         if out is not None:
             from predbn.report import write_examination
 
-            settings = {
-                "model": model,
-                "weights": None if weights is None else str(weights),
-                "reference": reference,
-                "data": data,
-                "corruption": corruption,
-                "severity": severity if corruption else None,
-                "images": images,
-                "batch_size": batch_size,
-                "seed": seed,
-                "device": str(device_of(classifier)),
-                "predbn": __version__,
-                "preprocessing": classifier.info.preprocessing.describe(),
-            }
+            settings = page_settings(
+                classifier,
+                model=model,
+                weights=None if weights is None else str(weights),
+                reference=reference,
+                data=data,
+                corruption=corruption,
+                severity=severity,
+                images=images,
+                batch_size=batch_size,
+                seed=seed,
+            )
             write_examination(out, found, settings)
     if as_json:
         page = None if out is None else str(out)

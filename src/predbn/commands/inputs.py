@@ -22,6 +22,17 @@ def load_model(
     return load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
 
 
+def page_settings(classifier: Classifier, /, **options: object) -> dict[str, object]:
+    """What a page says about how it was made: the options, the device, the version and the preprocessing."""
+    from predbn import __version__
+    from predbn.norm import device_of
+
+    if options.get("corruption") is None:
+        options = {**options, "severity": None}
+    preprocessing = classifier.info.preprocessing.describe()
+    return {**options, "device": str(device_of(classifier)), "predbn": __version__, "preprocessing": preprocessing}
+
+
 def check_shift(corruption: str | None) -> None:
     """Refuse a corruption that does not exist, before a model is loaded."""
     from predbn.shifts import find_corruption

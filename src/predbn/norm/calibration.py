@@ -14,7 +14,7 @@ from torch import Tensor
 
 from predbn.common import AdaptationError
 
-from .composition import shares_of_groups
+from .composition import shares_of_groups, source_shares
 from .kernels import readable_without_sync
 from .robust import NARROW, WIDE, clipping_of, least_scatter, robust_moments
 from .statistics import Statistics, pool_central_moments
@@ -136,8 +136,7 @@ class Calibration(NamedTuple):
     def evenness(self, shares: Tensor) -> Tensor:
         """(1 − 4·‖π − π_s‖²)₊, […, 1]: 1 if a batch has its classes in the shares π_s of the source, 0 if few."""
         assert self.class_sizes is not None
-        sizes = self.class_sizes.to(shares)
-        step = self.group_shares(shares) - sizes / sizes.sum().clamp(min=1)
+        step = self.group_shares(shares) - source_shares(self.class_sizes.to(shares))
         return (1 - 4 * (step * step).sum(-1, keepdim=True)).clamp(min=0)
 
     def with_source_classes(self, batch: Statistics, shares: Tensor, eps: float) -> Statistics:

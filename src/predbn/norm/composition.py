@@ -81,6 +81,11 @@ def mean_predictions(
     return rows.sum(-2) / count.clamp(min=1), count
 
 
+def source_shares(sizes: Tensor) -> Tensor:
+    """π_s: the shares of the classes in the source, of which so many examples were seen, [K]."""
+    return sizes / sizes.sum().clamp(min=1)
+
+
 def shares_of_groups(shares: Tensor, groups: Tensor, count: int) -> Tensor:
     """The shares of `count` groups of classes, […, G], from those of the classes, […, K]. `groups` is each one's."""
     return shares.new_zeros(*shares.shape[:-1], count).index_add(-1, groups.to(shares.device), shares)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from .calibration import Calibration
-from .composition import Composition
+from .composition import Composition, source_shares
 from .statistics import Statistics
 
 _LEAST_UNEVENNESS = 0.25
@@ -39,14 +39,14 @@ class SeenLayer(NamedTuple):
     clean: Calibration
     eps: float
 
-    def difference(self, composition: Composition | None) -> Tensor:
-        """d, after the correction for these classes; […, 1]."""
+    def difference(self, composition: Composition | None) -> Tensor | float:
+        """d, after the correction for these classes; […, 1], or a number (`Calibration.difference`)."""
         batch, clean = self.statistics, self.clean.to(self.statistics.mean)
         if composition is not None and composition.shares is not None:
             shares = clean.group_shares(composition.shares.to(batch.mean))
             batch = clean.with_source_classes(batch, shares, self.eps)
         _, z2, r = clean.compare(batch, self.eps)
-        return (clean.weight * (z2 + (r - 1) ** 2 / 2)).sum(-1, keepdim=True)
+        return clean.difference(z2, r)
 
 
 def source_composition(clean: Calibration, composition: Composition, n: Tensor | float) -> Composition:
@@ -58,7 +58,7 @@ def source_composition(clean: Calibration, composition: Composition, n: Tensor |
     assert composition.shares is not None
     assert clean.class_sizes is not None
     clean.group_shares(composition.shares)  # raises an error if the calibration has other classes
-    shares = (clean.class_sizes / clean.class_sizes.sum().clamp(min=1)).to(composition.shares)
+    shares = source_shares(clean.class_sizes.to(composition.shares))
     squares = (shares * shares).sum(-1, keepdim=True)
     if clean.class_groups is not None:
         groups = clean.class_groups.to(shares.device)
@@ -77,17 +77,17 @@ def is_few(composition: Composition, source: Composition, n: Tensor | float) -> 
 
 
 def better_explanation(
-    few: Composition, mixed: Composition, suspicious: Tensor, difference_few: Tensor, difference_mixed: Tensor
+    few: Composition,
+    mixed: Composition,
+    suspicious: Tensor,
+    difference_few: Tensor | float,
+    difference_mixed: Tensor | float,
 ) -> Composition:
     """The composition that is followed, of each group or stream by itself."""
     assert few.shares is not None
     assert mixed.shares is not None
     is_mixed = suspicious & (difference_few > _LEAST_RATIO * difference_mixed)
-    few_doubt, mixed_doubt = (
-        doubt.to(mixed.shares) if isinstance(doubt, Tensor) else torch.full_like(mixed.shares[..., :1], doubt)
-        for doubt in (few.doubt, mixed.doubt)
-    )
-    return Composition(
-        torch.where(is_mixed, mixed.shares, few.shares).contiguous(),
-        torch.where(is_mixed, mixed_doubt, few_doubt).contiguous(),
-    )
+    assert isinstance(few.doubt, Tensor)
+    assert isinstance(mixed.doubt, Tensor)
+    shares, doubt = torch.where(is_mixed, mixed.shares, few.shares), torch.where(is_mixed, mixed.doubt, few.doubt)
+    return Composition(shares.contiguous(), doubt.contiguous())

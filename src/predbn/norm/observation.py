@@ -183,13 +183,12 @@ class Observation:
     def _corrected(self, found: RobustMoments, size: Tensor | int) -> Statistics:
         """Without what clipping does to `size` clean examples."""
         self._between = found.between
-        calibration = self.calibration
-        if self._bounds == NARROW and calibration is not None and calibration.clipping is not None:
-            return correct_clipping(found, calibration.clipping.to(found.mean), size)
-        wide, evenness = self._wide_clipping()
-        if wide is not None and evenness is not None:
-            return correct_clipping(found, wide.to(found.mean), size, evenness.to(found.mean))
-        return Statistics(found.mean, found.var)
+        clipping, evenness = self._clipping()
+        if clipping is None:
+            return Statistics(found.mean, found.var)
+        return correct_clipping(
+            found, clipping.to(found.mean), size, 1.0 if evenness is None else evenness.to(found.mean)
+        )
 
     def _example_statistics(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of each example and channel, [N, C] each."""
@@ -321,16 +320,21 @@ class Observation:
         calibration = self.calibration
         if calibration is None:
             return Bounds(self._bounds, clean.var, 1.0, None)
-        if self._bounds == NARROW:
-            return Bounds(self._bounds, clean.var, calibration.scatter, calibration.clipping)
-        return Bounds(self._bounds, clean.var, calibration.scatter, *self._wide_clipping())
+        return Bounds(self._bounds, clean.var, calibration.scatter, *self._clipping())
 
-    def _wide_clipping(self) -> tuple[Tensor | None, Tensor | None]:
-        """What clipping to wide bounds does to clean examples, and how even the classes are; None if not known."""
-        composition, calibration = self.composition, self.calibration
-        if self._bounds != WIDE or composition is None or composition.evenness is None or calibration is None:
+    def _clipping(self) -> tuple[Tensor | None, Tensor | None]:
+        """What the bounds do to clean examples, and how much of it is corrected: None for all of it.
+
+        Wide bounds are corrected as far as classes are even; nothing is known about either without a calibration.
+        """
+        calibration, composition = self.calibration, self.composition
+        if calibration is None:
             return None, None
-        return calibration.wide_clipping, None if calibration.wide_clipping is None else composition.evenness
+        if self._bounds == NARROW:
+            return calibration.clipping, None
+        if composition is None or composition.evenness is None or calibration.wide_clipping is None:
+            return None, None
+        return calibration.wide_clipping, composition.evenness
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics that a strategy chooses, for each row if they differ."""

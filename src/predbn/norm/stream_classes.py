@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .composition import is_class_scores, mean_predictions, shares_of_groups
+from .composition import is_class_scores, mean_predictions, shares_of_groups, source_shares
 from .statistics import Moments, pool_over_processes
 from .stream_rows import StreamRows
 
@@ -57,7 +57,7 @@ class StreamClasses(NamedTuple):
     @classmethod
     def of(cls, sizes: Tensor) -> StreamClasses:
         """A stream that begins, for a source with so many examples of each class."""
-        source = (sizes / sizes.sum().clamp(min=1)).float()
+        source = source_shares(sizes).float()
         return cls(source, source, source.new_ones(3), source.new_zeros(5))
 
     def after(
@@ -75,7 +75,7 @@ class StreamClasses(NamedTuple):
         shares, doubt = _predicted(output, sync, process_group, rows)
         if groups is not None:
             shares = shares_of_groups(shares, groups, len(sizes))
-        source = (sizes / sizes.sum().clamp(min=1)).to(shares)
+        source = source_shares(sizes).to(shares)
         before, expected = (t.to(shares).expand_as(shares) for t in (self.shares, self.expected))
         step, step_before, miss = shares - source, before - source, shares - expected
         distance, unsure = _product(step, step), doubt * doubt
