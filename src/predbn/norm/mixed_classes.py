@@ -6,7 +6,7 @@ explain the shift away, so that it stays as wrong as it was. Therefore two expla
     few      the batch holds the classes that the network predicts,
     mixed    it holds the classes of the source, and all of the difference is shift.
 
-Each is followed through the network. The last layer that knows classes tells them apart best, because most of what its
+Each gets a pass through the network. The last layer that knows classes tells them apart best, because most of what its
 values differ by is a matter of classes. What an explanation leaves of the difference there is d (step 1 of `auto`),
 once after the correction for the predicted classes, once without. Of clean images of one class `few` leaves a tenth as
 much as `mixed`; of digits that all look like an 8 but are not, it leaves five times as much. `few` is given up if

@@ -1,4 +1,4 @@
-"""Which way to compute a 1×1 convolution with its neighbours is the fastest, measured when a shape comes first.
+"""Which way to compute a 1×1 convolution with its neighbours is the fastest, measured when a shape is first seen.
 
 A convolution may have sums to give, and an input to normalise. Both may happen in its kernel, with tiles of several
 sizes; the input may be normalised by a kernel of its own; and all three may be separate, which is what a network that
