@@ -65,7 +65,7 @@ def convert(dtype: torch.dtype, t: Tensor | None) -> Tensor | None:
 
 def _is_native(x: Tensor) -> bool:
     """Whether the native route may be taken."""
-    return _is_eager(x) and not (x.requires_grad and torch.is_grad_enabled())
+    return _is_eager(x) and not _needs_gradients(x)
 
 
 def can_use_triton(x: Tensor) -> bool:
@@ -87,7 +87,7 @@ def readable_without_sync(x: Tensor) -> bool:
 
 def can_be_read_by_kernels(parameter: Tensor, x: Tensor) -> bool:
     """Whether the kernels may read a parameter or buffer: one value after the other, and without gradients."""
-    if parameter.requires_grad and torch.is_grad_enabled():
+    if _needs_gradients(parameter):
         return False
     is_plain = type(parameter) in PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
     return is_plain and parameter.device == x.device and parameter.is_contiguous()
@@ -99,7 +99,7 @@ def can_use_operators(x: Tensor) -> bool:
         return False
     if not torch.compiler.is_dynamo_compiling():
         return can_use_triton(x)
-    has_gradients = x.requires_grad and torch.is_grad_enabled()
+    has_gradients = _needs_gradients(x)
     return not torch.compiler.is_exporting() and not has_gradients and not _broken_devices
 
 
@@ -354,7 +354,7 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     has_gradients = mean.requires_grad or var.requires_grad
     if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
         return _scale_and_shift(x, mean, var, weight, bias, eps)
-    if x.is_cuda and x.dim() > 2 and _is_native(x):
+    if x.is_cuda and x.dim() > 2 and _is_native(x) and not _needs_gradients(weight, bias):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
     if _is_native(x):
         y, *_ = torch._batch_norm_impl_index(x, weight, bias, mean, var, False, 0.0, eps, torch._C._get_cudnn_enabled())
@@ -363,6 +363,11 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     return torch.ops.aten.batch_norm(  # type: ignore[no-any-return]
         x, weight, bias, mean, var, False, 0.0, eps, torch.backends.cudnn.enabled
     )
+
+
+def _needs_gradients(*tensors: Tensor | None) -> bool:
+    """Whether a gradient of one of the tensors will be wanted. `batch_norm_elemt` has none."""
+    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
 def _scale_and_shift(
