@@ -248,14 +248,20 @@ def _streams(runs: Runs, plans: NetworkPlans) -> str:
 
 
 def _attacks(runs: Runs) -> str:
-    """How often the targeted attack succeeds, and the accuracy of the other images in both attacks and without them."""
-    measured = (
+    """How often the targeted attack succeeds, and the accuracy of the other images in both attacks and without them.
+
+    A plan without results has no columns.
+    """
+    every = (
         ("targeted: success", TARGETED, "attacked:targeted", "success", SHIFTED),
         ("accuracy of the others", TARGETED, "attacked:targeted", "accuracy", SHIFTED),
         ("without attack", TARGETED, "shuffled", "accuracy", SHIFTED),
         ("everyone: accuracy of the others", EVERYONE, "attacked:everyone", "accuracy", CLEAN),
         ("without attack", EVERYONE, "shuffled", "accuracy", CLEAN),
     )
+    measured = [column for column in every if column[1] in runs.measured]
+    if not measured:
+        raise NotMeasured(f"there are no results of the plans {TARGETED} and {EVERYONE}")
     columns = [
         [_percent(with_attack(each, plan, order).mean(runs, metric, severities)) for each in ATTACKED]
         for _, plan, order, metric, severities in measured
