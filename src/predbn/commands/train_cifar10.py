@@ -52,7 +52,9 @@ def train_cifar10_command(
         int | None, typer.Option(min=0, help="Epochs in which the rate rises from 0; by default the recipe's.")
     ] = None,
     padding: Annotated[int | None, typer.Option(min=0, help="Pixels around an image before cropping; 4.")] = None,
-    border: Annotated[str | None, typer.Option(help="What is in them: zero (black), edge or reflect; zero.")] = None,
+    border: Annotated[
+        str | None, typer.Option(help="What is in them: zero (black, as in the paper), edge or reflect (better); zero.")
+    ] = None,
     border_study: Annotated[
         bool,
         typer.Option(
@@ -73,7 +75,7 @@ def train_cifar10_command(
 
       predbn train cifar10 --norm batch --seeds 0-9
       predbn train cifar10 --norm group --seeds 0-2 --resume
-      predbn train cifar10 --seeds 0-9 --recipe he2016 --out runs-he2016
+      predbn train cifar10 --seeds 0-9 --recipe cosine --border reflect
       predbn train cifar10 --seeds 0-4 --border-study --out runs-borders
       predbn train cifar10 --sample --epochs 2 --batch-size 100
     """

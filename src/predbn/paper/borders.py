@@ -1,9 +1,9 @@
 """The border study: what the border of the training crops changes, with networks that differ in nothing else.
 
 Each set of networks (`predbn train cifar10 --border-study`) has results of its own in `border-<name>` beside the plans
-of the zoo's networks, made by `predbn paper run --plan methods --plan inside --networks …`. Every claim of C1, C2, D1
-and D2 is checked on each set. Sets without results are left out. The zoo's own networks, which have 4 black pixels,
-stand in for that set if it has no folder.
+of the zoo's networks, made by `predbn paper run --plan methods --plan inside --networks …`. The claims on CIFAR-10 are
+checked on each set, as far as its plans were run. Sets without results are left out. The zoo's own networks, which have
+4 black pixels and another recipe, are shown beside them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from .verify import verify
 
 BORDERS = {"zero-4": "4 pixels, black", "zero-2": "2 pixels, black", "reflect-4": "4 pixels, reflected"}
 """The sets by the name of their folder, and what they are called."""
-ZOO_BORDER = "zero-4"
+_ZOO = "the zoo's networks: 4 pixels, black"
 HEADING = "The border of training crops"
 FIGURE = "border-gain.svg"
-_EXPERIMENTS = ("C1", "C2", "D1", "D2")
+_EXPERIMENTS = tuple(id for id in EXPERIMENTS if id[0] in "CD")
+"""Those on CIFAR-10."""
 _NOT_MEASURED = "–"
 
 
@@ -37,10 +38,7 @@ def border_runs(runs: Runs) -> dict[str, Runs]:
     """The results of each set that has some."""
     folder = runs.plan_folder(METHODS).parent
     every = {name: Runs(folder / f"border-{name}", seed=runs.seed) for name in BORDERS}
-    measured = {name: each for name, each in every.items() if METHODS in each.measured}
-    if measured and ZOO_BORDER not in measured and METHODS in runs.measured:
-        return {ZOO_BORDER: runs, **measured}
-    return measured
+    return {name: each for name, each in every.items() if METHODS in each.measured}
 
 
 def border_findings(runs: Runs) -> dict[str, Finding]:
@@ -54,15 +52,16 @@ def border_tables(runs: Runs) -> str:
     sets = border_runs(runs)
     if not sets:
         return ""
-    found = {name: border_findings(each) for name, each in sets.items()}
-    heads = ["", *(BORDERS[name] for name in sets)]
+    columns = {_ZOO: runs} if METHODS in runs.measured else {}
+    columns |= {BORDERS[name]: each for name, each in sets.items()}
+    found = {head: border_findings(each) for head, each in columns.items()}
     numbers = [
-        [what, *(_or_dash(measure, each, found[name]) for name, each in sets.items())] for what, measure in _ROWS
+        [what, *(_or_dash(measure, each, found[head]) for head, each in columns.items())] for what, measure in _ROWS
     ]
     verdicts = [
-        [f"{id}: {_STATEMENTS[id]}", *(found[name][id].verdict.value for name in sets)]
-        for id in _STATEMENTS
-        if any(found[name][id].verdict is not Verdict.UNMEASURED for name in sets)
+        [f"{id}: {statement}", *(found[head][id].verdict.value for head in columns)]
+        for id, statement in _STATEMENTS.items()
+        if any(found[BORDERS[name]][id].verdict is not Verdict.UNMEASURED for name in sets)
     ]
     command = (
         "`predbn train cifar10 --border-study` trains the sets, `predbn paper run --plan methods --plan inside "
@@ -71,8 +70,8 @@ def border_tables(runs: Runs) -> str:
     return "\n\n".join(
         [
             f"{command} {_recipe(sets)}",
-            markdown_table(heads, numbers),
-            markdown_table(["claim", *heads[1:]], verdicts, "l" * len(heads)),
+            markdown_table(["", *columns], numbers),
+            markdown_table(["claim", *columns], verdicts, "l" * (1 + len(columns))),
         ]
     )
 
@@ -121,7 +120,7 @@ def _recipe(sets: Mapping[str, Runs]) -> str:
     if any(recipe[name] != first[name] for recipe in recipes for name in stated):
         return "**The recipes of the sets differ in more than the border.**"
     return (
-        f"All are trained alike: {first['optimiser']}, {first['epochs']} epochs, batches of {first['batch_size']}, "
+        f"The sets are trained alike: {first['optimiser']}, {first['epochs']} epochs, batches of {first['batch_size']}, "
         f"learning rate {first['learning_rate']:g}."
     )
 
