@@ -120,8 +120,8 @@ def _recipe(sets: Mapping[str, Runs]) -> str:
     if any(recipe[name] != first[name] for recipe in recipes for name in stated):
         return "**The recipes of the sets differ in more than the border.**"
     return (
-        f"The sets are trained alike: {first['optimiser']}, {first['epochs']} epochs, batches of {first['batch_size']}, "
-        f"learning rate {first['learning_rate']:g}."
+        f"The sets are trained alike: {first['optimiser']}, {first['epochs']} epochs, batches of "
+        f"{first['batch_size']}, learning rate {first['learning_rate']:g}."
     )
 
 
