@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import auto_ablation
+import auto_borders
 import auto_sizes
 import auto_stream
 import corruptions
@@ -156,6 +157,11 @@ def test_the_training_page_shows_the_zoo():
 def test_the_page_on_auto_shows_what_several_passes_bring():
     shown = between((ROOT / "docs" / "auto.md").read_text(), "passes")
     assert shown == auto_sizes.markdown(), "run: python benchmarks/auto_sizes.py"
+
+
+def test_the_page_on_auto_shows_how_much_of_it_is_the_border():
+    shown = between((ROOT / "docs" / "auto.md").read_text(), "borders")
+    assert shown == auto_borders.markdown(), "run: python benchmarks/auto_borders.py"
 
 
 def test_the_page_on_auto_shows_what_its_terms_are_worth():
