@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from predbn.evaluation import Results
+from predbn.paper.markdown import markdown_table
 
 RUN = Path(__file__).resolve().parent.parent / "results" / "auto-borders"
 BORDERS = {"zero-4": "black", "reflect-4": "reflected"}
@@ -30,20 +31,22 @@ def markdown(run: Path = RUN) -> str:
     """Mean accuracy in %, over networks and corruptions; the columns are batch sizes."""
     table = Results.load(run).frame
     table = table[table["metric"] == "accuracy"]
-    border = table["model"].str.extract(f"({'|'.join(BORDERS)})", expand=False)
-    means = 100 * table.groupby([border, "strategy", "order", "severity", "batch_size"], observed=True)["value"].mean()
+    border_of = table["model"].str.extract(f"({'|'.join(BORDERS)})", expand=False)
+    means = (
+        100 * table.groupby([border_of, "strategy", "order", "severity", "batch_size"], observed=True)["value"].mean()
+    )
     sizes = sorted(set(table["batch_size"]))
     columns = [(order, severity, size) for order in ORDERS for severity in PARTS for size in sizes]
     heads = [
         f"{ORDERS[order]}, {PARTS[severity]}: {size}" if size == sizes[0] else str(size)
         for order, severity, size in columns
     ]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(columns)]
-    for name, words in BORDERS.items():
-        for strategy, label in STRATEGIES.items():
-            values = (f"{means[(name, strategy, *column)]:.1f}" for column in columns)
-            lines.append(f"| {words} border, {label} | " + " | ".join(values) + " |")
-    return "\n".join(lines)
+    rows = [
+        [f"{words} border, {label}", *(f"{means[(border, strategy, *column)]:.1f}" for column in columns)]
+        for border, words in BORDERS.items()
+        for strategy, label in STRATEGIES.items()
+    ]
+    return markdown_table(["", *heads], rows)
 
 
 if __name__ == "__main__":

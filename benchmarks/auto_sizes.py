@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from predbn.evaluation import Results
+from predbn.paper.markdown import markdown_table
 
 RUN = Path(__file__).resolve().parent.parent / "results" / "auto-default"
 STRATEGIES = {
@@ -32,11 +33,11 @@ def markdown(run: Path = RUN) -> str:
     sizes = sorted(set(table["batch_size"]))
     columns = [(severity, size) for severity in PARTS for size in sizes]
     heads = (f"{PARTS[severity]}: {size}" if size == sizes[0] else str(size) for severity, size in columns)
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(columns)]
-    for strategy, name in STRATEGIES.items():
-        values = (f"{means[strategy, severity, size]:.1f}" for severity, size in columns)
-        lines.append(f"| {name} | " + " | ".join(values) + " |")
-    return "\n".join(lines)
+    rows = [
+        [name, *(f"{means[strategy, severity, size]:.1f}" for severity, size in columns)]
+        for strategy, name in STRATEGIES.items()
+    ]
+    return markdown_table(["", *heads], rows)
 
 
 if __name__ == "__main__":

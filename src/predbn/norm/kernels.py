@@ -99,8 +99,7 @@ def can_use_operators(x: Tensor) -> bool:
         return False
     if not torch.compiler.is_dynamo_compiling():
         return can_use_triton(x)
-    has_gradients = _needs_gradients(x)
-    return not torch.compiler.is_exporting() and not has_gradients and not _broken_devices
+    return not torch.compiler.is_exporting() and not _needs_gradients(x) and not _broken_devices
 
 
 def can_fuse(x: Tensor) -> bool:
@@ -354,6 +353,7 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     has_gradients = mean.requires_grad or var.requires_grad
     if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
         return _scale_and_shift(x, mean, var, weight, bias, eps)
+    # batch_norm_elemt has no derivative.
     if x.is_cuda and x.dim() > 2 and _is_native(x) and not _needs_gradients(weight, bias):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
     if _is_native(x):
@@ -366,7 +366,7 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
 
 
 def _needs_gradients(*tensors: Tensor | None) -> bool:
-    """Whether a gradient of one of the tensors will be wanted. `batch_norm_elemt` has none."""
+    """Whether gradients with respect to one of the tensors will be computed."""
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 

@@ -17,7 +17,8 @@ so that it cannot differ from the results. What is not measured is filled in as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 from predbn.common import PaperError
@@ -45,33 +46,43 @@ def read_sections(path: Path) -> dict[str, str]:
 
 def fill_in(text: str, runs: Runs, findings: Iterable[Finding]) -> str:
     """The text with every field replaced; an unknown or ambiguous one is an error that names it."""
+    value_of = _values(runs, findings)
+
+    def replacement(match: re.Match[str]) -> str:
+        # Within a table of Markdown, the bars of a field are escaped.
+        return value_of(match[0], [part.strip() for part in match[1].replace("\\|", "|").split("|")])
+
+    return _FIELD.sub(replacement, text)
+
+
+def _values(runs: Runs, findings: Iterable[Finding]) -> Callable[[str, list[str]], str]:
+    """A function that gives the value of a field, from the field, for errors, and its words."""
     by_id = {finding.claim.id: finding for finding in findings}
     quantities = named_quantities(runs, by_id.values())
 
-    def value_of(match: re.Match[str]) -> str:
-        # Within a table of Markdown, the bars of a field are escaped.
-        name, *words = (part.strip() for part in match[1].replace("\\|", "|").split("|"))
+    @cache
+    def values_on(border: str) -> Callable[[str, list[str]], str] | None:
+        """The same for a set of the border study. Its claims are checked once for all fields."""
+        its_runs = border_runs(runs).get(border)
+        return None if its_runs is None else _values(its_runs, border_findings(its_runs).values())
+
+    def value_of(field: str, parts: list[str]) -> str:
+        name, *words = parts
         if name == "mean":
             return mean_of(runs, *words)
         if name == "border":
-            return _on_border(match[0], runs, words)
+            border, *inner = words
+            if border not in BORDERS or not inner:
+                raise PaperError(f"{field} names no border and no number: borders are {', '.join(BORDERS)}.")
+            of_set = values_on(border)
+            return NOT_MEASURED if of_set is None else of_set(field, inner)
         if name in quantities and not words:
             return quantities[name]
         if name not in by_id:
-            raise PaperError(f"{match[0]} names no claim and no quantity; these are {', '.join(quantities)}.")
-        return _measured(match[0], by_id[name], words) if words else by_id[name].verdict.value
+            raise PaperError(f"{field} names no claim and no quantity; these are {', '.join(quantities)}.")
+        return _measured(field, by_id[name], words) if words else by_id[name].verdict.value
 
-    return _FIELD.sub(value_of, text)
-
-
-def _on_border(field: str, runs: Runs, words: list[str]) -> str:
-    border, *inner = words
-    if border not in BORDERS or not inner:
-        raise PaperError(f"{field} names no border and no number: borders are {', '.join(BORDERS)}.")
-    sets = border_runs(runs)
-    if border not in sets:
-        return NOT_MEASURED
-    return fill_in("{{" + " | ".join(inner) + "}}", sets[border], border_findings(sets[border]).values())
+    return value_of
 
 
 def _measured(field: str, finding: Finding, words: list[str]) -> str:
