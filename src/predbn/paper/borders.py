@@ -64,8 +64,9 @@ def border_tables(runs: Runs) -> str:
         if any(found[BORDERS[name]][id].verdict is not Verdict.UNMEASURED for name in sets)
     ]
     command = (
-        "`predbn train cifar10 --border-study` trains the sets, `predbn paper run --plan methods --plan inside "
-        "--networks OUT/zero-2 --results results/cifar10/border-zero-2` measures one."
+        "`predbn train cifar10 --recipe cosine --border-study --out borders` trains the sets, `predbn paper run --plan "
+        "methods --plan inside --networks borders/zero-2 --results results/cifar10/border-zero-2` measures one, and "
+        "the plans of other claims likewise."
     )
     return "\n\n".join(
         [
