@@ -270,7 +270,7 @@ class LayerAdaptation:
                     "use dynamo=True"
                 )
             return
-        if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+        if kernels.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
             raise AdaptationError(
                 f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
                 "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"

@@ -36,13 +36,12 @@ class Composition(NamedTuple):
         """With what all layers need, which is computed once."""
         if self.shares is None:
             return self
-        completed = self._replace(evenness=clean.evenness(self.shares).contiguous())
-        return completed._for_kernels(clean) if for_kernels else completed
-
-    def _for_kernels(self, clean: Calibration) -> Composition:
-        assert self.shares is not None
+        evenness = clean.evenness(self.shares).contiguous()
+        if not for_kernels:
+            return Composition(self.shares, self.doubt, evenness)
         squares = (self.shares * self.shares).sum(-1, keepdim=True)
-        return self._replace(group_shares=clean.group_shares(self.shares).contiguous(), squares=squares)
+        group_shares = clean.group_shares(self.shares).contiguous()
+        return Composition(self.shares, self.doubt, evenness, group_shares, squares)
 
 
 def is_class_scores(output: Any) -> bool:

@@ -47,6 +47,11 @@ def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
+def is_exporting() -> bool:
+    """Whether a graph is being exported. Before PyTorch 2.13 its own function was also true in torch.compile."""
+    return torch.compiler._is_exporting_flag
+
+
 def is_transformed(x: Tensor) -> bool:
     """Whether the values belong to a transformation (vmap, jvp, a graph) and mean nothing outside of it."""
     return is_tracing() or type(x) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(x)
@@ -99,7 +104,7 @@ def can_use_operators(x: Tensor) -> bool:
         return False
     if not torch.compiler.is_dynamo_compiling():
         return can_use_triton(x)
-    return not torch.compiler.is_exporting() and not _needs_gradients(x) and not _broken_devices
+    return not is_exporting() and not _needs_gradients(x) and not _broken_devices
 
 
 def can_fuse(x: Tensor) -> bool:
@@ -233,7 +238,7 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     The examples of a group are pooled: var = mean of their variances + variance of their means. In an exported graph
     they are repeated for each example, [N, C]: torch.export takes N / group for a size other than 1.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return group_means_and_variances(*example_means_and_variances(x), group)
     if x.dim() == 2:
         var, mean = torch.var_mean(x.to(stats_dtype(x)).unflatten(0, (-1, group)), 1, correction=0)

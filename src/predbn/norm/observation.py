@@ -81,7 +81,7 @@ class Observation:
         self.eps = eps
         self._memory = memory
         self._sync = shared.sync and dist.is_available() and dist.is_initialized()
-        if self._sync and (torch.compiler.is_exporting() or torch.jit.is_tracing()):
+        if self._sync and (kernels.is_exporting() or torch.jit.is_tracing()):
             raise AdaptationError(
                 "sync=True takes statistics over processes, which an exported graph cannot; export with sync=False"
             )
@@ -139,7 +139,7 @@ class Observation:
         return pool_over_processes(moments, self._process_group) if self._sync else moments
 
     def _robust_moments(self, clean: Statistics) -> Moments:
-        if self._group is not None and torch.compiler.is_exporting():
+        if self._group is not None and kernels.is_exporting():
             raise AdaptationError(
                 f"layer '{self.layer}' bounds the influence of the examples of each group, which an exported graph "
                 "cannot; adapt with robust=False, or without a group"
@@ -276,7 +276,7 @@ class Observation:
         elif self._is_good is not None:  # the mean of the group does not add to the variance
             group_means = self.moments().mean.repeat_interleave(self.size, 0)
             means = torch.where(self._is_good[:, None], means, group_means)
-        if self._group is not None and torch.compiler.is_exporting():
+        if self._group is not None and kernels.is_exporting():
             _, var = kernels.group_means_and_variances(means, torch.zeros_like(means), self._group)
             var = var * (self._group / (self._group - 1))
             return var if self._rows_per_example == 1 else var.repeat_interleave(self._rows_per_example, 0)
@@ -348,7 +348,7 @@ class Observation:
         rows = self._rows_per_example * (self._group or 1)
         if statistics.mean.dim() == 1 or rows == 1:
             return statistics
-        if self._group is not None and torch.compiler.is_exporting():
+        if self._group is not None and kernels.is_exporting():
             return statistics
         return Statistics(*(t[:, None].expand(-1, rows, -1).flatten(0, 1) for t in statistics))
 
