@@ -92,11 +92,7 @@ def test_the_kernels_of_a_layer_against_its_equations(bench, rule, groups, robus
     x = 2 * random(groups * n, channels, 5, 4) + torch.randn(groups * n, channels, 1, 1, generator=generator) / 4
     x[1] *= 30  # an outlier
     source, weight, bias = Statistics(random(channels), random(channels)), random(channels), random(channels)
-    clean = Calibration(
-        500, 3.0, 0.2, 0.7, random(channels) + 1, random(channels), channel_weights(random(channels)),
-        random(6) * 100, random(6, channels) + 1, random(6, channels) + 4, scatter=random(channels) / 10,
-        clipping=random(3, channels),
-    )  # fmt: skip
+    clean = clean_data(random, channels)
     shares, doubt = random(groups, 6).softmax(1), random(groups, 1)
     our_rule, equation = layer_rule(rule, clean, source, shares, doubt, n, eps)
     evenness = torch.rand(groups, 1) if rule == "auto with classes" else None
@@ -121,6 +117,15 @@ def test_the_kernels_of_a_layer_against_its_equations(bench, rule, groups, robus
         wanted = (part - chosen.mean.view(shape)) / (chosen.var + eps).sqrt().view(shape)
         wanted = wanted * weight.view(shape) + bias.view(shape)
         torch.testing.assert_close(values.double().cpu().split(n)[g], wanted, rtol=1e-3, atol=1e-3)
+
+
+def clean_data(random, channels):
+    """A calibration with six classes."""
+    return Calibration(
+        500, 3.0, 0.2, 0.7, random(channels) + 1, random(channels), channel_weights(random(channels)),
+        random(6) * 100, random(6, channels) + 1, random(6, channels) + 4, scatter=random(channels) / 10,
+        clipping=random(3, channels),
+    )  # fmt: skip
 
 
 def layer_rule(rule, clean, source, shares, doubt, n, eps):
@@ -261,16 +266,35 @@ VARIANTS = [
     ("conv", "_apply", "half half f f f | i i | 64 64 True"),
     ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
     ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
-    ("statistics", "_statistics", f"f i {'f ' * 14}| i i i i i | 4 128 64 True True True True True False False True"),
     (
         "statistics",
         "_statistics",
-        f"f f {'f ' * 14}| i i i i i | 16 1 64 False False False False False True True False",
+        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 4 128 64 True True True True True False False True False False False",
+    ),
+    (
+        "statistics",
+        "_statistics",
+        f"f f {'f ' * 17}| {'i ' * 7}| 16 1 64 False False False False False True True False False False False",
+    ),
+    (
+        "statistics",
+        "_statistics",
+        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 32 4 64 True True True True True False False True True False False",
+    ),
+    (
+        "statistics",
+        "_statistics",
+        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 32 8 64 False False False False False True False False True True True",
     ),
     (
         "normalise",
         "_normalise",
-        f"half half half half {'f ' * 11}| i i i i i i | 32 64 128 128 True True True True True",
+        f"half half half half {'f ' * 13}| {'i ' * 7}| 32 64 128 128 True True True True True False False",
+    ),
+    (
+        "normalise",
+        "_normalise",
+        f"half half half half {'f ' * 11}i f | {'i ' * 7}| 32 64 128 128 True True True True True True True",
     ),
 ]
 

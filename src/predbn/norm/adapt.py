@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
@@ -304,7 +304,7 @@ class _ObservedStrategy(Strategy):
         return self.inner.ignores_calibration
 
     def after_pass(
-        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+        self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
     ) -> None:
         self.inner.after_pass(states, output, shared, rows)
 

@@ -117,7 +117,7 @@ class LayerAdaptation:
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
-        """The statistics of the streams, [C] or [S, C], and those of the rows that were used, [C] or [N, C]."""
+        """The statistics of the streams, [C] or [S, C], and those that were used, [C], [S, C] or, of rows, [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
 
@@ -187,15 +187,13 @@ class LayerAdaptation:
                 examples=x.shape[0] if call is None else call.count_examples(x),
                 composition=None if call is None else call.composition,
             )
-            normalised = None
-            if not shared.watches_drift:  # the kernels tell the statistics of the batch only
-                normalised = observation.normalise_with_kernels(strategy, weight, bias)
+            normalised = observation.normalise_with_kernels(strategy, weight, bias, keep_used=shared.watches_drift)
             if normalised is None:
                 weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
-                statistics = observation.choose(strategy)
-                if shared.watches_drift:
-                    self.last_pass = observation.seen, statistics
+                statistics = observation.used = observation.choose(strategy)
+            if shared.watches_drift:
+                self.last_pass = observation.seen, observation.used
             if own_call is not None and own_call.composition is not None:
                 self._tell_call(own_call, observation.seen, eps)
             is_kept = True

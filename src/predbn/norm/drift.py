@@ -89,8 +89,8 @@ def _per_stream(values: Tensor, streams: int) -> Tensor:
 
 
 def _of_rows(used: Statistics, first: Tensor, examples: int) -> Statistics:
-    """Of the statistics of all rows, those of the first row of each stream."""
-    if used.mean.dim() == 1:
+    """Of the statistics of all rows, those of the first row of each stream; those of streams as they are."""
+    if used.mean.dim() == 1 or len(used.mean) == len(first):
         return used
     rows = first.to(used.mean.device) * (len(used.mean) // examples)
     return Statistics(*(t.index_select(0, rows) for t in used))

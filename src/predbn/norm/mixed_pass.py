@@ -16,24 +16,31 @@ from torch import Tensor
 from predbn.common import AdaptationError
 
 from .passes import Stream
-from .stream_table import LayerState, States, StreamTable
+from .stream_rows import StreamRows, tensor_on
+from .stream_table import GatheredStates, LayerState, StreamTable
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
     from .strategies import Strategy
-    from .stream_rows import StreamRows
 
 
 class PassPart:
     """The states of streams of the same stage, with a first dimension of streams; `streams` are their positions."""
 
-    def __init__(self, streams: list[int], states: States) -> None:
+    def __init__(self, streams: list[int], states: GatheredStates) -> None:
         self.streams = streams
         self.states = states
         self._counted: set[str] = set()
+        self._index: Tensor | None = None
+
+    def index(self, device: torch.device) -> Tensor:
+        """The positions on a device, as whole numbers of 32 bits."""
+        if self._index is None or self._index.device != device:
+            self._index = tensor_on(device, self.streams, torch.int32)
+        return self._index
 
     def state(self, layer: str) -> LayerState:
-        return self.states.setdefault(layer, {})
+        return self.states.state(layer)
 
     def count(self, layer: str) -> int:
         """How many passes of each of the streams have called this layer, including this one."""

@@ -78,6 +78,7 @@ class Observation:
         self.bad_rows = 0
         self._is_good: Tensor | None = None
         self._between: Tensor | None = None
+        self.used: Statistics | None = None
         self.eps = eps
         self._memory = memory
         self._sync = shared.sync and dist.is_available() and dist.is_initialized()
@@ -91,6 +92,11 @@ class Observation:
     @property
     def state(self) -> LayerState:
         return self._memory.state(self.layer)
+
+    @property
+    def owns_state(self) -> bool:
+        """Whether the tensors in `state` are copies for this pass, so that kernels may change them."""
+        return isinstance(self._memory, PassPart)
 
     def count_pass(self) -> int:
         """How many passes of this stream have called the layer, including this one.
@@ -289,13 +295,16 @@ class Observation:
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
 
-    def normalise_with_kernels(self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
-        """The normalised input if the kernels of a GPU can compute it, in three launches; None otherwise."""
+    def normalise_with_kernels(
+        self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None, *, keep_used: bool = False
+    ) -> Tensor | None:
+        """The normalised input if the kernels of a GPU can compute it, in three launches; None otherwise.
+
+        With `keep_used`, `used` are then the statistics that it was normalised with.
+        """
+        if not self._can_use_kernels(weight, bias):
+            return None
         x = self._x
-        if self._sync or self.eps <= 0 or self._rows_per_example > 1 or not kernels.can_use_layer_kernels(x):
-            return None
-        if not all(kernels.can_be_read_by_kernels(t, x) for t in (weight, bias, *(self.source or ())) if t is not None):
-            return None
         groups = 1 if self._group is None else len(x) // self._group
         values = x.numel() // (x.shape[1] * groups) if groups else 0
         bounds = self._bounds_for_kernels()
@@ -306,12 +315,22 @@ class Observation:
             return None
         from .gpu.layer import normalise_by_rule
 
-        y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds)
+        y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
         mean, var = (batch.mean[0], batch.var[0]) if self._group is None else batch
         self._moments = Moments(mean, var, values, self.size)
-        if used is not None:
-            strategy.save(self, Statistics(used.mean[0], used.var[0]))
+        if used is not None and self._group is None:
+            used = Statistics(used.mean[0], used.var[0])
+            strategy.save(self, used)
+        if used is not None and keep_used:
+            self.used = self.per_row(used)
         return y
+
+    def _can_use_kernels(self, weight: Tensor | None, bias: Tensor | None) -> bool:
+        x = self._x
+        if self._sync or self.eps <= 0 or self._rows_per_example > 1 or not kernels.can_use_layer_kernels(x):
+            return False
+        parameters = weight, bias, *(self.source or ())
+        return all(kernels.can_be_read_by_kernels(t, x) for t in parameters if t is not None)
 
     def _bounds_for_kernels(self) -> Bounds | None:
         clean = self._clean if self._robust else None

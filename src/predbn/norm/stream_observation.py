@@ -21,6 +21,7 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .composition import Composition
+from .gpu.rules import MOST_EXAMPLES, Mix, Mixture, Rule
 from .mixed_pass import MixedPass, PassPart
 from .observation import Observation, is_known_finite
 from .passes import Stream
@@ -36,6 +37,7 @@ class StreamObservation(Observation):
     """One call of one layer with rows of S streams. Moments and states have a first dimension of streams.
 
     `size` is how many examples each stream has, [S, 1], without those that are not finite once the moments are known.
+    `index` are the streams that a strategy is asked about, as whole numbers of 32 bits; None for all.
     """
 
     def __init__(self, x: Tensor, rows: StreamRows, memory: MixedPass | Stream, **arguments: Any) -> None:
@@ -47,23 +49,52 @@ class StreamObservation(Observation):
                 "that it is unknown which row belongs to which stream; predict one stream at a time"
             )
         self._rows = rows
+        self.index: Tensor | None = None
         self._positions = self._rows_per_example * math.prod(x.shape[2:])
         self.size = self._sizes = rows.size_tensor(x)
 
-    def normalise_with_kernels(self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None) -> Tensor | None:
-        return None
+    def normalise_with_kernels(
+        self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None, *, keep_used: bool = False
+    ) -> Tensor | None:
+        """As for a single stream, with one launch more for each stage of streams after the first."""
+        if not self._can_use_kernels(weight, bias):
+            return None
+        x, sizes = self._x, self._rows.sizes
+        bounds = self._bounds_for_kernels()
+        if (self._positions == 1 and 1 in sizes) or (bounds is not None and max(sizes) > MOST_EXAMPLES):
+            return None
+        parts = [self] if len(self._parts) <= 1 else [_ObservationPart(self, part) for part in self._parts]
+        rules: list[tuple[Rule, Tensor | None]] = []
+        for part in parts:
+            rule = strategy.rule(part)
+            if rule is None or (isinstance(rule, Mixture) and not rule.is_on(x.device)):
+                return None
+            rules.append((rule, part.index))
+        from .gpu.layer import normalise_streams_by_rule
+
+        rows = self._rows
+        segments, is_bad = rows.segments(x.device), rows.zeros(x.device)
+        y, batch, used = normalise_streams_by_rule(
+            x, weight, bias, self.eps, rules, bounds, segments, is_bad, keep_used=keep_used
+        )
+        self._moments = Moments(*batch, rows.value_counts(x, self._positions), self._sizes)
+        self.used = used
+        for part, (rule, _) in zip(parts, rules, strict=True):
+            if isinstance(rule, Mix) and rule.reference is not None and not rule.in_place and used is not None:
+                strategy.save(part, Statistics(*map(part._of_part, used)))
+        return y
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics of each row that a strategy chooses; it is asked once for the streams of each stage."""
         if len(self._parts) <= 1:
             return self.per_row(strategy.statistics(self))
         chosen = [strategy.statistics(_ObservationPart(self, part)) for part in self._parts]
-        order = torch.tensor([stream for part in self._parts for stream in part.streams], device=self._x.device)
+        order = torch.cat([part.index(self._x.device) for part in self._parts]).argsort()
         mean, var = (
             torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, self._parts, strict=True)])
             for values in zip(*chosen, strict=True)
         )
-        return self.per_row(Statistics(*(t.index_select(0, order.argsort()) for t in (mean, var))))
+        return self.per_row(Statistics(*(t.index_select(0, order) for t in (mean, var))))
 
     def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
         """The moments of each stream, [S, C]."""
@@ -150,6 +181,10 @@ class StreamObservation(Observation):
             self._between = self._mean_of_streams(spread)
         return self._between * (self._sizes / (self._sizes - 1).clamp(min=1)).to(mean.dtype)
 
+    def _of_part(self, values: Any) -> Any:
+        """Of values of all streams, those of the streams that the strategy is asked about."""
+        return values
+
     def _check_single_values(self, streams: Iterable[int]) -> None:
         """Raise an error if one of these streams has a single value per channel."""
         if self._positions > 1:
@@ -183,7 +218,7 @@ class _ObservationPart(StreamObservation):
     def __init__(self, whole: StreamObservation, part: PassPart) -> None:
         self.__dict__.update(whole.__dict__)
         self._whole, self._memory, self._streams = whole, part, part.streams
-        self._index = torch.tensor(part.streams, device=self._x.device)
+        self.index = part.index(self._x.device)
         self.size = self._of_part(whole.size)
         if self.composition is not None:
             self.composition = Composition(*map(self._of_part, self.composition))
@@ -199,7 +234,8 @@ class _ObservationPart(StreamObservation):
         return self._of_part(self._whole.example_mean_variance())  # type: ignore[no-any-return]
 
     def _of_part(self, values: Any) -> Any:
-        return values.index_select(0, self._index) if isinstance(values, Tensor) else values
+        assert self.index is not None
+        return values.index_select(0, self.index) if isinstance(values, Tensor) else values
 
 
 def new_observation(x: Tensor, rows: StreamRows | None, **arguments: Any) -> Observation:

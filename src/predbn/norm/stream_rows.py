@@ -8,10 +8,14 @@ The sums are not a product with a matrix of ones and zeros: a NaN of one stream 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+_LAYERS = 64
+"""For so many layers at a time there is memory for what the kernels find out about examples."""
 
 
 class EqualStreams(NamedTuple):
@@ -27,6 +31,25 @@ class EqualStreams(NamedTuple):
     rows: Tensor
     is_row: Tensor
     size: int
+
+
+class Segments(NamedTuple):
+    """Which of N examples belong to which of S streams, on a device, as whole numbers of 32 bits.
+
+    order     the examples, those of the first stream first, [N]
+    starts    where each stream begins in `order`, and where the last one ends, [S + 1]
+    streams   the stream of each example, [N]
+    largest   how many examples the largest stream has
+    """
+
+    order: Tensor
+    starts: Tensor
+    streams: Tensor
+    largest: int
+
+    @property
+    def stream_count(self) -> int:
+        return len(self.starts) - 1
 
 
 class StreamRows:
@@ -45,6 +68,9 @@ class StreamRows:
             self.sizes[position] += 1
         self._tensors: dict[torch.device, tuple[Tensor, Tensor]] = {}
         self._equal: dict[torch.device, list[EqualStreams]] = {}
+        self._segments: dict[torch.device, Segments] = {}
+        self._value_counts: dict[tuple[torch.device, int], Tensor] = {}
+        self._zeros: dict[torch.device, list[Tensor]] = {}
 
     def __len__(self) -> int:
         """How many examples there are."""
@@ -54,8 +80,8 @@ class StreamRows:
         """The stream of each example, [N], and the sizes, [S, 1], on a device."""
         found = self._tensors.get(device)
         if found is None:
-            sizes = _tensor([[size] for size in self.sizes], device)
-            found = self._tensors[device] = _tensor(self.positions, device), sizes
+            both = tensor_on(device, [*self.positions, *self.sizes])
+            found = self._tensors[device] = both[: len(self)], both[len(self) :, None]
         return found
 
     def size_tensor(self, like: Tensor) -> Tensor:
@@ -66,6 +92,32 @@ class StreamRows:
         """The stream of each row, [N · rows], on the device of a tensor."""
         index = self._on(like.device)[0]
         return index if rows_per_example == 1 else index.repeat_interleave(rows_per_example)
+
+    def segments(self, device: torch.device) -> Segments:
+        """The same for the kernels of a GPU, in one copy to the device."""
+        found = self._segments.get(device)
+        if found is None:
+            order = sorted(range(len(self)), key=self.positions.__getitem__)
+            starts = [0, *accumulate(self.sizes)]
+            joined = tensor_on(device, [*order, *self.positions, *starts], torch.int32)
+            order_on, streams, starts_on = joined.split([len(self), len(self), len(starts)])
+            found = self._segments[device] = Segments(order_on, starts_on, streams, max(self.sizes))
+        return found
+
+    def value_counts(self, like: Tensor, positions: int) -> Tensor:
+        """How many values each stream has per channel, [S, 1], with so many positions in an example."""
+        key = like.device, positions
+        if key not in self._value_counts:
+            self._value_counts[key] = self.size_tensor(like) * positions
+        return self._value_counts[key]
+
+    def zeros(self, device: torch.device) -> Tensor:
+        """A zero for each example, [N], as a number of 32 bits. One operation makes those of many layers."""
+        ready = self._zeros.setdefault(device, [])
+        if not ready:
+            with torch.inference_mode(False):
+                ready.extend(torch.zeros(_LAYERS, len(self), dtype=torch.int32, device=device).unbind())
+        return ready.pop()
 
     def sum(self, values: Tensor) -> Tensor:
         """[S, …] from [N, …]."""
@@ -80,7 +132,7 @@ class StreamRows:
         order = {stream: i for i, stream in enumerate(streams)}
         rows = [row for row, position in enumerate(self.positions) if position in order]
         rows.sort(key=lambda row: order[self.positions[row]])
-        return _tensor(rows, torch.device("cpu")), StreamRows([order[self.positions[row]] for row in rows])
+        return tensor_on(torch.device("cpu"), rows), StreamRows([order[self.positions[row]] for row in rows])
 
     def equal_streams(self, like: Tensor) -> list[EqualStreams]:
         """All streams, put together by size: those of 1, of 2, of up to 4, 8, 16, … examples."""
@@ -101,11 +153,16 @@ class StreamRows:
             most = max(self.sizes[stream] for stream in streams)
             rows = [row for s in streams for row in rows_of[s] + rows_of[s][:1] * (most - self.sizes[s])]
             is_row = [i < self.sizes[s] for s in streams for i in range(most)]
-            found.append(EqualStreams(_tensor(streams, device), _tensor(rows, device), _tensor(is_row, device), most))
+            on_device = [tensor_on(device, values) for values in (streams, rows, is_row)]
+            found.append(EqualStreams(on_device[0], on_device[1], on_device[2], most))
         return found
 
 
-def _tensor(values: list[Any], device: torch.device) -> Tensor:
-    """Not a tensor of inference mode: those cannot be used with gradients later."""
+def tensor_on(device: torch.device, values: Sequence[Any], dtype: torch.dtype | None = None) -> Tensor:
+    """Values on a device, for which the host does not wait.
+
+    It is not a tensor of inference mode: those cannot be used with gradients later.
+    """
     with torch.inference_mode(False):
-        return torch.tensor(values, device=device)
+        tensor = torch.tensor(values, dtype=dtype)
+        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

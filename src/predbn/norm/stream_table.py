@@ -9,6 +9,8 @@ operations, whatever the number of streams and layers:
     strategy  works on views of the columns, [S, C] in place of [C], so that it serves all streams at once
     scatter   join the columns, changed or not, and copy them back into the rows
 
+Kernels of a GPU change the copies in place, so that there is nothing to join, and no views are made.
+
 Streams differ in what they remember: one that begins has nothing yet. This is a stream's *stage*: which tensors there
 are, and how many passes were counted. Streams of the same stage are handled together; a batch mostly has one stage, or
 two while streams begin. Columns that a stage does not have are undefined.
@@ -21,11 +23,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+
+from .stream_rows import tensor_on
 
 LayerState: TypeAlias = dict[str, "Tensor | int"]
 """What a strategy remembers for one layer of a stream."""
@@ -52,6 +56,62 @@ class _Column(NamedTuple):
 
 _Stage: TypeAlias = tuple[tuple[str, str, "_Column | int"], ...]
 """The layer, the key and the column of each tensor; numbers of `_STAGE_KEYS` are here and have no column."""
+_Columns: TypeAlias = dict[str, dict[str, "_Column | int"]]
+"""The same, by layer and key."""
+
+
+class GatheredStates(Mapping[str, LayerState]):
+    """The states of S streams of the same stage: a copy of their rows, and views of its columns for each layer.
+
+    Views are made when a layer is asked for. A tensor of shape (…) is [S, …], a number [S, 1].
+    """
+
+    def __init__(self, number: int, columns: _Columns, copies: dict[_Matrix, Tensor], count: int) -> None:
+        self.number, self.copies = number, copies
+        self._count, self._columns = count, columns
+        self._views: States = {}
+        self._layers: States = {}
+
+    def __getitem__(self, layer: str) -> LayerState:
+        state = self._layers.get(layer)
+        if state is None:
+            columns = self._columns[layer]
+            views = self._views[layer] = {key: self._view(column) for key, column in columns.items()}
+            state = self._layers[layer] = dict(views)
+        return state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._columns, **self._layers})
+
+    def __len__(self) -> int:
+        return len(self._columns.keys() | self._layers.keys())
+
+    def _view(self, column: _Column | int) -> Tensor | int:
+        if isinstance(column, int):
+            return column
+        value = self.copies[column.matrix].narrow(1, column.start, column.width)
+        is_vector = column.shape is None or len(column.shape) == 1
+        return value if is_vector else value.view(self._count, *column.shape)  # type: ignore[misc]
+
+    def state(self, layer: str) -> LayerState:
+        """The state of a layer, or an empty one that is kept."""
+        return self[layer] if layer in self._columns else self._layers.setdefault(layer, {})
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether all that has changed has changed in the copies."""
+        return all(
+            state.keys() == self._views.get(layer, {}).keys()
+            and all(value is self._views[layer][key] for key, value in state.items())
+            for layer, state in self._layers.items()
+        )
+
+
+def _by_layer(stage: _Stage) -> _Columns:
+    columns: _Columns = {}
+    for layer, key, column in stage:
+        columns.setdefault(layer, {})[key] = column
+    return columns
 
 
 class StreamTable:
@@ -66,6 +126,7 @@ class StreamTable:
         self._widths: dict[_Matrix, int] = {}
         self._columns: dict[tuple[str, str], _Column] = {}
         self._stages: list[_Stage] = [()]
+        self._columns_of_stages: list[_Columns] = [{}]
         self._numbers_of_stages: dict[_Stage, int] = {(): 0}
         self._stage_of_row: dict[int, int] = {}
         self._free_rows: list[int] = []
@@ -115,35 +176,24 @@ class StreamTable:
                 found.setdefault(self._stage_of_row[row], []).append(position)
             return list(found.values())
 
-    def gather(self, rows: Sequence[int]) -> States:
-        """A copy of the states of S streams of the same stage. A tensor of shape (…) is [S, …], a number [S, 1]."""
+    def gather(self, rows: Sequence[int]) -> GatheredStates:
+        """A copy of the states of S streams of the same stage."""
         with self.lock:
-            stage = self._stages[self._stage_of_row[rows[0]]]
+            number = self._stage_of_row[rows[0]]
             copies = {matrix: values.index_select(0, _index(rows, values)) for matrix, values in self._matrices.items()}
-        states: States = {}
-        for layer, key, column in stage:
-            if isinstance(column, int):
-                value: Tensor | int = column
-            else:
-                value = copies[column.matrix].narrow(1, column.start, column.width)
-                if column.shape is not None and len(column.shape) != 1:
-                    value = value.view(len(rows), *column.shape)
-            states.setdefault(layer, {})[key] = value
-        return states
+            return GatheredStates(number, self._columns_of_stages[number], copies, len(rows))
 
     @torch.no_grad()
-    def scatter(self, rows: Sequence[int], states: States) -> None:
+    def scatter(self, rows: Sequence[int], states: Mapping[str, LayerState]) -> None:
         """Replace the states of S streams by others of one stage, in the form that `gather` returns.
 
         A stream whose new state is not finite keeps the old one. On a GPU that is waited for only if the stage changes.
         """
         with self.lock:
-            stage = self._stage_of(states)
-            number = self._numbers_of_stages.setdefault(stage, len(self._stages))
-            if number == len(self._stages):
-                self._stages.append(stage)
-            self._make_room()
-            new = self._joined(stage, states, len(rows))
+            if isinstance(states, GatheredStates) and states.is_in_place:
+                number, new = states.number, states.copies
+            else:
+                number, new = self._joined(states, len(rows))
             is_finite = _is_finite(new)
             is_same_stage = all(self._stage_of_row[row] == number for row in rows)
             kept = list(range(len(rows)))
@@ -161,7 +211,7 @@ class StreamTable:
             for position in kept:
                 self._stage_of_row[rows[position]] = number
 
-    def _stage_of(self, states: States) -> _Stage:
+    def _stage_of(self, states: Mapping[str, LayerState]) -> _Stage:
         entries: list[tuple[str, str, _Column | int]] = []
         for layer, state in states.items():
             for key, value in state.items():
@@ -196,8 +246,14 @@ class StreamTable:
                         new[: old.shape[0], : old.shape[1]] = old
                 self._matrices[matrix] = new
 
-    def _joined(self, stage: _Stage, states: States, count: int) -> dict[_Matrix, Tensor]:
-        """The new rows of all matrices that the stage has columns in."""
+    def _joined(self, states: Mapping[str, LayerState], count: int) -> tuple[int, dict[_Matrix, Tensor]]:
+        """The stage of these states, and the new rows of all matrices that it has columns in."""
+        stage = self._stage_of(states)
+        number = self._numbers_of_stages.setdefault(stage, len(self._stages))
+        if number == len(self._stages):
+            self._stages.append(stage)
+            self._columns_of_stages.append(_by_layer(stage))
+        self._make_room()
         pieces: dict[_Matrix, list[Tensor]] = {}
         ends: dict[_Matrix, int] = {}
         columns = [(column, layer, key) for layer, key, column in stage if not isinstance(column, int)]
@@ -209,7 +265,7 @@ class StreamTable:
                 joined.append(value.new_zeros(count, column.start - end))
             joined.append(value if value.dim() == 2 else value.reshape(count, -1))
             ends[matrix] = column.start + column.width
-        return {matrix: torch.cat(joined, 1) for matrix, joined in pieces.items()}
+        return number, {matrix: torch.cat(joined, 1) for matrix, joined in pieces.items()}
 
 
 def _stacked(state: LayerState) -> LayerState:
@@ -221,7 +277,7 @@ def _stacked(state: LayerState) -> LayerState:
 
 
 def _index(rows: Sequence[int], like: Tensor) -> Tensor:
-    return torch.tensor(rows, dtype=torch.long, device=like.device)
+    return tensor_on(like.device, rows, torch.long)
 
 
 def _is_finite(new: dict[_Matrix, Tensor]) -> Tensor | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..statistics import Statistics
+from ..stream_rows import Segments
 from .normalise import normalise
-from .rules import Bounds, Mix, Mixture, Rule
+from .rules import Bounds, Mixture, Rule
 from .statistics import statistics
 from .sums import sums, tiling_of
 
@@ -18,8 +20,8 @@ class Normalised(NamedTuple):
     """What a layer has computed.
 
     values  the normalised values
-    batch   the statistics of the batch, or of each group, [groups, C]
-    used    those that the rule has mixed with its reference, [groups, C]; None for other rules
+    batch   the statistics of the batch, or of each group or stream, [groups, C]
+    used    those that the values were normalised with, [groups, C]; None if a mixture was not asked to keep them
     """
 
     values: Tensor
@@ -35,6 +37,8 @@ def normalise_by_rule(
     rule: Rule,
     groups: int = 1,
     bounds: Bounds | None = None,
+    *,
+    keep_used: bool = False,
 ) -> Normalised:
     """Normalise x, [N, C, …] and dense, whose examples are `groups` batches of the same size."""
     examples = len(x)
@@ -44,9 +48,51 @@ def normalise_by_rule(
     tiling = tiling_of(x, parts)
     found = sums(x, tiling, is_bad)
     tables, block_sums = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
-    batch, used = Statistics(tables[0], tables[1]), Statistics(tables[2], tables[3])
-    mixture = rule if isinstance(rule, Mixture) else None
-    is_mixed = isinstance(rule, Mix) and rule.reference is not None
-    chosen = used if is_mixed or mixture is not None else batch
-    y = normalise(x, chosen, weight, bias, eps, mixture, block_sums)
-    return Normalised(y, batch, used if is_mixed else None)
+    return _normalised(x, weight, bias, eps, [rule], tables, block_sums, None, keep_used)
+
+
+def normalise_streams_by_rule(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    rules: Sequence[tuple[Rule, Tensor | None]],
+    bounds: Bounds | None,
+    segments: Segments,
+    is_bad: Tensor,
+    *,
+    keep_used: bool = False,
+) -> Normalised:
+    """The same for examples of several streams, in any order. Examples that are not finite are left out.
+
+    rules    the rule of all streams, with None; or several that mix, each with the streams that it is for
+    is_bad   zeros for all examples, of 32 bits
+    """
+    tiling = tiling_of(x, len(x))
+    found = sums(x, tiling, is_bad)
+    tables, block_sums = None, None
+    for rule, part in rules:
+        tables, block_sums = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
+    assert tables is not None
+    chosen = [rule for rule, _ in rules]
+    return _normalised(x, weight, bias, eps, chosen, tables, block_sums, segments.streams, keep_used)
+
+
+def _normalised(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    rules: Sequence[Rule],
+    tables: Tensor,
+    block_sums: Tensor | None,
+    streams: Tensor | None,
+    keep_used: bool,
+) -> Normalised:
+    batch, mixed = Statistics(tables[0], tables[1]), Statistics(tables[2], tables[3])
+    if isinstance(rules[0], Mixture):
+        used = torch.empty((2, *batch.mean.shape), device=x.device) if keep_used else None
+        y = normalise(x, mixed, weight, bias, eps, rules[0], block_sums, streams, used)
+        return Normalised(y, batch, None if used is None else Statistics(used[0], used[1]))
+    chosen = batch if rules[0].reference is None else mixed
+    return Normalised(normalise(x, chosen, weight, bias, eps, streams=streams), batch, chosen)

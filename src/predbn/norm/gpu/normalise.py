@@ -43,12 +43,16 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
 @kernel(aligned=("x", "y", "channels", "positions"))
 def _normalise(
     x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
-    squares, doubt, rows, tiles, channels, positions, blocks, classes, eps, o, per_example, constant, own, uneven, few,
-    network, skew, least, most,
+    squares, doubt, streams, used, groups, rows, tiles, channels, positions, blocks, classes, eps, o, per_example,
+    constant, own, uneven, few, network, skew, least, most,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
+    STREAMS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    group, piece = tl.program_id(0), tl.program_id(1)
+    part, piece = tl.program_id(0), tl.program_id(1)
+    group = part
+    if STREAMS:
+        group = tl.load(streams + part)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
     m_b = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
@@ -87,6 +91,10 @@ def _normalise(
         v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
         m_b = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
         v_b = tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
+        if KEEP:  # all programs of a group write the same
+            place = used + group * channels + channel
+            tl.store(place, m_b, mask=valid)
+            tl.store(place + groups * channels, v_b, mask=valid)
     scale = 1 / tl.sqrt(v_b + eps)
     shift = tl.zeros([COLUMNS], tl.float32)
     if WEIGHT:
@@ -96,7 +104,7 @@ def _normalise(
     middle, scale, shift = per_channel(m_b, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
         row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-        value, inside, offset = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+        value, inside, offset = load_tile(x, part, rows, row, channel, channels, positions, LAST)
         tl.store(y + offset, ((value - middle) * scale + shift).to(y.dtype.element_ty), mask=inside)
 
 
@@ -108,12 +116,16 @@ def normalise(
     eps: float,
     mixture: Mixture | None = None,
     block_sums: Tensor | None = None,
+    streams: Tensor | None = None,
+    used: Tensor | None = None,
 ) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, for dense x [N, C, …] and statistics [groups, C].
 
-    With `mixture` the statistics are those of the batch, and `auto` follows from them.
+    With `mixture` the statistics are those of the batch, and `auto` follows from them; they are written to `used`,
+    [2, groups, C], if it is given. With `streams` the groups are streams, and this is the one of each example, [N].
     """
-    tiling = tiling_of(x, len(statistics[0]), _PROGRAMS)
+    groups = len(statistics[0])
+    tiling = tiling_of(x, groups if streams is None else len(x), _PROGRAMS)
     y = torch.empty_like(x)
     clean = source = None, None
     shares = class_sizes = squares = doubt = None
@@ -129,13 +141,16 @@ def normalise(
     blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
     _normalise(
         tiling.grid,
-        (x, y, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt),
-        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
+        (
+            x, y, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt, streams,
+            used,
+        ),
+        (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
         (eps, *numbers, *LIMITS),
         (
             tiling.tile_rows, tiling.tile_columns, triton.next_power_of_2(blocks_of_sums),
             triton.next_power_of_2(classes), weight is not None, bias is not None, mixture is not None,
-            shares is not None, tiling.is_last,
+            shares is not None, tiling.is_last, streams is not None, used is not None,
         ),
     )  # fmt: skip
     return y

@@ -19,14 +19,16 @@ from ..statistics import Statistics
 class Mix:
     """reference + w·(batch − reference), for mean and variance alike.
 
-    reference    None if the statistics are those of the batch
+    reference    [C], or [S, C] for S streams; None if the statistics are those of the batch
     weight       w; None if it is n/(n + N) with n examples in the batch
     source_size  N
+    in_place     whether the result replaces the reference, which is what the streams remember
     """
 
     reference: Statistics | None = None
     weight: float | None = 1.0
     source_size: float = 0.0
+    in_place: bool = False
 
 
 @dataclass(frozen=True)

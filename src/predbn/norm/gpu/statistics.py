@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
+from ..stream_rows import Segments
 from .launch import kernel
 from .rules import Bounds, Mix, Mixture, Rule
 from .sums import BLOCK, PIECES, moments_of_sums
@@ -24,6 +25,9 @@ BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
 _TILE, _COLUMNS = 4096, 4
 """Values of examples that a program sorts at most, and channels if these are few."""
+_FEW_VALUES, _MOST_COLUMNS, _MOST_AT_A_TIME = 256, 32, 64
+"""The same for streams, which mostly have few examples: a program then has more channels. Where examples are not
+sorted, so many are read at a time."""
 
 
 @triton.jit
@@ -39,6 +43,16 @@ def _quantile(values, quantile, last, index):
     below = _at(values, lower.to(tl.int32), index)
     above = _at(values, tl.minimum(lower + 1, last).to(tl.int32), index)
     return below + (position - lower) * (above - below)
+
+
+@triton.jit
+def _examples(order, begin, index, n, STREAMS: tl.constexpr):
+    """The numbers of a group's examples in the batch; −1 for those that it does not have."""
+    if STREAMS:
+        found = tl.load(order + begin + index, mask=index < n, other=-1)
+    else:
+        found = tl.where(index < n, begin + index, -1)
+    return found
 
 
 @triton.jit
@@ -59,21 +73,27 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
 @kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
-    reference_mean, reference_var, bound_var, out, block_sums, n, rows, pieces, channels, classes, eps, limit,
-    fixed_weight, source_size, scatter_number, wider, tiny, gaussian, low_quantile, centre_quantile, high_quantile,
+    reference_mean, reference_var, bound_var, order, starts, asked, out, block_sums, groups, n, rows, pieces, channels,
+    classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider, tiny, gaussian, low_quantile,
+    centre_quantile, high_quantile,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
-    MIXTURE: tl.constexpr,
+    MIXTURE: tl.constexpr, STREAMS: tl.constexpr, PART: tl.constexpr, IN_PLACE: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
-    groups = tl.num_programs(0)
+    if PART:
+        group = tl.load(asked + group)
+    begin = group * n
+    if STREAMS:
+        begin = tl.load(starts + group)
+        n = tl.load(starts + group + 1) - begin
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
     size = groups * channels
     place = out + group * channels + channel
     if ROBUST:
         index = tl.arange(0, EXAMPLES)
-        example = tl.where(index < n, group * n + index, -1)
+        example = _examples(order, begin, index, n, STREAMS)
         is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
         count = tl.sum(is_used.to(tl.float32), 0)
         means, variances = _example_moments(sums, example, pieces, rows, channel, channels, COLUMNS, EXAMPLES)
@@ -117,6 +137,26 @@ def _statistics(
         if not MIX and not MIXTURE:
             tl.store(place + 4 * size, between, mask=valid)
             tl.store(place + 5 * size, spread, mask=valid)
+    elif STREAMS:
+        mean = tl.zeros([COLUMNS], tl.float32)
+        var = tl.zeros([COLUMNS], tl.float32)
+        count = tl.sum(tl.zeros([EXAMPLES], tl.float32), 0)
+        for first in range(0, n, EXAMPLES):
+            index = first + tl.arange(0, EXAMPLES)
+            example = _examples(order, begin, index, n, STREAMS)
+            is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
+            means, variances = _example_moments(sums, example, pieces, rows, channel, channels, COLUMNS, EXAMPLES)
+            mean += tl.sum(tl.where(is_used[None, :], means, 0.0), 1)
+            count += tl.sum(is_used.to(tl.float32), 0)
+        mean = mean / count
+        for first in range(0, n, EXAMPLES):
+            index = first + tl.arange(0, EXAMPLES)
+            example = _examples(order, begin, index, n, STREAMS)
+            is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
+            means, variances = _example_moments(sums, example, pieces, rows, channel, channels, COLUMNS, EXAMPLES)
+            away = means - mean[:, None]
+            var += tl.sum(tl.where(is_used[None, :], variances + away * away, 0.0), 1)
+        var = var / count
     else:
         mean, var = moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES, COLUMNS)
         count = n * 1.0
@@ -126,10 +166,16 @@ def _statistics(
         share = fixed_weight
         if WEIGHT:
             share = count / (count + source_size)
-        start_mean = tl.load(reference_mean + channel, mask=valid, other=0.0).to(tl.float32)
-        start_var = tl.load(reference_var + channel, mask=valid, other=1.0).to(tl.float32)
-        tl.store(place + 2 * size, start_mean + share * (mean - start_mean), mask=valid)
-        tl.store(place + 3 * size, start_var + share * (var - start_var), mask=valid)
+        own = tl.program_id(0).to(tl.int64) * stride + channel
+        start_mean = tl.load(reference_mean + own, mask=valid, other=0.0).to(tl.float32)
+        start_var = tl.load(reference_var + own, mask=valid, other=1.0).to(tl.float32)
+        mixed_mean = start_mean + share * (mean - start_mean)
+        mixed_var = start_var + share * (var - start_var)
+        tl.store(place + 2 * size, mixed_mean, mask=valid)
+        tl.store(place + 3 * size, mixed_var, mask=valid)
+        if IN_PLACE:
+            tl.store(reference_mean + own, mixed_mean, mask=valid)
+            tl.store(reference_var + own, mixed_var, mask=valid)
     if MIXTURE:
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
@@ -161,24 +207,45 @@ def _statistics(
 
 
 def statistics(
-    found: Tensor, n: int, rows: int, eps: float, rule: Rule | None, bounds: Bounds | None, is_bad: Tensor | None
+    found: Tensor,
+    n: int,
+    rows: int,
+    eps: float,
+    rule: Rule | None,
+    bounds: Bounds | None,
+    is_bad: Tensor | None,
+    segments: Segments | None = None,
+    part: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The statistics of every group, [6, groups, C], and the sums of its channels, [groups, blocks, 8], for `Mixture`.
 
     The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
     without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
 
-    found   the sums of the groups; with `bounds` those of each example, of which a group has n
-    rows    how many values each of these sums has
-    is_bad  which examples are not finite, [N]; only with `bounds`
+    found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
+    rows      how many values each of these sums has
+    is_bad    which examples are not finite, [N]; only with `bounds` or `segments`
+    segments  the examples of each group if the groups are streams, which differ in size
+    part      the streams that the rule is for, if it is not for all; the others keep what they have in `out`
     """
     channels = found.shape[3]
-    groups = found.shape[0] if bounds is None else found.shape[0] // n
+    is_per_example = bounds is not None or segments is not None
+    groups = (
+        segments.stream_count if segments is not None else found.shape[0] // n if is_per_example else found.shape[0]
+    )
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
-    examples = 1 if bounds is None else max(2, triton.next_power_of_2(n))
-    columns = BLOCK if bounds is None else min(_COLUMNS, max(1, _TILE // examples))
+    examples, columns = 1, BLOCK
+    if segments is not None:
+        examples = max(2, triton.next_power_of_2(segments.largest))
+        examples = examples if bounds is not None else min(examples, _MOST_AT_A_TIME)
+        columns = min(_MOST_COLUMNS, max(_COLUMNS, _FEW_VALUES // examples))
+    elif bounds is not None:
+        examples = max(2, triton.next_power_of_2(n))
+        columns = min(_COLUMNS, max(1, _TILE // examples))
     blocks = triton.cdiv(channels, columns)
-    out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
+    if out is None:
+        out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None
     if mixture is not None:
         block_sums = torch.empty((groups, blocks, BLOCK_SUMS), dtype=torch.float32, device=found.device)
@@ -193,20 +260,26 @@ def statistics(
         evenness = bounds.evenness
     has_scatter = isinstance(scatter, Tensor)
     weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
+    order, starts = (None, None) if segments is None else segments[:2]
+    has_rows = reference[0] is not None and reference[0].dim() == 2
     _statistics(
-        (groups, blocks, 1),
+        (groups if part is None else len(part), blocks, 1),
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
-            class_squares, shares, h, *reference, bound_var, out, block_sums,
+            class_squares, shares, h, *reference, bound_var, order, starts, part, out, block_sums,
         ),
-        (n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1]),
+        (
+            groups, n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1],
+            reference[0].stride(0) if has_rows else 0,
+        ),
         (
             eps, limit, 0.0 if weight is None else float(weight), source_size, 1.0 if has_scatter else float(scatter),
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
             columns, examples, PIECES, bounds is not None, clipping is not None, evenness is not None, has_scatter,
-            shares is not None, reference[0] is not None, weight is None, mixture is not None,
+            shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
+            part is not None, mix is not None and mix.in_place,
         ),
     )  # fmt: skip
     return out, block_sums

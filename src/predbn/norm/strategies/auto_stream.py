@@ -26,7 +26,7 @@ classes, `calibrated=False`, a layer without a model), b = 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -118,7 +118,7 @@ class AutoStream(Auto):
         return None
 
     def after_pass(
-        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+        self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
     ) -> None:
         """Step 4: the classes that the model has predicted, for all layers."""
         with_classes = [state for state in states.values() if "new_size" in state]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -98,7 +99,7 @@ class Strategy(ABC):
         return 1
 
     def after_pass(  # noqa: B027
-        self, states: dict[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
+        self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
     ) -> None:
         """Called with what a model has returned, before the states of the layers that it called are kept.
 

@@ -43,8 +43,10 @@ class Ema(Strategy):
         return save_statistics(state, mix(average, batch, self.momentum))
 
     def rule(self, observation: Observation) -> Rule | None:
-        average = load_statistics(observation.state) or (observation.source if self.start == "source" else None)
-        return None if average is None else Mix(average, self.momentum)
+        saved = load_statistics(observation.state)
+        average = saved or (observation.source if self.start == "source" else None)
+        in_place = saved is not None and observation.owns_state
+        return None if average is None else Mix(average, self.momentum, in_place=in_place)
 
     def save(self, observation: Observation, statistics: Statistics) -> None:
         save_statistics(observation.state, statistics)
