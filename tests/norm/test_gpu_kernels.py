@@ -260,32 +260,29 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
 
 
+NEEDS = [
+    "robust", "corrected", "uneven", "scatter", "classes", "mix", "weight", "mixture", "streams", "part", "in_place",
+    "past", "expected", "last",
+]  # fmt: skip
+
+
+def statistics_variant(sizes, needs):
+    tensors = f"f i {'f ' * 12}i i i f i f f | {'i ' * 7}|"
+    return "statistics", "_statistics", f"{tensors} {sizes} 64 {' '.join(str(need in needs) for need in NEEDS)} 8 32"
+
+
 VARIANTS = [
     ("conv", "_conv", f"half half half f i f f f | {'i ' * 10}| 64 64 64 2 True True True False"),
     ("conv", "_combine", "f f i | i i i i i | 64 32 64 True"),
     ("conv", "_apply", "half half f f f | i i | 64 64 True"),
     ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
     ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
-    (
-        "statistics",
-        "_statistics",
-        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 4 128 64 True True True True True False False True False False False",
-    ),
-    (
-        "statistics",
-        "_statistics",
-        f"f f {'f ' * 17}| {'i ' * 7}| 16 1 64 False False False False False True True False False False False",
-    ),
-    (
-        "statistics",
-        "_statistics",
-        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 32 4 64 True True True True True False False True True False False",
-    ),
-    (
-        "statistics",
-        "_statistics",
-        f"f i {'f ' * 12}i i i f f | {'i ' * 7}| 32 8 64 False False False False False True False False True True True",
-    ),
+    statistics_variant("4 128", ["robust", "corrected", "uneven", "scatter", "classes", "mixture"]),
+    statistics_variant("16 1", ["mix", "weight"]),
+    statistics_variant("32 4", ["robust", "corrected", "uneven", "scatter", "classes", "mixture", "streams"]),
+    statistics_variant("32 8", ["mix", "streams", "part", "in_place"]),
+    statistics_variant("32 4", ["robust", "scatter", "streams", "past", "expected", "last"]),
+    statistics_variant("32 4", ["streams", "part", "past", "expected"]),
     (
         "normalise",
         "_normalise",
@@ -296,6 +293,10 @@ VARIANTS = [
         "_normalise",
         f"half half half half {'f ' * 11}i f | {'i ' * 7}| 32 64 128 128 True True True True True True True",
     ),
+    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 2048 False True True True True True"),
+    ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | 64 True False False False False True"),
+    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 256 False True False False False False"),
+    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 256 False False True False False True"),
 ]
 
 

@@ -16,6 +16,7 @@ from predbn.norm.robust import correct_clipping, robust_moments
 from predbn.norm.statistics import Statistics
 from predbn.norm.stream_observation import StreamObservation
 from predbn.norm.stream_rows import StreamRows
+from predbn.norm.stream_table import StreamTable
 
 from ..models.kernels.conftest import bench
 from .models import images, net
@@ -130,6 +131,22 @@ def test_a_model_with_and_without_kernels(bench, monkeypatch, kernel_calls, stra
     assert len(results[0]) == len(results[1])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
+def test_streams_that_have_begun_are_changed_in_place(bench, monkeypatch, strategy):
+    joined = []
+    original = StreamTable._joined
+    monkeypatch.setattr(StreamTable, "_joined", lambda *args: joined.append(1) or original(*args))
+    model = predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy)
+    counts = []
+    with torch.inference_mode():
+        for step in range(4):
+            with predbn.streams(model, [0, 1, 1, 0]):
+                model(images(4, seed=step).to(bench.device))
+            counts.append(len(joined))
+    begins = {"ema": 1, "auto_stream": 2}[strategy]
+    assert counts == [min(step + 1, begins) for step in range(4)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +21,7 @@ from .mixed_pass import PassPart
 from .passes import Pass, Stream
 from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
-from .stream_table import LayerState
+from .stream_table import LayerColumns, LayerState
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
@@ -97,6 +98,19 @@ class Observation:
     def owns_state(self) -> bool:
         """Whether the tensors in `state` are copies for this pass, so that kernels may change them."""
         return isinstance(self._memory, PassPart)
+
+    def state_columns(self, keys: Sequence[str]) -> LayerColumns | None:
+        """The same for kernels, in which the tensors with these keys may be changed in place; None if they cannot be.
+
+        Only the states of several streams are kept in such a way (`stream_table.py`).
+        """
+        memory = self._memory
+        return memory.states.columns(self.layer, self._x.device, keys) if isinstance(memory, PassPart) else None
+
+    def take_state(self, key: str) -> None:
+        """Kernels have used this tensor of the state up."""
+        assert isinstance(self._memory, PassPart)
+        self._memory.states.take(self.layer, key)
 
     def count_pass(self) -> int:
         """How many passes of this stream have called the layer, including this one.
@@ -320,7 +334,7 @@ class Observation:
         self._moments = Moments(mean, var, values, self.size)
         if used is not None and self._group is None:
             used = Statistics(used.mean[0], used.var[0])
-            strategy.save(self, used)
+            strategy.save(self, rule, used)
         if used is not None and keep_used:
             self.used = self.per_row(used)
         return y

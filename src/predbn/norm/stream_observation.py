@@ -21,7 +21,7 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .composition import Composition
-from .gpu.rules import MOST_EXAMPLES, Mix, Mixture, Rule
+from .gpu.rules import MOST_EXAMPLES, Mix, Mixture, Past, Rule
 from .mixed_pass import MixedPass, PassPart
 from .observation import Observation, is_known_finite
 from .passes import Stream
@@ -80,8 +80,8 @@ class StreamObservation(Observation):
         self._moments = Moments(*batch, rows.value_counts(x, self._positions), self._sizes)
         self.used = used
         for part, (rule, _) in zip(parts, rules, strict=True):
-            if isinstance(rule, Mix) and rule.reference is not None and not rule.in_place and used is not None:
-                strategy.save(part, Statistics(*map(part._of_part, used)))
+            if used is not None and not (isinstance(rule, Mix) and (rule.in_place or rule.reference is None)):
+                strategy.save(part, rule, used if isinstance(rule, Past) else Statistics(*map(part._of_part, used)))
         return y
 
     def choose(self, strategy: Strategy) -> Statistics:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -56,62 +56,148 @@ class _Column(NamedTuple):
 
 _Stage: TypeAlias = tuple[tuple[str, str, "_Column | int"], ...]
 """The layer, the key and the column of each tensor; numbers of `_STAGE_KEYS` are here and have no column."""
-_Columns: TypeAlias = dict[str, dict[str, "_Column | int"]]
-"""The same, by layer and key."""
+
+
+class _StageColumns:
+    """The columns of a stage by layer and key, and where they are for kernels, which is found out once."""
+
+    def __init__(self, stage: _Stage) -> None:
+        self.by_layer: dict[str, dict[str, _Column | int]] = {}
+        for layer, key, column in stage:
+            self.by_layer.setdefault(layer, {})[key] = column
+        self._offsets: dict[Any, dict[str, Tensor]] = {}
+        self._filled: dict[Any, tuple[Tensor, Tensor] | None] = {}
+
+    def offsets(self, matrix: _Matrix, keys: Sequence[str]) -> dict[str, Tensor]:
+        """For each layer whose tensors are all in this matrix, where those with these keys begin; −1 if missing."""
+        found = self._offsets.get((matrix, keys))
+        if found is None:
+            layers = {
+                layer: [column.start if isinstance(column := columns.get(key), _Column) else -1 for key in keys]
+                for layer, columns in self.by_layer.items()
+                if all(isinstance(column, _Column) and column.matrix == matrix for column in columns.values())
+            }
+            starts = tensor_on(matrix[0], list(layers.values()), torch.int32)
+            found = self._offsets[matrix, keys] = dict(zip(layers, starts.unbind(), strict=True))
+        return found
+
+    def filled(self, matrix: _Matrix, has: str, widths: Mapping[str, int]) -> tuple[Tensor, Tensor] | None:
+        """Where tensors of these widths go in all layers with the key `has`: columns, and positions in the tensors.
+
+        None if one of the layers has no such columns.
+        """
+        key = matrix, has, tuple(widths.items())
+        if key not in self._filled:
+            columns: list[int] = []
+            positions: list[int] = []
+            for own in (own for own in self.by_layer.values() if has in own):
+                start = 0
+                for name, width in widths.items():
+                    column = own.get(name)
+                    if not isinstance(column, _Column) or column.matrix != matrix or column.width != width:
+                        self._filled[key] = None
+                        return None
+                    columns += range(column.start, column.start + width)
+                    positions += range(start, start + width)
+                    start += width
+            self._filled[key] = tensor_on(matrix[0], columns, torch.long), tensor_on(matrix[0], positions, torch.long)
+        return self._filled[key]
 
 
 class GatheredStates(Mapping[str, LayerState]):
     """The states of S streams of the same stage: a copy of their rows, and views of its columns for each layer.
 
-    Views are made when a layer is asked for. A tensor of shape (…) is [S, …], a number [S, 1].
+    Views are made when a layer is asked for. A tensor of shape (…) is [S, …], a number [S, 1]. Kernels work in the copy
+    itself, without views (`columns`, `take`, `fill`).
     """
 
-    def __init__(self, number: int, columns: _Columns, copies: dict[_Matrix, Tensor], count: int) -> None:
-        self.number, self.copies = number, copies
-        self._count, self._columns = count, columns
+    def __init__(self, number: int, stage: _StageColumns, copies: dict[_Matrix, Tensor], count: int) -> None:
+        self.number, self.copies, self.count = number, copies, count
+        self._stage = stage
         self._views: States = {}
         self._layers: States = {}
+        self._taken: dict[str, str] = {}
 
     def __getitem__(self, layer: str) -> LayerState:
         state = self._layers.get(layer)
         if state is None:
-            columns = self._columns[layer]
+            columns = self._stage.by_layer[layer]
             views = self._views[layer] = {key: self._view(column) for key, column in columns.items()}
-            state = self._layers[layer] = dict(views)
+            taken = self._taken.get(layer)
+            state = self._layers[layer] = {key: value for key, value in views.items() if key != taken}
         return state
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._columns, **self._layers})
+        return iter({**self._stage.by_layer, **self._layers})
 
     def __len__(self) -> int:
-        return len(self._columns.keys() | self._layers.keys())
+        return len(self._stage.by_layer.keys() | self._layers.keys())
 
     def _view(self, column: _Column | int) -> Tensor | int:
         if isinstance(column, int):
             return column
         value = self.copies[column.matrix].narrow(1, column.start, column.width)
         is_vector = column.shape is None or len(column.shape) == 1
-        return value if is_vector else value.view(self._count, *column.shape)  # type: ignore[misc]
+        return value if is_vector else value.view(self.count, *column.shape)  # type: ignore[misc]
 
     def state(self, layer: str) -> LayerState:
         """The state of a layer, or an empty one that is kept."""
-        return self[layer] if layer in self._columns else self._layers.setdefault(layer, {})
+        return self[layer] if layer in self._stage.by_layer else self._layers.setdefault(layer, {})
+
+    def columns(self, layer: str, device: torch.device, keys: Sequence[str]) -> LayerColumns | None:
+        """Where kernels find the tensors of a layer, in single precision; None if they have changed in this pass."""
+        if layer in self._layers or layer in self._taken:
+            return None
+        own = self._stage.by_layer.get(layer)
+        if own is None:
+            return LayerColumns(frozenset(), None, None)
+        matrix = device, torch.float32
+        offsets = self._stage.offsets(matrix, keys).get(layer)
+        return None if offsets is None else LayerColumns(own.keys(), self.copies[matrix], offsets)
+
+    def take(self, layer: str, key: str) -> None:
+        """A kernel has used this tensor up: unless it is filled again, the layer does not have it any more."""
+        self._taken[layer] = key
+
+    def is_changed(self, layer: str) -> bool:
+        """Whether a layer has been asked for, so that its state may be another one."""
+        return layer in self._layers
+
+    def view(self, layer: str, key: str) -> Tensor | int | None:
+        """One tensor of a layer as it was when the pass began; None if there was none."""
+        column = self._stage.by_layer.get(layer, {}).get(key)
+        return None if column is None else self._view(column)
+
+    def fill(self, has: str, values: Mapping[str, Tensor]) -> bool:
+        """Write the same tensors, [S, …], into all layers with the key `has`, in place; False if that is impossible."""
+        first = next(iter(values.values()))
+        matrix = first.device, first.dtype
+        if self._layers or matrix not in self.copies:
+            return False
+        found = self._stage.filled(matrix, has, {key: value.shape[1] for key, value in values.items()})
+        if found is None:
+            return False
+        columns, positions = found
+        self.copies[matrix].index_copy_(1, columns, torch.cat(list(values.values()), 1).index_select(1, positions))
+        self._taken = {layer: key for layer, key in self._taken.items() if key not in values}
+        return True
 
     @property
     def is_in_place(self) -> bool:
         """Whether all that has changed has changed in the copies."""
-        return all(
+        return not self._taken and all(
             state.keys() == self._views.get(layer, {}).keys()
             and all(value is self._views[layer][key] for key, value in state.items())
             for layer, state in self._layers.items()
         )
 
 
-def _by_layer(stage: _Stage) -> _Columns:
-    columns: _Columns = {}
-    for layer, key, column in stage:
-        columns.setdefault(layer, {})[key] = column
-    return columns
+class LayerColumns(NamedTuple):
+    """What kernels have to know about the state of a layer: its keys, the matrix, [S, D], and where they begin."""
+
+    keys: Collection[str]
+    matrix: Tensor | None
+    offsets: Tensor | None
 
 
 class StreamTable:
@@ -126,7 +212,7 @@ class StreamTable:
         self._widths: dict[_Matrix, int] = {}
         self._columns: dict[tuple[str, str], _Column] = {}
         self._stages: list[_Stage] = [()]
-        self._columns_of_stages: list[_Columns] = [{}]
+        self._columns_of_stages = [_StageColumns(())]
         self._numbers_of_stages: dict[_Stage, int] = {(): 0}
         self._stage_of_row: dict[int, int] = {}
         self._free_rows: list[int] = []
@@ -252,7 +338,7 @@ class StreamTable:
         number = self._numbers_of_stages.setdefault(stage, len(self._stages))
         if number == len(self._stages):
             self._stages.append(stage)
-            self._columns_of_stages.append(_by_layer(stage))
+            self._columns_of_stages.append(_StageColumns(stage))
         self._make_room()
         pieces: dict[_Matrix, list[Tensor]] = {}
         ends: dict[_Matrix, int] = {}

@@ -1,4 +1,4 @@
-"""A layer of a network in three kernels: sums, statistics, normalisation."""
+"""A layer of a network in three kernels: sums, statistics, normalisation; in four for the past of streams."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from ..statistics import Statistics
 from ..stream_rows import Segments
 from .normalise import normalise
-from .rules import Bounds, Mixture, Rule
+from .rules import Bounds, Mix, Mixture, Past, Rule
 from .statistics import statistics
+from .stream_past import follow
 from .sums import sums, tiling_of
 
 
@@ -73,6 +74,9 @@ def normalise_streams_by_rule(
     tables, block_sums = None, None
     for rule, part in rules:
         tables, block_sums = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
+        if isinstance(rule, Past):
+            assert block_sums is not None
+            follow(tables, block_sums, rule, eps, part)
     assert tables is not None
     chosen = [rule for rule, _ in rules]
     return _normalised(x, weight, bias, eps, chosen, tables, block_sums, segments.streams, keep_used)
@@ -94,5 +98,6 @@ def _normalised(
         used = torch.empty((2, *batch.mean.shape), device=x.device) if keep_used else None
         y = normalise(x, mixed, weight, bias, eps, rules[0], block_sums, streams, used)
         return Normalised(y, batch, None if used is None else Statistics(used[0], used[1]))
-    chosen = batch if rules[0].reference is None else mixed
+    is_batch = isinstance(rules[0], Mix) and rules[0].reference is None
+    chosen = batch if is_batch else mixed
     return Normalised(normalise(x, chosen, weight, bias, eps, streams=streams), batch, chosen)

@@ -25,13 +25,21 @@ _PROGRAMS = 4096
 
 
 @triton.jit
-def _clamp(value, least, most):
+def clamp(value, least, most):
     return tl.minimum(tl.maximum(value, least), most)
 
 
 @triton.jit
-def _source_ratio(s):
+def source_ratio(s):
     return s * (1 + s) * (1 + s)
+
+
+@triton.jit
+def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
+    """Mean and variance of steps 3 and 5."""
+    g = a2 * (1 - kept) + kept * (r - kept * z2)
+    mean = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
+    return mean, tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
 
 
 @triton.jit
@@ -71,26 +79,24 @@ def _normalise(
         depth = network / (n + 1)
         total = _sum_over_blocks(block_sums, group, blocks, 0, BLOCKS)
         ell = _sum_over_blocks(block_sums, group, blocks, 1, BLOCKS) / total
-        ell2 = _clamp(ell * ell, least, most)
-        omega = _clamp(_sum_over_blocks(block_sums, group, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
-        ratio = _source_ratio(chance / _clamp(total * ell2 / 2 - skewed, least, most))
+        ell2 = clamp(ell * ell, least, most)
+        omega = clamp(_sum_over_blocks(block_sums, group, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
+        ratio = source_ratio(chance / clamp(total * ell2 / 2 - skewed, least, most))
         a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
         r2 = _sum_over_blocks(block_sums, group, blocks, 5, BLOCKS) / (a2 * a2)
         growth = r2 - 2 * _sum_over_blocks(block_sums, group, blocks, 4, BLOCKS) / a2 + total
-        d = _clamp(_sum_over_blocks(block_sums, group, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
-        kept = 1 / (1 + _source_ratio(chance / d) + depth)
-        e = _clamp(d - chance, least, most)
+        d = clamp(_sum_over_blocks(block_sums, group, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
+        kept = 1 / (1 + source_ratio(chance / d) + depth)
+        e = clamp(d - chance, least, most)
         f = 1 - kept * e / (e + o)
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
         delta = m_b - m
         z2 = delta * delta / (v + eps)
         r = z2 + (v_b + eps) / (v + eps)
-        g = a2 * (1 - kept) + kept * (r - kept * z2)
         m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
         v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
-        m_b = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
-        v_b = tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
+        m_b, v_b = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
         if KEEP:  # all programs of a group write the same
             place = used + group * channels + channel
             tl.store(place, m_b, mask=valid)

@@ -62,7 +62,63 @@ class Mixture:
         return all(t is None or t.device == device for t in (self.shares, self.squares, self.doubt))
 
 
-Rule = Mix | Mixture
+@dataclass(frozen=True)
+class StateColumns:
+    """What S streams remember of one layer: columns of a matrix with a row per stream, [S, D].
+
+    offsets   where the tensors of `PAST_KEYS` begin, as whole numbers of 32 bits; −1 for one that is not there
+    """
+
+    matrix: Tensor
+    offsets: Tensor
+
+
+PAST_KEYS = (
+    "seen_mean", "seen_var", "counts", "new_mean", "new_var", "new_size", "mean", "var", "new_shares", "expected",
+    "class_errors",
+)  # fmt: skip
+"""What the kernels read and write of the state of `auto_stream`, in the order of `StateColumns.offsets`."""
+
+
+MOST_CHANNELS = 4096
+"""How many channels a layer may have for `Past`: one program has them all."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """`auto_stream`: the past of a stream combined with its batch, and steps 1 to 5 of `auto` with both.
+
+    states       what the streams remember, and `results` where the new states go, which may be the same
+    has_past     whether they have statistics of earlier batches
+    has_last     whether there is a batch to be added to these first
+    has_shares   whether the classes of that batch were predicted
+    is_expected  whether the classes of this batch are expected
+    has_classes  whether classes count at all
+    skew         what is subtracted from d because it may be a matter of classes is skew·(1 − 1/n)
+    doubt        2·b: u times this is added to 1/n + 1/M
+    """
+
+    clean: Calibration
+    source: Statistics
+    momentum: float
+    states: StateColumns
+    results: StateColumns
+    has_past: bool
+    has_last: bool
+    has_shares: bool
+    is_expected: bool
+    has_classes: bool
+    network: float
+    skew: float
+    doubt: float
+
+    @property
+    def uses_last_classes(self) -> bool:
+        """Whether the batch before is corrected for classes."""
+        return self.has_classes and self.has_last and (self.has_shares or self.is_expected)
+
+
+Rule = Mix | Mixture | Past
 
 
 MOST_EXAMPLES = 1024

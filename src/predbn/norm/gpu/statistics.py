@@ -18,7 +18,7 @@ from torch import Tensor
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments
 from .launch import kernel
-from .rules import Bounds, Mix, Mixture, Rule
+from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, PIECES, moments_of_sums
 
 BLOCK_SUMS = 8
@@ -28,6 +28,7 @@ _TILE, _COLUMNS = 4096, 4
 _FEW_VALUES, _MOST_COLUMNS, _MOST_AT_A_TIME = 256, 32, 64
 """The same for streams, which mostly have few examples: a program then has more channels. Where examples are not
 sorted, so many are read at a time."""
+_CLASSES_AT_A_TIME = 32
 
 
 @triton.jit
@@ -70,15 +71,36 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
     return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
 
 
+@triton.jit
+def _store_classes(
+    class_means, class_squares, shares, place, size, classes, channel, channels, COLUMNS: tl.constexpr,
+    AT_A_TIME: tl.constexpr,
+):  # fmt: skip
+    """Store μ_π and σ_π² of clean data whose classes have these shares."""
+    valid = channel < channels
+    mean = tl.zeros([COLUMNS], tl.float32)
+    square = tl.zeros([COLUMNS], tl.float32)
+    for first in range(0, classes, AT_A_TIME):
+        k = first + tl.arange(0, AT_A_TIME)
+        share = tl.load(shares + k, mask=k < classes, other=0.0)[:, None]
+        offset = k[:, None] * channels + channel[None, :]
+        inside = (k < classes)[:, None] & valid[None, :]
+        mean += tl.sum(share * tl.load(class_means + offset, mask=inside, other=0.0), 0)
+        square += tl.sum(share * tl.load(class_squares + offset, mask=inside, other=0.0), 0)
+    tl.store(place, mean, mask=valid)
+    tl.store(place + size, tl.maximum(square - mean * mean, 0.0), mask=valid)
+
+
 @kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
-    reference_mean, reference_var, bound_var, order, starts, asked, out, block_sums, groups, n, rows, pieces, channels,
-    classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider, tiny, gaussian, low_quantile,
-    centre_quantile, high_quantile,
+    reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, block_sums,
+    groups, n, rows, pieces, channels, classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider,
+    tiny, gaussian, low_quantile, centre_quantile, high_quantile,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, PART: tl.constexpr, IN_PLACE: tl.constexpr,
+    PAST: tl.constexpr, EXPECTED: tl.constexpr, LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     if PART:
@@ -134,7 +156,7 @@ def _statistics(
             var = within + between * own
         else:
             var = within + between
-        if not MIX and not MIXTURE:
+        if not MIX and not MIXTURE and not PAST:
             tl.store(place + 4 * size, between, mask=valid)
             tl.store(place + 5 * size, spread, mask=valid)
     elif STREAMS:
@@ -176,6 +198,19 @@ def _statistics(
         if IN_PLACE:
             tl.store(reference_mean + own, mixed_mean, mask=valid)
             tl.store(reference_var + own, mixed_var, mask=valid)
+    if PAST:
+        tl.store(block_sums + group, count)
+        row = states + tl.program_id(0).to(tl.int64) * stride
+        if EXPECTED:
+            _store_classes(
+                class_means, class_squares, row + tl.load(offsets + 9), place + 2 * size, size, classes, channel,
+                channels, COLUMNS, AT_A_TIME,
+            )  # fmt: skip
+        if LAST:
+            _store_classes(
+                class_means, class_squares, row + tl.load(offsets + LAST_CLASSES), place + 4 * size, size, classes,
+                channel, channels, COLUMNS, AT_A_TIME,
+            )  # fmt: skip
     if MIXTURE:
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
@@ -222,6 +257,8 @@ def statistics(
 
     The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
     without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
+    For `Past` the last four are mean and variance of clean data with the classes that are expected, and with those of
+    the batch before; and in place of sums of channels there is the number of examples, [groups].
 
     found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
     rows      how many values each of these sums has
@@ -235,6 +272,7 @@ def statistics(
         segments.stream_count if segments is not None else found.shape[0] // n if is_per_example else found.shape[0]
     )
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
+    past = rule if isinstance(rule, Past) else None
     examples, columns = 1, BLOCK
     if segments is not None:
         examples = max(2, triton.next_power_of_2(segments.largest))
@@ -252,6 +290,12 @@ def statistics(
         clean, shares = mixture.clean, mixture.shares
     if mix is not None and mix.reference is not None:
         reference = mix.reference
+    states = offsets = None
+    classes = 0 if shares is None else shares.shape[-1]
+    if past is not None:
+        block_sums, clean = torch.empty(groups, dtype=torch.float32, device=found.device), past.clean
+        states, offsets = past.states.matrix, past.states.offsets
+        classes = 0 if clean.class_sizes is None else len(clean.class_sizes)
     of_clean = "mean", "var", "class_means", "class_squares", "weight"
     clean_mean, clean_var, class_means, class_squares, h = (getattr(clean, name, None) for name in of_clean)
     limit, bound_var, scatter, clipping, evenness = 0.0, None, 1.0, None, None
@@ -262,16 +306,15 @@ def statistics(
     weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
     order, starts = (None, None) if segments is None else segments[:2]
     has_rows = reference[0] is not None and reference[0].dim() == 2
+    stride = reference[0].stride(0) if has_rows else 0 if states is None else states.stride(0)
     _statistics(
         (groups if part is None else len(part), blocks, 1),
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
-            class_squares, shares, h, *reference, bound_var, order, starts, part, out, block_sums,
+            class_squares, shares, h, *reference, bound_var, order, starts, part, states, offsets, out,
+            block_sums,
         ),
-        (
-            groups, n, rows, found.shape[1], channels, 0 if shares is None else shares.shape[-1],
-            reference[0].stride(0) if has_rows else 0,
-        ),
+        (groups, n, rows, found.shape[1], channels, classes, stride),
         (
             eps, limit, 0.0 if weight is None else float(weight), source_size, 1.0 if has_scatter else float(scatter),
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
@@ -279,7 +322,9 @@ def statistics(
         (
             columns, examples, PIECES, bounds is not None, clipping is not None, evenness is not None, has_scatter,
             shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
-            part is not None, mix is not None and mix.in_place,
+            part is not None, mix is not None and mix.in_place, past is not None,
+            past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
+            8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
         ),
     )  # fmt: skip
     return out, block_sums

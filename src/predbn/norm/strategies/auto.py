@@ -92,7 +92,7 @@ from .base import Strategy
 NETWORK_FACTOR = 1 / 5
 """However large the shift is, the batch is mixed with up to V²/5 source examples: 5 for ResNet-20, 37 for ResNet-50
 and 88 for EfficientNet-Lite0."""
-_CLASS_FACTOR = 2.0
+CLASS_FACTOR = 2.0
 """Differences between classes are subtracted twice if a batch may be of one class: subtracted once, they would still
 move every layer a little."""
 STORED_SIZE = 8
@@ -182,20 +182,20 @@ class Auto(Strategy):
             return None
         if clean.mean.device != source.mean.device:
             clean = clean.to(source.mean.device)
-        skew = _CLASS_FACTOR * clean.between if self.skewed else 0.0
+        skew = CLASS_FACTOR * clean.between if self.skewed else 0.0
         network = NETWORK_FACTOR * clean.network**2
         if composition is None or clean.class_sizes is None:
             return Mixture(clean, source, 1.0, 1 / clean.size, network, skew)
         within, between = 1 - clean.between, clean.between
         if composition.shares is None:
-            return Mixture(clean, source, within, within / clean.size + _CLASS_FACTOR * between, network)
+            return Mixture(clean, source, within, within / clean.size + CLASS_FACTOR * between, network)
         few = 0.0
         if clean.between_groups is not None:
-            few, between = _CLASS_FACTOR * (between - clean.between_groups), clean.between_groups
+            few, between = CLASS_FACTOR * (between - clean.between_groups), clean.between_groups
         shares, squares, doubt = composition.group_shares, composition.squares, composition.doubt
         if shares is None or shares.shape[-1] != len(clean.class_sizes):
             return None
-        factors = 1 - between, _CLASS_FACTOR * between, few
+        factors = 1 - between, CLASS_FACTOR * between, few
         return Mixture(clean, source, within, 0.0, network, 0.0, *factors, shares, squares, doubt)  # type: ignore[arg-type]
 
     def clean_data(self, observation: Observation, source: Statistics) -> tuple[Calibration, Tensor | float]:
@@ -219,9 +219,9 @@ class Auto(Strategy):
         `doubt` is u, if the statistics were corrected for classes that are in doubt.
         """
         clean, relative_chance = clean_data
-        sampling = 1 / n + 1 / clean.size + _CLASS_FACTOR * clean.between * doubt
+        sampling = 1 / n + 1 / clean.size + CLASS_FACTOR * clean.between * doubt
         network = NETWORK_FACTOR * clean.network**2 / (n + 1)
-        between_class = _CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
+        between_class = CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
         composition = observation.composition
         if composition is not None and clean.class_sizes is not None:
             batch, sampling = _with_source_classes(batch, clean, composition, n, observation.eps)
@@ -235,17 +235,17 @@ def _with_source_classes(
     within, between = 1 - clean.between, clean.between
     assert clean.class_sizes is not None
     if composition.shares is None:
-        return batch, within * (1 / n + 1 / clean.size) + _CLASS_FACTOR * between
+        return batch, within * (1 / n + 1 / clean.size) + CLASS_FACTOR * between
     shares = composition.shares.to(batch.mean)
     unexplained: Tensor | float = 0.0
     if clean.between_groups is not None:  # classes of one group differ too, which matters if few of them are there
-        unexplained = _CLASS_FACTOR * (between - clean.between_groups) * (shares * shares).sum(-1, keepdim=True)
+        unexplained = CLASS_FACTOR * (between - clean.between_groups) * (shares * shares).sum(-1, keepdim=True)
         between = clean.between_groups
     shares = clean.group_shares(shares)
     own_chance = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
     doubt = composition.doubt.to(batch.mean) if isinstance(composition.doubt, Tensor) else composition.doubt
     unevenness = (shares * shares).sum(-1, keepdim=True)
-    sampling = within / n + (1 - between) * own_chance + unexplained + _CLASS_FACTOR * between * unevenness * doubt
+    sampling = within / n + (1 - between) * own_chance + unexplained + CLASS_FACTOR * between * unevenness * doubt
     batch = clean.with_source_classes(batch, shares, eps)
     return batch, sampling.item() if shares.dim() == 1 and readable_without_sync(sampling) else sampling
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -37,14 +38,14 @@ from torch import Tensor
 from predbn.common import AdaptationError
 
 from ..calibration import Calibration
-from ..gpu.rules import Rule
+from ..gpu.rules import MOST_CHANNELS, PAST_KEYS, Past, Rule, StateColumns
 from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
 from ..stream_classes import StreamClasses, gives_classes
-from ..stream_rows import StreamRows
-from ..stream_table import LayerState
-from .auto import Auto
+from ..stream_rows import StreamRows, tensor_on
+from ..stream_table import GatheredStates, LayerState
+from .auto import CLASS_FACTOR, NETWORK_FACTOR, Auto
 from .base import check_momentum, load_tensor, save_statistics
 from .stream_past import Estimate, combine
 
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
 
 _CLASSES = ("shares", "expected", "class_errors", "class_sums")
 """The keys of `StreamClasses` in the state of a layer. All layers of a model have the same."""
+_PAST = ("seen_mean", "seen_var", "counts")
+"""The keys of the past."""
+_NEW = ("new_mean", "new_var", "new_size")
+"""The keys of the batch that is not yet part of it."""
 
 
 @dataclass(frozen=True)
@@ -115,26 +120,116 @@ class AutoStream(Auto):
         return save_statistics(state, mixed)
 
     def rule(self, observation: Observation) -> Rule | None:
-        return None
+        clean, source, columns = observation.calibration, observation.source, observation.state_columns(PAST_KEYS)
+        if clean is None or source is None or columns is None or len(source.mean) > MOST_CHANNELS:
+            return None
+        keys, device = columns.keys, source.mean.device
+        has_classes = clean.class_sizes is not None and not self.skewed
+        has_last = has_classes and "new_size" in keys
+        if "class_errors" in keys and not has_classes:
+            return None
+        new_keys = {"mean", "var", *(_PAST if has_last or not has_classes else ()), *(_NEW if has_classes else ())}
+        if columns.matrix is not None and columns.offsets is not None and new_keys <= set(keys):
+            states = results = StateColumns(columns.matrix, columns.offsets)
+        else:
+            results = _new_columns(len(source.mean), observation.size, device)
+            states = results
+            if columns.matrix is not None and columns.offsets is not None:
+                states = StateColumns(columns.matrix, columns.offsets)
+        return Past(
+            clean if clean.mean.device == device else clean.to(device),
+            source,
+            self.momentum,
+            states,
+            results,
+            has_past="counts" in keys,
+            has_last=has_last,
+            has_shares=has_last and "new_shares" in keys,
+            is_expected=has_classes and "expected" in keys,
+            has_classes=has_classes,
+            network=NETWORK_FACTOR * clean.network**2,
+            skew=CLASS_FACTOR * clean.between if self.skewed else 0.0,
+            doubt=CLASS_FACTOR * clean.between,
+        )
+
+    def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:
+        assert isinstance(rule, Past)
+        columns = observation.state_columns(PAST_KEYS)
+        assert columns is not None
+        if rule.results.matrix is columns.matrix:
+            if rule.has_shares:
+                observation.take_state("new_shares")
+            return
+        state, channels = observation.state, statistics.mean.shape[-1]
+        state.pop("new_shares", None)
+        saved = {"mean", "var", *(_PAST if rule.has_last or not rule.has_classes else ())}
+        for key, start, width in _new_layout(channels):
+            if key in saved or (rule.has_classes and key in _NEW):
+                value = rule.results.matrix.narrow(1, start, width)
+                state[key] = value[:, 0] if key == "new_size" else value
 
     def after_pass(
         self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
     ) -> None:
         """Step 4: the classes that the model has predicted, for all layers."""
-        with_classes = [state for state in states.values() if "new_size" in state]
-        if not with_classes or shared.classes is None:
+        if shared.classes is None:
             return
-        first, sizes, groups = with_classes[0], shared.classes.class_sizes, shared.classes.class_groups
+        sizes, groups = shared.classes.class_sizes, shared.classes.class_groups
         assert sizes is not None
         if not gives_classes(output, len(sizes if groups is None else groups)):
             return
-        known = "expected" in first
-        classes = StreamClasses(*(load_tensor(first, key) for key in _CLASSES)) if known else StreamClasses.of(sizes)
+        first = next((layer for layer in states if _has(states, layer, "new_size")), None)
+        if first is None:
+            return
+        known = _has(states, first, "expected")
+        classes = (
+            StreamClasses(*(_tensor(states, first, key) for key in _CLASSES)) if known else StreamClasses.of(sizes)
+        )
         sync = shared.sync and dist.is_available() and dist.is_initialized()
         classes = classes.after(output, sizes, groups, self.momentum, sync, shared.process_group, rows)
-        for state in with_classes:
-            state.update(zip(_CLASSES, classes, strict=True))
-            state["new_shares"] = classes.shares
+        new = {**dict(zip(_CLASSES, classes, strict=True)), "new_shares": classes.shares}
+        if isinstance(states, GatheredStates) and states.fill("new_size", new):
+            return
+        for state in states.values():
+            if "new_size" in state:
+                state.update(new)
+
+
+def _has(states: Mapping[str, LayerState], layer: str, key: str) -> bool:
+    if isinstance(states, GatheredStates) and not states.is_changed(layer):
+        return states.view(layer, key) is not None
+    return key in states[layer]
+
+
+def _tensor(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor:
+    if isinstance(states, GatheredStates) and not states.is_changed(layer):
+        value = states.view(layer, key)
+        assert isinstance(value, Tensor)
+        return value
+    return load_tensor(states[layer], key)
+
+
+def _new_layout(channels: int) -> list[tuple[str, int, int]]:
+    """Key, first column and width of what a stream remembers of a layer, in a matrix of the layer's own."""
+    layout, start = [], 0
+    for key in (*_PAST, *_NEW, "mean", "var"):
+        width = {"counts": 2, "new_size": 1}.get(key, channels)
+        layout.append((key, start, width))
+        start += width
+    return layout
+
+
+def _new_columns(channels: int, size: Tensor | int, device: torch.device) -> StateColumns:
+    """Memory for the states of streams that the table has no columns for yet."""
+    assert isinstance(size, Tensor)
+    width = sum(width for _, _, width in _new_layout(channels))
+    return StateColumns(torch.empty(len(size), width, device=device), _new_offsets(channels, device))
+
+
+@cache
+def _new_offsets(channels: int, device: torch.device) -> Tensor:
+    starts = {key: start for key, start, _ in _new_layout(channels)}
+    return tensor_on(device, [starts.get(key, -1) for key in PAST_KEYS], torch.int32)
 
 
 def _as_expected(state: LayerState, batch: Statistics, n: Tensor | float, clean: Calibration, eps: float) -> Estimate:

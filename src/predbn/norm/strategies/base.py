@@ -59,8 +59,8 @@ class Strategy(ABC):
         """The same for the kernels of a GPU; None if they cannot compute it. `save` is called afterwards."""
         return None
 
-    def save(self, observation: Observation, statistics: Statistics) -> None:  # noqa: B027
-        """Remember the statistics that the kernels have computed by a rule that mixes."""
+    def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:  # noqa: B027
+        """Remember what the kernels have computed by a rule."""
 
     @property
     def uses_batch_alone(self) -> bool:

@@ -48,5 +48,5 @@ class Ema(Strategy):
         in_place = saved is not None and observation.owns_state
         return None if average is None else Mix(average, self.momentum, in_place=in_place)
 
-    def save(self, observation: Observation, statistics: Statistics) -> None:
+    def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:
         save_statistics(observation.state, statistics)

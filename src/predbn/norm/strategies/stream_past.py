@@ -34,9 +34,9 @@ from ..calibration import Calibration, weighted_sums
 from ..statistics import Statistics
 from .auto import LIMITS, add_scaled
 
-_MOST_FREEDOM, _HEAVY_TAILS = 12.0, 5.0
+MOST_FREEDOM, HEAVY_TAILS = 12.0, 5.0
 """ν = 12/(1 + 5·s), measured on clean and shifted images of development."""
-_MOST_EVIDENCE = 50.0
+MOST_EVIDENCE = 50.0
 """log Λ is at most this, so that nothing becomes infinite."""
 
 
@@ -83,7 +83,7 @@ def _unchanged(
     """w: the probability that nothing has changed. r − 1 is the growth of the variance plus z²."""
     growth = growth + z2
     difference = weighted_sums(clean.weight, torch.addcmul(z2, growth, growth, value=0.5))[0]
-    freedom = _MOST_FREEDOM / (1 + _HEAVY_TAILS * chance)
+    freedom = MOST_FREEDOM / (1 + HEAVY_TAILS * chance)
     ratio = _likelihood_ratio(difference / chance, freedom)
     return (1 - momentum) / (1 - momentum + momentum * ratio)
 
@@ -92,6 +92,6 @@ def _likelihood_ratio(q: Tensor | float, freedom: Tensor | float) -> Tensor | fl
     """Λ for D/s = q."""
     if isinstance(q, Tensor):
         q = q.clamp(1, LIMITS[1])
-        return (freedom / 2 * (q - 1 - q.log())).clamp(max=_MOST_EVIDENCE).exp()
+        return (freedom / 2 * (q - 1 - q.log())).clamp(max=MOST_EVIDENCE).exp()
     q = min(max(q, 1.0), LIMITS[1])
-    return math.exp(min(float(freedom / 2 * (q - 1 - math.log(q))), _MOST_EVIDENCE))
+    return math.exp(min(float(freedom / 2 * (q - 1 - math.log(q))), MOST_EVIDENCE))
