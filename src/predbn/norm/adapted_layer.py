@@ -268,7 +268,8 @@ class LayerAdaptation:
                     "use dynamo=True"
                 )
             return
-        if kernels.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+        is_traced = kernels.is_tracing()  # otherwise nothing is exported, and asking about it takes time
+        if is_traced and (kernels.is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()):
             raise AdaptationError(
                 f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
                 "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"

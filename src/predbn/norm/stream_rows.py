@@ -49,7 +49,7 @@ class Segments(NamedTuple):
 
     @property
     def stream_count(self) -> int:
-        return len(self.starts) - 1
+        return self.starts.shape[0] - 1
 
 
 class StreamRows:

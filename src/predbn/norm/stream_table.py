@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -195,7 +195,7 @@ class GatheredStates(Mapping[str, LayerState]):
 class LayerColumns(NamedTuple):
     """What kernels have to know about the state of a layer: its keys, the matrix, [S, D], and where they begin."""
 
-    keys: Collection[str]
+    keys: Set[str]
     matrix: Tensor | None
     offsets: Tensor | None
 

@@ -69,7 +69,7 @@ def normalise_streams_by_rule(
     rules    the rule of all streams, with None; or several that mix, each with the streams that it is for
     is_bad   zeros for all examples, of 32 bits
     """
-    tiling = tiling_of(x, len(x))
+    tiling = tiling_of(x, x.shape[0])
     found = sums(x, tiling, is_bad)
     tables, block_sums = None, None
     for rule, part in rules:
@@ -93,7 +93,8 @@ def _normalised(
     streams: Tensor | None,
     keep_used: bool,
 ) -> Normalised:
-    batch, mixed = Statistics(tables[0], tables[1]), Statistics(tables[2], tables[3])
+    tables_of = tables.unbind()
+    batch, mixed = Statistics(*tables_of[:2]), Statistics(*tables_of[2:4])
     if isinstance(rules[0], Mixture):
         used = torch.empty((2, *batch.mean.shape), device=x.device) if keep_used else None
         y = normalise(x, mixed, weight, bias, eps, rules[0], block_sums, streams, used)

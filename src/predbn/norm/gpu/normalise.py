@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..strategies.auto import LIMITS
-from .launch import kernel
+from .launch import kernel, power_of_2
 from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
@@ -130,8 +130,8 @@ def normalise(
     With `mixture` the statistics are those of the batch, and `auto` follows from them; they are written to `used`,
     [2, groups, C], if it is given. With `streams` the groups are streams, and this is the one of each example, [N].
     """
-    groups = len(statistics[0])
-    tiling = tiling_of(x, groups if streams is None else len(x), _PROGRAMS)
+    groups = statistics[0].shape[0]
+    tiling = tiling_of(x, groups if streams is None else x.shape[0], _PROGRAMS)
     y = torch.empty_like(x)
     clean = source = None, None
     shares = class_sizes = squares = doubt = None
@@ -154,8 +154,8 @@ def normalise(
         (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
         (eps, *numbers, *LIMITS),
         (
-            tiling.tile_rows, tiling.tile_columns, triton.next_power_of_2(blocks_of_sums),
-            triton.next_power_of_2(classes), weight is not None, bias is not None, mixture is not None,
+            tiling.tile_rows, tiling.tile_columns, power_of_2(blocks_of_sums),
+            power_of_2(classes), weight is not None, bias is not None, mixture is not None,
             shares is not None, tiling.is_last, streams is not None, used is not None,
         ),
     )  # fmt: skip

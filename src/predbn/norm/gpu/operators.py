@@ -13,7 +13,9 @@ from torch import Tensor
 
 def is_dense(x: Tensor) -> bool:
     """Whether x, [N, C, …], lies in memory without gaps, in channels_last or not."""
-    return x.is_contiguous() or x.movedim(1, -1).is_contiguous()
+    if x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)):
+        return True
+    return x.movedim(1, -1).is_contiguous()
 
 
 @torch.library.custom_op("predbn::moments", mutates_args=())

@@ -88,7 +88,8 @@ MOST_CHANNELS = 4096
 class Past:
     """`auto_stream`: the past of a stream combined with its batch, and steps 1 to 5 of `auto` with both.
 
-    states       what the streams remember, and `results` where the new states go, which may be the same
+    states       what the streams remember, and `results` where the new states go
+    in_place     whether that is the same place
     has_past     whether they have statistics of earlier batches
     has_last     whether there is a batch to be added to these first
     has_shares   whether the classes of that batch were predicted
@@ -103,6 +104,7 @@ class Past:
     momentum: float
     states: StateColumns
     results: StateColumns
+    in_place: bool
     has_past: bool
     has_last: bool
     has_shares: bool

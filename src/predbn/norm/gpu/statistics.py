@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments
-from .launch import kernel
+from .launch import kernel, parts_of, power_of_2
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, PIECES, moments_of_sums
 
@@ -275,13 +275,13 @@ def statistics(
     past = rule if isinstance(rule, Past) else None
     examples, columns = 1, BLOCK
     if segments is not None:
-        examples = max(2, triton.next_power_of_2(segments.largest))
+        examples = max(2, power_of_2(segments.largest))
         examples = examples if bounds is not None else min(examples, _MOST_AT_A_TIME)
         columns = min(_MOST_COLUMNS, max(_COLUMNS, _FEW_VALUES // examples))
     elif bounds is not None:
-        examples = max(2, triton.next_power_of_2(n))
+        examples = max(2, power_of_2(n))
         columns = min(_COLUMNS, max(1, _TILE // examples))
-    blocks = triton.cdiv(channels, columns)
+    blocks = parts_of(channels, columns)
     if out is None:
         out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None
@@ -295,9 +295,11 @@ def statistics(
     if past is not None:
         block_sums, clean = torch.empty(groups, dtype=torch.float32, device=found.device), past.clean
         states, offsets = past.states.matrix, past.states.offsets
-        classes = 0 if clean.class_sizes is None else len(clean.class_sizes)
-    of_clean = "mean", "var", "class_means", "class_squares", "weight"
-    clean_mean, clean_var, class_means, class_squares, h = (getattr(clean, name, None) for name in of_clean)
+        classes = 0 if clean.class_sizes is None else clean.class_sizes.shape[0]
+    clean_mean = clean_var = class_means = class_squares = h = None
+    if clean is not None:
+        clean_mean, clean_var, h = clean.mean, clean.var, clean.weight
+        class_means, class_squares = clean.class_means, clean.class_squares
     limit, bound_var, scatter, clipping, evenness = 0.0, None, 1.0, None, None
     if bounds is not None:
         limit, bound_var, scatter, clipping = bounds.limit, bounds.clean_var, bounds.scatter, bounds.clipping
@@ -308,7 +310,7 @@ def statistics(
     has_rows = reference[0] is not None and reference[0].dim() == 2
     stride = reference[0].stride(0) if has_rows else 0 if states is None else states.stride(0)
     _statistics(
-        (groups if part is None else len(part), blocks, 1),
+        (groups if part is None else part.shape[0], blocks, 1),
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
             class_squares, shares, h, *reference, bound_var, order, starts, part, states, offsets, out,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from ..strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
-from .launch import kernel
+from .launch import kernel, power_of_2
 from .normalise import clamp, mixed, source_ratio
 from .rules import Past
 
@@ -175,9 +175,9 @@ def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor |
     """
     _, groups, channels = tables.shape
     clean, states, results = rule.clean, rule.states, rule.results
-    block = triton.next_power_of_2(channels)
+    block = power_of_2(channels)
     _follow(
-        (groups if part is None else len(part), 1, 1),
+        (groups if part is None else part.shape[0], 1, 1),
         (
             states.matrix, states.offsets, results.matrix, results.offsets, tables, sizes, part, clean.mean, clean.var,
             clean.weight, *rule.source,

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import kernel
+from .launch import kernel, parts_of, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
@@ -152,13 +152,13 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int) -
     rows = examples // groups * positions
     is_last = is_last or positions == 1
     if is_last:
-        tile_rows, tile_columns = triton.next_power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
+        tile_rows, tile_columns = power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
     else:
-        tile_rows = min(512, triton.next_power_of_2(rows))
-        tile_columns = min(_TILE // tile_rows, triton.next_power_of_2(channels))
-    blocks = triton.cdiv(channels, tile_columns)
-    tiles = triton.cdiv(triton.cdiv(rows, tile_rows), max(1, programs // (groups * blocks)))
-    pieces = triton.cdiv(rows, tiles * tile_rows)
+        tile_rows = min(512, power_of_2(rows))
+        tile_columns = min(_TILE // tile_rows, power_of_2(channels))
+    blocks = parts_of(channels, tile_columns)
+    tiles = parts_of(parts_of(rows, tile_rows), max(1, programs // (groups * blocks)))
+    pieces = parts_of(rows, tiles * tile_rows)
     return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 
 
@@ -183,7 +183,7 @@ def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     groups, pieces, _, channels = found.shape
     mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
     var = torch.empty_like(mean)
-    grid = groups, triton.cdiv(channels, BLOCK), 1
+    grid = groups, parts_of(channels, BLOCK), 1
     _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(PIECES, BLOCK))
     return mean, var
 

@@ -121,27 +121,25 @@ class AutoStream(Auto):
 
     def rule(self, observation: Observation) -> Rule | None:
         clean, source, columns = observation.calibration, observation.source, observation.state_columns(PAST_KEYS)
-        if clean is None or source is None or columns is None or len(source.mean) > MOST_CHANNELS:
+        if clean is None or source is None or columns is None:
             return None
-        keys, device = columns.keys, source.mean.device
+        keys, device, channels = columns.keys, source.mean.device, source.mean.shape[0]
         has_classes = clean.class_sizes is not None and not self.skewed
         has_last = has_classes and "new_size" in keys
-        if "class_errors" in keys and not has_classes:
+        if channels > MOST_CHANNELS or ("class_errors" in keys and not has_classes):
             return None
         new_keys = {"mean", "var", *(_PAST if has_last or not has_classes else ()), *(_NEW if has_classes else ())}
-        if columns.matrix is not None and columns.offsets is not None and new_keys <= set(keys):
-            states = results = StateColumns(columns.matrix, columns.offsets)
-        else:
-            results = _new_columns(len(source.mean), observation.size, device)
-            states = results
-            if columns.matrix is not None and columns.offsets is not None:
-                states = StateColumns(columns.matrix, columns.offsets)
+        states, in_place = None, False
+        if columns.matrix is not None and columns.offsets is not None:
+            states, in_place = StateColumns(columns.matrix, columns.offsets), new_keys <= columns.keys
+        results = states if states is not None and in_place else _new_columns(channels, observation.size, device)
         return Past(
             clean if clean.mean.device == device else clean.to(device),
             source,
             self.momentum,
-            states,
+            states or results,
             results,
+            in_place,
             has_past="counts" in keys,
             has_last=has_last,
             has_shares=has_last and "new_shares" in keys,
@@ -154,9 +152,7 @@ class AutoStream(Auto):
 
     def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:
         assert isinstance(rule, Past)
-        columns = observation.state_columns(PAST_KEYS)
-        assert columns is not None
-        if rule.results.matrix is columns.matrix:
+        if rule.in_place:
             if rule.has_shares:
                 observation.take_state("new_shares")
             return
