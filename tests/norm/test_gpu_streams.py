@@ -19,18 +19,17 @@ from predbn.norm.stream_rows import StreamRows
 from predbn.norm.stream_table import StreamTable
 
 from ..models.kernels.conftest import bench
-from .models import images, net
+from .models import images, net, randomise
 from .test_gpu_kernels import LAYOUTS, RULES, clean_data, layer_rule, to_device
 
 __all__ = ["bench"]
 
-STRATEGIES = ["batch", "prior", "ema", "auto(passes=1)", "auto", "auto_stream"]
+STRATEGIES = ["batch", "prior", "ema", "auto(passes=2)", "auto_stream"]
 IDS = [0, 3, 1, 3, 0, 3, 2, 1, 3, 0, 1, 3]
 """Streams of 3, 5, 3 and 1 examples, in a mixed order."""
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize(("layout", "robust"), [(LAYOUTS[0], True), (LAYOUTS[1], False)])
 @pytest.mark.parametrize("rule", RULES)
 def test_a_layer_against_its_equations(bench, rule, robust, layout):
     """Stream by stream, in double precision; one example is not finite."""
@@ -133,6 +132,51 @@ def test_a_model_with_and_without_kernels(bench, monkeypatch, kernel_calls, stra
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("strategy", ["prior", "ema", "auto(passes=1)", "auto_stream"])
+def test_a_batch_of_one_stream_with_and_without_kernels(bench, monkeypatch, strategy):
+    """Predictions, drift and what the stream remembers."""
+    results = []
+    for has_kernels in (True, False):
+        monkeypatch.setattr(kernels, "_HAS_TRITON", has_kernels)
+        model = predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy)
+        meter, found = DriftMeter(model), []
+        with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+            for step in range(3):
+                found += [model(images(5, seed=step, shift=float(step)).to(bench.device)), *meter.measure([0], 5)]
+        layers = predbn.state_dict(model)["streams"]["default"]["layers"]
+        results.append(found + [value for state in layers.values() for _, value in sorted(state.items())])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+class CalledTwice(nn.Module):
+    """A layer that a pass calls twice, in a model with classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bn, self.fc = randomise(nn.BatchNorm2d(3)), nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.bn(self.bn(x) + 1)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 1, 0, 1], [0] * 5], ids=["streams", "one"])
+@pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
+def test_a_layer_that_is_called_twice_in_a_pass(bench, monkeypatch, strategy, ids):
+    results = []
+    base = predbn.calibrate(CalledTwice().eval(), list(images(96).split(32)))
+    for has_kernels in (True, False):
+        monkeypatch.setattr(kernels, "_HAS_TRITON", has_kernels)
+        model = predbn.adapt(copy.deepcopy(base).to(bench.device), strategy)
+        with torch.inference_mode():
+            for step in range(4):
+                with predbn.streams(model, ids):
+                    results.append(model(images(5, seed=step, shift=step / 2).to(bench.device)))
+    for ours, expected in zip(results[:4], results[4:], strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
 def test_streams_that_have_begun_are_changed_in_place(bench, monkeypatch, strategy):
     joined = []
@@ -151,10 +195,10 @@ def test_streams_that_have_begun_are_changed_in_place(bench, monkeypatch, strate
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("strategy", ["batch", "prior", "ema", "auto(calibrated=False)"])
+@pytest.mark.parametrize("strategy", ["batch", "ema"])
 def test_every_row_is_as_in_its_stream_alone(bench, strategy, layout, dtype):
     layer = net().bn1.to(bench.device, dtype)
-    x = (images(len(IDS), size=9, seed=3) + 2).repeat(1, 3, 1, 1)[:, :8]
+    x = (images(len(IDS), size=5, seed=3) + 2).repeat(1, 3, 1, 1)[:, :8]
     x = x.to(bench.device, dtype).contiguous(memory_format=layout)
     together = predbn.adapt(copy.deepcopy(layer), strategy)
     with torch.inference_mode():
@@ -168,7 +212,7 @@ def test_every_row_is_as_in_its_stream_alone(bench, strategy, layout, dtype):
             torch.testing.assert_close(found[rows], wanted, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["batch", "ema", "auto_stream"])
 def test_rows_that_are_not_finite_reach_no_other_stream(bench, strategy):
     """Stream 0 has nothing but such rows once, stream 1 some; what stream 0 remembers does not change then."""
     model, alone = (predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy) for _ in range(2))

@@ -16,12 +16,13 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .gpu.operators import bounded_moments
-from .gpu.rules import MOST_EXAMPLES, Bounds, Mixture
+from .gpu.rules import MOST_EXAMPLES, Bounds, Mixture, Past
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
 from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
-from .stream_table import LayerColumns, LayerState
+from .stream_rows import whole_batch
+from .stream_table import LayerColumns, LayerState, joined_columns
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
@@ -100,12 +101,13 @@ class Observation:
         return isinstance(self._memory, PassPart)
 
     def state_columns(self, keys: Sequence[str]) -> LayerColumns | None:
-        """The same for kernels, in which the tensors with these keys may be changed in place; None if they cannot be.
+        """The same for kernels: where the tensors with these keys are; None if kernels cannot read them.
 
-        Only the states of several streams are kept in such a way (`stream_table.py`).
+        Those of several streams may be changed in place (`stream_table.py`). Those of a single one are copied.
         """
-        memory = self._memory
-        return memory.states.columns(self.layer, self._x.device, keys) if isinstance(memory, PassPart) else None
+        if isinstance(self._memory, PassPart):
+            return self._memory.states.columns(self.layer, self._x.device, keys)
+        return joined_columns(self.state, self._x.device, keys) if isinstance(self._memory, Pass) else None
 
     def take_state(self, key: str) -> None:
         """Kernels have used this tensor of the state up."""
@@ -327,9 +329,16 @@ class Observation:
         rule = strategy.rule(self)
         if rule is None or (isinstance(rule, Mixture) and not rule.is_on(x.device)):
             return None
-        from .gpu.layer import normalise_by_rule
+        from .gpu.layer import normalise_by_rule, normalise_streams_by_rule
 
-        y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
+        if isinstance(rule, Past):  # the batch is that of a single stream
+            segments = whole_batch(x.shape[0]).segments(x.device)
+            is_bad = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
+            y, batch, used = normalise_streams_by_rule(
+                x, weight, bias, self.eps, [(rule, None)], bounds, segments, is_bad, keep_used=keep_used
+            )
+        else:
+            y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
         mean, var = (batch.mean[0], batch.var[0]) if self._group is None else batch
         self._moments = Moments(mean, var, values, self.size)
         if used is not None and self._group is None:

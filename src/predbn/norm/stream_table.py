@@ -24,6 +24,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -193,11 +195,33 @@ class GatheredStates(Mapping[str, LayerState]):
 
 
 class LayerColumns(NamedTuple):
-    """What kernels have to know about the state of a layer: its keys, the matrix, [S, D], and where they begin."""
+    """What kernels have to know about the state of a layer: its keys, the matrix, [S, D], and where they begin.
+
+    If the matrix is a copy, what kernels change there is not kept.
+    """
 
     keys: Set[str]
     matrix: Tensor | None
     offsets: Tensor | None
+    is_copy: bool = False
+
+
+def joined_columns(state: LayerState, device: torch.device, keys: Sequence[str]) -> LayerColumns | None:
+    """The state of a single stream in the same form; None if it is not in single precision or on another device."""
+    found = {key: value for key in keys if isinstance(value := state.get(key), Tensor)}
+    if not found:
+        return LayerColumns(frozenset(), None, None, is_copy=True)
+    if any(value.device != device or value.dtype != torch.float32 for value in found.values()):
+        return None
+    matrix = torch.cat([value.flatten() for value in found.values()])[None]
+    widths = tuple((key, value.numel()) for key, value in found.items())
+    return LayerColumns(found.keys(), matrix, _joined_offsets(widths, device, tuple(keys)), is_copy=True)
+
+
+@lru_cache(maxsize=1024)
+def _joined_offsets(widths: tuple[tuple[str, int], ...], device: torch.device, keys: tuple[str, ...]) -> Tensor:
+    starts = dict(zip((key for key, _ in widths), accumulate((width for _, width in widths), initial=0), strict=False))
+    return tensor_on(device, [starts.get(key, -1) for key in keys], torch.int32)
 
 
 class StreamTable:

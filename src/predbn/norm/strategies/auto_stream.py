@@ -131,7 +131,10 @@ class AutoStream(Auto):
         new_keys = {"mean", "var", *(_PAST if has_last or not has_classes else ()), *(_NEW if has_classes else ())}
         states, in_place = None, False
         if columns.matrix is not None and columns.offsets is not None:
-            states, in_place = StateColumns(columns.matrix, columns.offsets), new_keys <= columns.keys
+            states, in_place = (
+                StateColumns(columns.matrix, columns.offsets),
+                not columns.is_copy and new_keys <= columns.keys,
+            )
         results = states if states is not None and in_place else _new_columns(channels, observation.size, device)
         return Past(
             clean if clean.mean.device == device else clean.to(device),
@@ -162,7 +165,8 @@ class AutoStream(Auto):
         for key, start, width in _new_layout(channels):
             if key in saved or (rule.has_classes and key in _NEW):
                 value = rule.results.matrix.narrow(1, start, width)
-                state[key] = value[:, 0] if key == "new_size" else value
+                value = value[:, 0] if key == "new_size" else value
+                state[key] = value if observation.owns_state else value[0]
 
     def after_pass(
         self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
@@ -217,9 +221,9 @@ def _new_layout(channels: int) -> list[tuple[str, int, int]]:
 
 def _new_columns(channels: int, size: Tensor | int, device: torch.device) -> StateColumns:
     """Memory for the states of streams that the table has no columns for yet."""
-    assert isinstance(size, Tensor)
+    streams = size.shape[0] if isinstance(size, Tensor) else 1
     width = sum(width for _, _, width in _new_layout(channels))
-    return StateColumns(torch.empty(len(size), width, device=device), _new_offsets(channels, device))
+    return StateColumns(torch.empty(streams, width, device=device), _new_offsets(channels, device))
 
 
 @cache
