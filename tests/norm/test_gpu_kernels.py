@@ -232,6 +232,33 @@ def test_gradients_of_parameters_flow_although_the_input_needs_none(bench, monke
     torch.testing.assert_close(*grads, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("n", [2, 3, 32, 33, 100, 300])
+def test_bounded_moments_of_many_examples(bench, n):
+    """Few examples are sorted, of many the quantiles are looked for: ties, zeros of both signs, bad and far values."""
+    from predbn.norm.gpu.statistics import statistics
+    from predbn.norm.gpu.sums import sums, tiling_of
+
+    generator = torch.Generator().manual_seed(n)
+    x = torch.randn(n, 7, 2, 3, generator=generator)
+    x[:, 1] = x[:, 1].round()
+    x[:, 2] = 0.0
+    x[: n // 2, 2] = -0.0
+    x[:, 3] *= 1e6
+    x[:, 4] -= 50.0
+    x[:, 5] = torch.where(torch.arange(n)[:, None, None] % 3 == 0, 5.0, 0.0)
+    x[0, 6] *= 1e3
+    is_bad = torch.zeros(n, dtype=torch.bool)
+    is_bad[n // 3] = n > 2
+    clean_var, eps = torch.full((7,), 0.5), 1e-3
+    bounds = Bounds(0.5, clean_var.to(bench.device), 0.01, None, None)
+    x, bad = x.to(bench.device), is_bad.to(bench.device, torch.int32)
+    found, _ = statistics(sums(x, tiling_of(x, n)), n, 6, eps, None, bounds, bad)
+    var, mean = torch.var_mean(x.double().cpu(), (2, 3), correction=0)
+    expected = robust_moments(mean, var, ~is_bad, eps, clean_var.double(), 0.01)
+    for ours, theirs in zip(found[[0, 1, 4, 5], 0], expected, strict=True):
+        torch.testing.assert_close(ours.double().cpu(), theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_kernels_are_not_used_for_functions_of_parameters(bench):
     model = predbn.adapt(net().to(bench.device), "prior")
     parameters = {name: value.detach() for name, value in model.named_parameters()}

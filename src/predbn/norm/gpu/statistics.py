@@ -18,32 +18,18 @@ from torch import Tensor
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments
 from .launch import kernel, parts_of, power_of_2
+from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, PIECES, moments_of_sums
 
 BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
 _TILE, _COLUMNS = 4096, 4
-"""Values of examples that a program sorts at most, and channels if these are few."""
+"""Values of examples that a program has at most, and channels if these are few."""
 _FEW_VALUES, _MOST_COLUMNS, _MOST_AT_A_TIME = 256, 32, 64
 """The same for streams, which mostly have few examples: a program then has more channels. Where examples are not
 sorted, so many are read at a time."""
 _CLASSES_AT_A_TIME = 32
-
-
-@triton.jit
-def _at(values, position, index):
-    """The value at a position of each sorted row."""
-    return tl.sum(tl.where(index[None, :] == position, values, 0.0), 1)
-
-
-@triton.jit
-def _quantile(values, quantile, last, index):
-    position = last * quantile
-    lower = tl.floor(position)
-    below = _at(values, lower.to(tl.int32), index)
-    above = _at(values, tl.minimum(lower + 1, last).to(tl.int32), index)
-    return below + (position - lower) * (above - below)
 
 
 @triton.jit
@@ -101,6 +87,7 @@ def _statistics(
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, PART: tl.constexpr, IN_PLACE: tl.constexpr,
     PAST: tl.constexpr, EXPECTED: tl.constexpr, LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr,
+    MOST_SORTED: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     if PART:
@@ -122,14 +109,12 @@ def _statistics(
         means = tl.where(is_used[None, :], means, float("inf"))
         variances = tl.where(is_used[None, :], variances + (eps + tiny), float("inf"))
         last = tl.maximum(count - 1, 0.0)
-        ordered = tl.sort(means, 1)
-        low = _quantile(ordered, low_quantile, last, index)
-        centre = _quantile(ordered, centre_quantile, last, index)
-        high = _quantile(ordered, high_quantile, last, index)
-        ordered = tl.sort(variances, 1)
-        low_var = _quantile(ordered, low_quantile, last, index)
-        centre_var = _quantile(ordered, centre_quantile, last, index)
-        high_var = _quantile(ordered, high_quantile, last, index)
+        low, centre, high = quantiles(
+            means, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
+        )
+        low_var, centre_var, high_var = quantiles(
+            variances, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
+        )
         least = scatter_number
         if SCATTER:
             least = tl.load(scatter + channel, mask=valid, other=1.0)
@@ -327,6 +312,9 @@ def statistics(
             part is not None, mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
+            MOST_SORTED,
         ),
+        # Values are counted over the examples, so these should be within a warp.
+        warps=4 if examples <= MOST_SORTED or bounds is None else max(1, min(4, examples // 256)),
     )  # fmt: skip
     return out, block_sums
