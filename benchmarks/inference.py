@@ -24,7 +24,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -98,9 +98,13 @@ def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None = None) ->
         model(x)
         return model
 
-    def calibrated(name: str, **options: object) -> nn.Module:
+    @cache
+    def calibrated_model() -> nn.Module:
         enough = [x] * (1 + 64 // len(x))  # to tell classes apart
-        return predbn.adapt(predbn.calibrate(copy.deepcopy(plain), enough), name, **options)
+        return predbn.calibrate(copy.deepcopy(plain), enough)
+
+    def calibrated(name: str, **options: object) -> nn.Module:
+        return predbn.adapt(copy.deepcopy(calibrated_model()), name, **options)
 
     ways: dict[str, Callable[[], nn.Module]] = {
         "plain": lambda: plain,
@@ -293,7 +297,9 @@ def gpu_variants(names: Sequence[str] | None, batch: int) -> dict[str, nn.Module
 
 def gpu_case(models: dict[str, Callable[[Tensor], object]], batch: int, mode: str, rounds: int) -> tuple[str, Rows]:
     x = gpu_images(batch)
+    begin = time.perf_counter()
     rows = measure(models, x, rounds, "cuda")
+    print(f"batch {batch}, {mode}: {time.perf_counter() - begin:.0f} s for {rounds} rounds", flush=True)
     if mode != "compiled, graph":  # which has its memory already
         for name, peak in peak_memory(models, x).items():
             rows[name]["peak_mib"] = peak
