@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import importlib
 from dataclasses import fields
@@ -255,8 +254,11 @@ def test_bounded_moments_of_many_examples(bench, n):
     found, _ = statistics(sums(x, tiling_of(x, n)), n, 6, eps, None, bounds, bad)
     var, mean = torch.var_mean(x.double().cpu(), (2, 3), correction=0)
     expected = robust_moments(mean, var, ~is_bad, eps, clean_var.double(), 0.01)
-    for ours, theirs in zip(found[[0, 1, 4, 5], 0], expected, strict=True):
-        torch.testing.assert_close(ours.double().cpu(), theirs, rtol=1e-4, atol=1e-5)
+    # Where the means of examples cancel, as 268,299 and −268,170 in channel 3 for n = 2, their rounding is left.
+    rounding = 2 * torch.finfo(torch.float32).eps * mean.abs().amax(0)
+    for name, ours, theirs in zip(expected._fields, found[[0, 1, 4, 5], 0].double().cpu(), expected, strict=True):
+        allowed = 1e-5 + 1e-4 * theirs.abs() + (rounding if name == "mean" else 0.0)
+        assert ((ours - theirs).abs() <= allowed).all(), (name, ours, theirs)
 
 
 def test_kernels_are_not_used_for_functions_of_parameters(bench):
@@ -287,44 +289,34 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
 
 
-NEEDS = [
-    "robust", "corrected", "uneven", "scatter", "classes", "mix", "weight", "mixture", "streams", "part", "in_place",
-    "past", "expected", "last",
-]  # fmt: skip
-
-
-def statistics_variant(sizes, needs):
-    tensors = f"f i {'f ' * 12}i i i f i f f | {'i ' * 7}|"
-    return "statistics", "_statistics", f"{tensors} {sizes} 64 {' '.join(str(need in needs) for need in NEEDS)} 8 32"
-
-
+STATISTICS = f"f i {'f ' * 12}i i i f i f f | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32"
+NORMALISE = f"{'i ' * 7}| ROWS=32 COLUMNS=64 BLOCKS=128 GROUPS_OF_CLASSES=128 WEIGHT BIAS MIXTURE CLASSES LAST"
+FOLLOW = f"f i f i f f i {'f ' * 5}| i i i i |"
+AUTO = "ROBUST CORRECTED UNEVEN SCATTER CLASSES MIXTURE"
 VARIANTS = [
-    ("conv", "_conv", f"half half half f i f f f | {'i ' * 10}| 64 64 64 2 True True True False"),
-    ("conv", "_combine", "f f i | i i i i i | 64 32 64 True"),
-    ("conv", "_apply", "half half f f f | i i | 64 64 True"),
-    ("sums", "_sums", "half f i | i i i i | 32 64 True False True"),
-    ("sums", "_sums", "f f f | i i i i | 512 4 False False False"),
-    statistics_variant("4 128", ["robust", "corrected", "uneven", "scatter", "classes", "mixture"]),
-    statistics_variant("16 1", ["mix", "weight"]),
-    statistics_variant("32 4", ["robust", "corrected", "uneven", "scatter", "classes", "mixture", "streams"]),
-    statistics_variant("32 8", ["mix", "streams", "part", "in_place"]),
-    statistics_variant("32 4", ["robust", "scatter", "streams", "past", "expected", "last"]),
-    statistics_variant("32 4", ["streams", "part", "past", "expected"]),
     (
-        "normalise",
-        "_normalise",
-        f"half half half half {'f ' * 13}| {'i ' * 7}| 32 64 128 128 True True True True True False False",
+        "conv",
+        "_conv",
+        f"half half half f i f f f | {'i ' * 10}| ROWS=64 COLUMNS=64 DEPTH=64 STRIDE=2 SUMS NORMALISE RELU",
     ),
-    (
-        "normalise",
-        "_normalise",
-        f"half half half half {'f ' * 11}i f | {'i ' * 7}| 32 64 128 128 True True True True True True True",
-    ),
-    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 2048 False True True True True True"),
-    ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | 64 True False False False False True"),
-    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 256 False True False False False False"),
-    ("stream_past", "_follow", f"f i f i f f i {'f ' * 5}| i i i i | 256 False False True False False True"),
+    ("conv", "_combine", "f f i | i i i i i | ROWS=64 TILES=32 COLUMNS=64 FIND_BAD"),
+    ("conv", "_apply", "half half f f f | i i | ROWS=64 COLUMNS=64 RELU"),
+    ("sums", "_sums", "half f i | i i i i | ROWS=32 COLUMNS=64 LAST FIND_BAD"),
+    ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 {AUTO}"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=16 EXAMPLES=1 MIX WEIGHT"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 {AUTO} STREAMS"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=8 MIX STREAMS PART IN_PLACE"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 ROBUST SCATTER STREAMS PAST EXPECTED LAST"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 STREAMS PART PAST EXPECTED"),
+    ("normalise", "_normalise", f"half half half half {'f ' * 13}| {NORMALISE}"),
+    ("normalise", "_normalise", f"half half half half {'f ' * 11}i f | {NORMALISE} STREAMS KEEP"),
+    ("stream_past", "_follow", f"{FOLLOW} CHANNELS=2048 HAS_PAST HAS_LAST HAS_SHARES EXPECTED CLASSES"),
+    ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | CHANNELS=64 PART CLASSES"),
+    ("stream_past", "_follow", f"{FOLLOW} CHANNELS=256 HAS_PAST"),
+    ("stream_past", "_follow", f"{FOLLOW} CHANNELS=256 HAS_LAST CLASSES"),
 ]
+"""Kernels with the types of their tensors, their whole numbers, and the constants that are not False."""
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter compiles nothing")
@@ -341,7 +333,9 @@ def test_the_kernels_can_be_compiled_for_a_gpu_that_is_not_here(module, name, ar
     floats = is_constant.count(False) - len(types)
     values = iter([*types, *["fp32"] * floats])
     signature = {n: "constexpr" if c else next(values) for n, c in zip(function.arg_names, is_constant, strict=True)}
-    chosen = map(ast.literal_eval, constants)
-    constexprs = {n: next(chosen) for n, c in zip(function.arg_names, is_constant, strict=True) if c}
+    constexprs = {n: False for n, c in zip(function.arg_names, is_constant, strict=True) if c}
+    chosen = {n: int(value) if value else True for n, _, value in (constant.partition("=") for constant in constants)}
+    assert chosen.keys() <= constexprs.keys()
+    constexprs |= chosen
     kernel = compile(ASTSource(function, signature, constexprs), target=GPUTarget("cuda", 90, 32))
     assert kernel.asm["cubin"]

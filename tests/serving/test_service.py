@@ -17,7 +17,7 @@ import torch
 import predbn
 from predbn.common import write_json
 from predbn.norm import DirectoryStore
-from predbn.serving import RequestError, Service, ServingError, Settings, Work, prepare_service
+from predbn.serving import Prediction, RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
 from predbn.serving.stream_record import StreamRecord
 
@@ -363,6 +363,19 @@ def test_a_bug_of_the_model_is_logged_and_not_shown_to_clients(caplog):
     ):
         send(broken, ("a", 0))
     assert "mat1 and mat2" in next(r.reason for r in caplog.records if r.message == "model failed")
+
+
+def test_a_batch_that_fails_is_logged_although_its_requests_are_predicted_one_by_one(caplog):
+    def refuse(_, args):
+        if len(args[0]) > 4:
+            raise RuntimeError("out of memory")
+
+    predictor = service().predictor
+    predictor.model.network.register_forward_pre_hook(refuse)
+    with caplog.at_level(logging.WARNING, "predbn.serving"):
+        found = predictor.predict([Work(pixels(seed=seed).numpy(), stream) for seed, stream in enumerate("ab")])
+    assert all(isinstance(result, Prediction) for result in found)
+    assert [(r.message, r.reason) for r in caplog.records] == [("batch failed", "out of memory")]
 
 
 class Skipping(torch.nn.Module):

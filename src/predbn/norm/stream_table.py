@@ -67,6 +67,7 @@ class _StageColumns:
         self.by_layer: dict[str, dict[str, _Column | int]] = {}
         for layer, key, column in stage:
             self.by_layer.setdefault(layer, {})[key] = column
+        self.matrices = {column.matrix for *_, column in stage if isinstance(column, _Column)}
         self._offsets: dict[Any, dict[str, Tensor]] = {}
         self._filled: dict[Any, tuple[Tensor, Tensor] | None] = {}
 
@@ -287,11 +288,17 @@ class StreamTable:
             return list(found.values())
 
     def gather(self, rows: Sequence[int]) -> GatheredStates:
-        """A copy of the states of S streams of the same stage."""
+        """A copy of the states of S streams of the same stage.
+
+        Only matrices that the stage has columns in: others may not have rows for these streams yet, because room is
+        made when states are written.
+        """
         with self.lock:
             number = self._stage_of_row[rows[0]]
-            copies = {matrix: values.index_select(0, _index(rows, values)) for matrix, values in self._matrices.items()}
-            return GatheredStates(number, self._columns_of_stages[number], copies, len(rows))
+            stage = self._columns_of_stages[number]
+            values = {matrix: self._matrices[matrix] for matrix in stage.matrices}
+            copies = {matrix: old.index_select(0, _index(rows, old)) for matrix, old in values.items()}
+            return GatheredStates(number, stage, copies, len(rows))
 
     @torch.no_grad()
     def scatter(self, rows: Sequence[int], states: Mapping[str, LayerState]) -> None:

@@ -66,6 +66,8 @@ class Predictor:
             results = self._forward(works)
         except Exception as error:
             if len(works) > 1:
+                if not isinstance(error, PredbnError):  # those are about one of the requests
+                    _log.warning("batch failed", extra={"reason": first_line(error)}, exc_info=error)
                 results = [self._predict_alone(work) for work in works]
             else:
                 results = [_request_error(error)]
