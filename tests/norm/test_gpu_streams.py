@@ -24,17 +24,18 @@ from .test_gpu_kernels import LAYOUTS, RULES, clean_data, layer_rule, to_device
 
 __all__ = ["bench"]
 
-STRATEGIES = ["batch", "prior", "ema", "auto(passes=2)", "auto_stream"]
 IDS = [0, 3, 1, 3, 0, 3, 2, 1, 3, 0, 1, 3]
 """Streams of 3, 5, 3 and 1 examples, in a mixed order."""
 
 
-@pytest.mark.parametrize(("layout", "robust"), [(LAYOUTS[0], True), (LAYOUTS[1], False)])
-@pytest.mark.parametrize("rule", RULES)
-def test_a_layer_against_its_equations(bench, rule, robust, layout):
+@pytest.mark.parametrize(
+    ("rule", "robust"), [("batch", True), ("auto with classes", True), *((rule, False) for rule in RULES)]
+)
+def test_a_layer_against_its_equations(bench, rule, robust):
     """Stream by stream, in double precision; one example is not finite."""
     from predbn.norm.gpu.layer import normalise_streams_by_rule
 
+    layout = LAYOUTS[0] if robust else LAYOUTS[1]
     channels, eps, rows = 37, 1e-3, StreamRows(IDS)
     generator = torch.Generator().manual_seed(channels)
 
@@ -79,9 +80,23 @@ def test_a_layer_against_its_equations(bench, rule, robust, layout):
         torch.testing.assert_close(values[own].double().cpu(), wanted, rtol=1e-3, atol=1e-3)
 
 
+class TwoLayers(nn.Module):
+    """A batch norm on maps and one on features: the interpreter takes a second for ten calls of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.conv, self.bn1 = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, eps=1e-3)
+        self.fc1, self.bn2, self.fc2 = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn1(self.conv(x))).mean((2, 3))
+        return self.fc2(torch.relu(self.bn2(self.fc1(x))))
+
+
 @cache
 def calibrated() -> nn.Module:
-    return predbn.calibrate(net(), list(images(96).split(32)))
+    return predbn.calibrate(randomise(TwoLayers()).eval(), list(images(96).split(32)))
 
 
 @pytest.fixture
@@ -105,8 +120,18 @@ def batches(device: str) -> list[tuple[list[int], torch.Tensor]]:
     return [(ids, images(len(ids), seed=step, shift=step / 2).to(device)) for step, ids in enumerate(order)]
 
 
-@pytest.mark.parametrize("robust", [False, True])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "robust"),
+    [
+        ("batch", True),
+        ("prior", False),
+        ("ema", False),
+        ("ema", True),
+        ("auto(passes=2)", True),
+        ("auto_stream", False),
+        ("auto_stream", True),
+    ],
+)
 def test_a_model_with_and_without_kernels(bench, monkeypatch, kernel_calls, strategy, robust):
     """Predictions, what the streams remember, and how far they are off, which is looked at in one of two cases."""
     monkeypatch.setattr(stream_table, "_FEWEST_ROWS", 2)  # so that a stream which joins finds the table full
@@ -118,7 +143,7 @@ def test_a_model_with_and_without_kernels(bench, monkeypatch, kernel_calls, stra
         kernel_calls.clear()
         found = []
         with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
-            for ids, x in batches(bench.device):
+            for ids, x in batches(bench.device)[slice(None) if strategy in ("ema", "auto_stream") else slice(2, 3)]:
                 with predbn.streams(model, ids):
                     found.append(model(x).cpu())
                 if meter is not None:
@@ -183,7 +208,7 @@ def test_streams_that_have_begun_are_changed_in_place(bench, monkeypatch, strate
     joined = []
     original = StreamTable._joined
     monkeypatch.setattr(StreamTable, "_joined", lambda *args: joined.append(1) or original(*args))
-    model = predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy)
+    model = predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy, robust=False)
     counts = []
     with torch.inference_mode():
         for step in range(4):
@@ -196,24 +221,23 @@ def test_streams_that_have_begun_are_changed_in_place(bench, monkeypatch, strate
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("strategy", ["batch", "ema"])
-def test_every_row_is_as_in_its_stream_alone(bench, strategy, layout, dtype):
+def test_every_row_is_as_in_its_stream_alone(bench, layout, dtype):
     layer = net().bn1.to(bench.device, dtype)
     x = (images(len(IDS), size=5, seed=3) + 2).repeat(1, 3, 1, 1)[:, :8]
     x = x.to(bench.device, dtype).contiguous(memory_format=layout)
-    together = predbn.adapt(copy.deepcopy(layer), strategy)
+    together = predbn.adapt(copy.deepcopy(layer), "ema")
     with torch.inference_mode():
         with predbn.streams(together, IDS):
             found = together(x)
         assert found.dtype == dtype
         for stream in set(IDS):
             rows = [row for row, other in enumerate(IDS) if other == stream]
-            wanted = predbn.adapt(copy.deepcopy(layer), strategy)(x[rows])
+            wanted = predbn.adapt(copy.deepcopy(layer), "ema")(x[rows])
             tolerance = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}[dtype]
             torch.testing.assert_close(found[rows], wanted, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("strategy", ["batch", "ema", "auto_stream"])
+@pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
 def test_rows_that_are_not_finite_reach_no_other_stream(bench, strategy):
     """Stream 0 has nothing but such rows once, stream 1 some; what stream 0 remembers does not change then."""
     model, alone = (predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy) for _ in range(2))

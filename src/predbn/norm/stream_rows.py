@@ -40,17 +40,15 @@ class Segments(NamedTuple):
     order     the examples, those of the first stream first, [N]
     starts    where each stream begins in `order`, and where the last one ends, [S + 1]
     streams   the stream of each example, [N]
+    numbers   0, 1, …, S − 1
     largest   how many examples the largest stream has
     """
 
     order: Tensor
     starts: Tensor
     streams: Tensor
+    numbers: Tensor
     largest: int
-
-    @property
-    def stream_count(self) -> int:
-        return self.starts.shape[0] - 1
 
 
 class StreamRows:
@@ -99,10 +97,10 @@ class StreamRows:
         found = self._segments.get(device)
         if found is None:
             order = sorted(range(len(self)), key=self.positions.__getitem__)
-            starts = [0, *accumulate(self.sizes)]
-            joined = tensor_on(device, [*order, *self.positions, *starts], torch.int32)
-            order_on, streams, starts_on = joined.split([len(self), len(self), len(starts)])
-            found = self._segments[device] = Segments(order_on, starts_on, streams, max(self.sizes))
+            parts = order, [0, *accumulate(self.sizes)], self.positions, range(len(self.sizes))
+            joined = tensor_on(device, [value for part in parts for value in part], torch.int32)
+            order_on, starts, streams, numbers = joined.split([len(part) for part in parts])
+            found = self._segments[device] = Segments(order_on, starts, streams, numbers, max(self.sizes))
         return found
 
     def value_counts(self, like: Tensor, positions: int) -> Tensor:

@@ -2,8 +2,8 @@
 
 Triton looks at every argument of every launch to find out which version of the kernel it needs: 30 µs and more for
 twenty arguments, which is longer than most of these kernels run. The version depends on the types of the tensors, on
-whole numbers and on whether tensors begin at a multiple of 16 bytes. Here the last is considered for few of them, and
-the version that Triton has found is kept under these things.
+which whole numbers are 1 or multiples of 16, and on whether tensors begin at a multiple of 16 bytes. Here only few of
+them are considered, because it takes up to seconds to compile a version, and the version that Triton has found is kept.
 """
 
 # mypy: ignore-errors
@@ -38,9 +38,9 @@ class Kernel:
 
     def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        others = [name for name in names if name not in (*aligned, *function.__annotations__)]
+        general = [name for name in names if name not in (*aligned, *function.__annotations__)]
         self._aligned = [names.index(name) for name in aligned]
-        self._function = triton.jit(function, do_not_specialize_on_alignment=others)
+        self._function = triton.jit(function, do_not_specialize=general)
         self._compiled: dict[Any, Any] = {}
 
     def __call__(

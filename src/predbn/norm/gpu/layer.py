@@ -76,7 +76,7 @@ def normalise_streams_by_rule(
         tables, block_sums = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
         if isinstance(rule, Past):
             assert block_sums is not None
-            follow(tables, block_sums, rule, eps, part)
+            follow(tables, block_sums, rule, eps, segments.numbers if part is None else part)
     assert tables is not None
     chosen = [rule for rule, _ in rules]
     return _normalised(x, weight, bias, eps, chosen, tables, block_sums, segments.streams, keep_used)

@@ -26,10 +26,13 @@ BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
 _TILE, _COLUMNS = 4096, 4
 """Values of examples that a program has at most, and channels if these are few."""
-_FEW_VALUES, _MOST_COLUMNS, _MOST_AT_A_TIME = 256, 32, 64
-"""The same for streams, which mostly have few examples: a program then has more channels. Where examples are not
-sorted, so many are read at a time."""
+_FEW_VALUES, _MOST_COLUMNS = 256, 32
+"""The same for streams, which mostly have few examples: a program then has more channels."""
+_FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
+"""Examples that are read at a time where they are not sorted: the first number if no stream has more."""
 _CLASSES_AT_A_TIME = 32
+_EXAMPLES = 4, 8, 32
+"""Numbers of examples that kernels are compiled for, besides larger powers of two."""
 
 
 @triton.jit
@@ -85,15 +88,13 @@ def _statistics(
     tiny, gaussian, low_quantile, centre_quantile, high_quantile,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
-    MIXTURE: tl.constexpr, STREAMS: tl.constexpr, PART: tl.constexpr, IN_PLACE: tl.constexpr,
-    PAST: tl.constexpr, EXPECTED: tl.constexpr, LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr,
-    MOST_SORTED: tl.constexpr,
+    MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
+    LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
-    if PART:
-        group = tl.load(asked + group)
     begin = group * n
     if STREAMS:
+        group = tl.load(asked + group)
         begin = tl.load(starts + group)
         n = tl.load(starts + group + 1) - begin
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -226,6 +227,11 @@ def _statistics(
         tl.store(block + 6, count)
 
 
+def _at_least(examples: int) -> int:
+    """So many examples or more, for which a kernel is compiled: few versions, because each takes seconds."""
+    return next((most for most in _EXAMPLES if examples <= most), power_of_2(examples))
+
+
 def statistics(
     found: Tensor,
     n: int,
@@ -252,19 +258,23 @@ def statistics(
     part      the streams that the rule is for, if it is not for all; the others keep what they have in `out`
     """
     channels = found.shape[3]
-    is_per_example = bounds is not None or segments is not None
-    groups = (
-        segments.stream_count if segments is not None else found.shape[0] // n if is_per_example else found.shape[0]
-    )
+    if segments is not None:
+        order, starts, groups = segments.order, segments.starts, segments.numbers.shape[0]
+        part = segments.numbers if part is None else part
+    else:
+        order, starts, groups = None, None, found.shape[0] if bounds is None else found.shape[0] // n
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
     past = rule if isinstance(rule, Past) else None
     examples, columns = 1, BLOCK
     if segments is not None:
-        examples = max(2, power_of_2(segments.largest))
-        examples = examples if bounds is not None else min(examples, _MOST_AT_A_TIME)
+        most = segments.largest
+        if bounds is not None:
+            examples = _at_least(most)
+        else:
+            examples = _FEW_AT_A_TIME if most <= _FEW_AT_A_TIME else _MOST_AT_A_TIME
         columns = min(_MOST_COLUMNS, max(_COLUMNS, _FEW_VALUES // examples))
     elif bounds is not None:
-        examples = max(2, power_of_2(n))
+        examples = _at_least(n)
         columns = min(_COLUMNS, max(1, _TILE // examples))
     blocks = parts_of(channels, columns)
     if out is None:
@@ -291,7 +301,6 @@ def statistics(
         evenness = bounds.evenness
     has_scatter = isinstance(scatter, Tensor)
     weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
-    order, starts = (None, None) if segments is None else segments[:2]
     has_rows = reference[0] is not None and reference[0].dim() == 2
     stride = reference[0].stride(0) if has_rows else 0 if states is None else states.stride(0)
     _statistics(
@@ -309,7 +318,7 @@ def statistics(
         (
             columns, examples, PIECES, bounds is not None, clipping is not None, evenness is not None, has_scatter,
             shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
-            part is not None, mix is not None and mix.in_place, past is not None,
+            mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
             MOST_SORTED,

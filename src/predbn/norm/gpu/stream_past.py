@@ -18,6 +18,9 @@ from .launch import kernel, power_of_2
 from .normalise import clamp, mixed, source_ratio
 from .rules import Past
 
+_FEWEST_CHANNELS = 256
+"""Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
+
 
 @triton.jit
 def _without_classes(mean, var, m, v, class_mean, class_var, eps):
@@ -51,12 +54,10 @@ def _follow(
     states, offsets, results, places, tables, sizes, asked, clean_mean, clean_var, weight, source_mean, source_var,
     groups, channels, stride, result_stride, eps, momentum, between, of_clean, network, skewed, doubtful, o, freedom,
     tails, evidence, least, most,
-    CHANNELS: tl.constexpr, PART: tl.constexpr, HAS_PAST: tl.constexpr, HAS_LAST: tl.constexpr,
-    HAS_SHARES: tl.constexpr, EXPECTED: tl.constexpr, CLASSES: tl.constexpr,
+    CHANNELS: tl.constexpr, HAS_PAST: tl.constexpr, HAS_LAST: tl.constexpr, HAS_SHARES: tl.constexpr,
+    EXPECTED: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    group = tl.program_id(0)
-    if PART:
-        group = tl.load(asked + group)
+    group = tl.load(asked + tl.program_id(0))
     channel = tl.arange(0, CHANNELS)
     valid = channel < channels
     row = states + tl.program_id(0).to(tl.int64) * stride
@@ -168,16 +169,16 @@ def _follow(
         tl.store(counts + 1, squares)
 
 
-def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor | None) -> None:
+def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor) -> None:
     """From the tables and sizes of `statistics` to the statistics to normalise with, in tables 2 and 3.
 
-    Also what the streams of `part`, or all, remember from now on.
+    Also what the streams with the numbers `part` remember from now on.
     """
     _, groups, channels = tables.shape
     clean, states, results = rule.clean, rule.states, rule.results
-    block = power_of_2(channels)
+    block = max(_FEWEST_CHANNELS, power_of_2(channels))
     _follow(
-        (groups if part is None else part.shape[0], 1, 1),
+        (part.shape[0], 1, 1),
         (
             states.matrix, states.offsets, results.matrix, results.offsets, tables, sizes, part, clean.mean, clean.var,
             clean.weight, *rule.source,
@@ -188,7 +189,7 @@ def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor |
             MOST_FREEDOM, HEAVY_TAILS, MOST_EVIDENCE, *LIMITS,
         ),
         (
-            block, part is not None, rule.has_past, rule.has_last, rule.has_shares, rule.is_expected,
+            block, rule.has_past, rule.has_last, rule.has_shares, rule.is_expected,
             rule.has_classes,
         ),
         warps=min(16, max(4, block // 256)),
