@@ -114,6 +114,19 @@ def test_a_saved_state_does_not_change_when_a_graph_is_replayed():
 
 
 @pytest.mark.usefixtures("fake_graphs")
+@pytest.mark.parametrize("strategy", ["batch", "ema"])
+def test_rows_of_several_streams_are_not_recorded(strategy):
+    """A graph would keep which row belongs to which stream."""
+    model = predbn.adapt(net(), strategy)
+    captured, x = predbn.capture(model), images(8)
+    with torch.inference_mode():
+        for _ in range(6):
+            with predbn.streams(model, [0, 0, 0, 0, 1, 1, 1, 1]):
+                captured(x)
+        assert not captured._graphs
+
+
+@pytest.mark.usefixtures("fake_graphs")
 def test_a_plain_model_that_is_adapted_later():
     model = net()
     captured, x = predbn.capture(model), images(8)

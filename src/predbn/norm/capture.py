@@ -94,10 +94,10 @@ class CapturedModel(nn.Module):
         """The streams that are predicted; None if a batch may hold several."""
         self._notice_changes()
         shared = {id(adaptation.shared): adaptation.shared for _, adaptation, _ in self._layers}.values()
-        selections = [current_selection(each) for each in shared if each.strategy.keeps_state]
-        if any(selection.rows is not None for selection in selections):
+        selections = [(current_selection(each), each.strategy.keeps_state) for each in shared]
+        if any(selection.rows is not None for selection, _ in selections):
             return None
-        streams = [selection.streams[0] for selection in selections]
+        streams = [selection.streams[0] for selection, keeps_state in selections if keeps_state]
         for stream in streams:
             stream.leave_table()
         return streams
