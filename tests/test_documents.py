@@ -129,7 +129,7 @@ DISCUSSED = {
         "not clear": "C1.4 C1.5 C4.3 C6.1 C6.2 C8.2 D4.1",
         "does not hold": "C2.2 C5.1 C6.4 C7.1 D1.1 D2.2 D2.3",
     },
-    "imagenet": {"holds": "I1.1", "not clear": "I1.5 I2.3 I4.1 I7.3", "does not hold": "I7.4 I7.5 I8.1"},
+    "imagenet": {"holds": "I1.1", "not clear": "I1.5 I2.3 I3.3 I4.1 I7.3", "does not hold": "I7.4 I7.5 I8.1"},
     "criteo": {"holds": "K1.2 K1.3 K1.4", "not clear": "K1.5", "does not hold": "K1.6 K1.7 K1.8"},
 }
 
