@@ -48,7 +48,7 @@ def is_tracing() -> bool:
 
 
 def is_exporting() -> bool:
-    """Whether a graph is being exported. Before PyTorch 2.13 its own function was also true in torch.compile."""
+    """Whether a graph is being exported. PyTorch's own function is also true in torch.compile, up to 2.11."""
     return torch.compiler._is_exporting_flag
 
 

@@ -162,12 +162,10 @@ class GatheredStates(Mapping[str, LayerState]):
         """A kernel has used this tensor up: unless it is filled again, the layer does not have it any more."""
         self._taken[layer] = key
 
-    def is_changed(self, layer: str) -> bool:
-        """Whether a layer has been asked for, so that its state may be another one."""
-        return layer in self._layers
-
-    def view(self, layer: str, key: str) -> Tensor | int | None:
-        """One tensor of a layer as it was when the pass began; None if there was none."""
+    def value(self, layer: str, key: str) -> Tensor | int | None:
+        """One tensor of a layer, without making views of the others; None if there is none."""
+        if layer in self._layers:
+            return self._layers[layer].get(key)
         column = self._stage.by_layer.get(layer, {}).get(key)
         return None if column is None else self._view(column)
 
@@ -216,11 +214,12 @@ def joined_columns(state: LayerState, device: torch.device, keys: Sequence[str])
         return None
     matrix = torch.cat([value.flatten() for value in found.values()])[None]
     widths = tuple((key, value.numel()) for key, value in found.items())
-    return LayerColumns(found.keys(), matrix, _joined_offsets(widths, device, tuple(keys)), is_copy=True)
+    return LayerColumns(found.keys(), matrix, joined_offsets(widths, device, tuple(keys)), is_copy=True)
 
 
 @lru_cache(maxsize=1024)
-def _joined_offsets(widths: tuple[tuple[str, int], ...], device: torch.device, keys: tuple[str, ...]) -> Tensor:
+def joined_offsets(widths: tuple[tuple[str, int], ...], device: torch.device, keys: tuple[str, ...]) -> Tensor:
+    """Where the tensors with these keys begin if tensors of these widths are joined; −1 for one that is not there."""
     starts = dict(zip((key for key, _ in widths), accumulate((width for _, width in widths), initial=0), strict=False))
     return tensor_on(device, [starts.get(key, -1) for key in keys], torch.int32)
 

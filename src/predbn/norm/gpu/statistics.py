@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments
-from .launch import kernel, parts_of, power_of_2
+from .launch import ceil_div, kernel, power_of_2
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, PIECES, moments_of_sums
@@ -276,7 +276,7 @@ def statistics(
     elif bounds is not None:
         examples = _at_least(n)
         columns = min(_COLUMNS, max(1, _TILE // examples))
-    blocks = parts_of(channels, columns)
+    blocks = ceil_div(channels, columns)
     if out is None:
         out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None

@@ -26,7 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import kernel, parts_of, power_of_2
+from .launch import ceil_div, kernel, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
@@ -156,9 +156,9 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int) -
     else:
         tile_rows = min(512, power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
-    blocks = parts_of(channels, tile_columns)
-    tiles = parts_of(parts_of(rows, tile_rows), max(1, programs // (groups * blocks)))
-    pieces = parts_of(rows, tiles * tile_rows)
+    blocks = ceil_div(channels, tile_columns)
+    tiles = ceil_div(ceil_div(rows, tile_rows), max(1, programs // (groups * blocks)))
+    pieces = ceil_div(rows, tiles * tile_rows)
     return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 
 
@@ -183,7 +183,7 @@ def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     groups, pieces, _, channels = found.shape
     mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
     var = torch.empty_like(mean)
-    grid = groups, parts_of(channels, BLOCK), 1
+    grid = groups, ceil_div(channels, BLOCK), 1
     _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(PIECES, BLOCK))
     return mean, var
 

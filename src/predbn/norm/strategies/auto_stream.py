@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -43,8 +42,8 @@ from ..kernels import readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
 from ..stream_classes import StreamClasses, gives_classes
-from ..stream_rows import StreamRows, tensor_on
-from ..stream_table import GatheredStates, LayerState
+from ..stream_rows import StreamRows
+from ..stream_table import GatheredStates, LayerState, joined_offsets
 from .auto import CLASS_FACTOR, NETWORK_FACTOR, Auto
 from .base import check_momentum, load_tensor, save_statistics
 from .stream_past import Estimate, combine
@@ -178,10 +177,10 @@ class AutoStream(Auto):
         assert sizes is not None
         if not gives_classes(output, len(sizes if groups is None else groups)):
             return
-        first = next((layer for layer in states if _has(states, layer, "new_size")), None)
+        first = next((layer for layer in states if _value(states, layer, "new_size") is not None), None)
         if first is None:
             return
-        known = _has(states, first, "expected")
+        known = _value(states, first, "expected") is not None
         classes = (
             StreamClasses(*(_tensor(states, first, key) for key in _CLASSES)) if known else StreamClasses.of(sizes)
         )
@@ -195,18 +194,16 @@ class AutoStream(Auto):
                 state.update(new)
 
 
-def _has(states: Mapping[str, LayerState], layer: str, key: str) -> bool:
-    if isinstance(states, GatheredStates) and not states.is_changed(layer):
-        return states.view(layer, key) is not None
-    return key in states[layer]
+def _value(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor | int | None:
+    return states.value(layer, key) if isinstance(states, GatheredStates) else states[layer].get(key)
 
 
 def _tensor(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor:
-    if isinstance(states, GatheredStates) and not states.is_changed(layer):
-        value = states.view(layer, key)
-        assert isinstance(value, Tensor)
-        return value
-    return load_tensor(states[layer], key)
+    if not isinstance(states, GatheredStates):
+        return load_tensor(states[layer], key)
+    value = states.value(layer, key)
+    assert isinstance(value, Tensor)
+    return value
 
 
 def _new_layout(channels: int) -> list[tuple[str, int, int]]:
@@ -222,14 +219,9 @@ def _new_layout(channels: int) -> list[tuple[str, int, int]]:
 def _new_columns(channels: int, size: Tensor | int, device: torch.device) -> StateColumns:
     """Memory for the states of streams that the table has no columns for yet."""
     streams = size.shape[0] if isinstance(size, Tensor) else 1
-    width = sum(width for _, _, width in _new_layout(channels))
-    return StateColumns(torch.empty(streams, width, device=device), _new_offsets(channels, device))
-
-
-@cache
-def _new_offsets(channels: int, device: torch.device) -> Tensor:
-    starts = {key: start for key, start, _ in _new_layout(channels)}
-    return tensor_on(device, [starts.get(key, -1) for key in PAST_KEYS], torch.int32)
+    widths = tuple((key, width) for key, _, width in _new_layout(channels))
+    matrix = torch.empty(streams, sum(width for _, width in widths), device=device)
+    return StateColumns(matrix, joined_offsets(widths, device, PAST_KEYS))
 
 
 def _as_expected(state: LayerState, batch: Statistics, n: Tensor | float, clean: Calibration, eps: float) -> Estimate:
