@@ -28,7 +28,9 @@ RULES = ["batch", "prior", "auto", "auto skewed", "auto with classes"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(6, 16, 8, 8), (12, 24, 5, 3), (2, 130, 7, 7), (6, 64, 1, 1), (8, 1, 20, 20)])
+@pytest.mark.parametrize(
+    "shape", [(6, 16, 8, 8), (12, 24, 5, 3), (2, 130, 7, 7), (6, 64, 1, 1), (8, 1, 20, 20), (2, 300, 7, 3)]
+)
 @pytest.mark.parametrize("group", [None, 1, 2])
 def test_moments(bench, shape, group, layout):
     from predbn.norm.gpu.sums import moments
@@ -301,8 +303,9 @@ VARIANTS = [
     ),
     ("conv", "_combine", "f f i | i i i i i | ROWS=64 TILES=32 COLUMNS=64 FIND_BAD"),
     ("conv", "_apply", "half half f f f | i i | ROWS=64 COLUMNS=64 RELU"),
-    ("sums", "_sums", "half f i | i i i i | ROWS=32 COLUMNS=64 LAST FIND_BAD"),
-    ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4"),
+    ("sums", "_sums", "half f i | i i i i | ROWS=32 COLUMNS=64 LAST FOLD=1 FIND_BAD"),
+    ("sums", "_sums", "half f i | i i i i | ROWS=4 COLUMNS=256 LAST WIDE FOLD=4 FIND_BAD"),
+    ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4 FOLD=1"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 {AUTO}"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=16 EXAMPLES=1 MIX WEIGHT"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 {AUTO} STREAMS"),

@@ -1,8 +1,11 @@
-"""Quantiles of the rows of a tile.
+"""Quantiles of the rows of two tiles.
 
-Few values are sorted. Of many values only six are needed, so these are looked for: the k-th smallest value is the
+Few values are sorted. Of many values only a few are needed, so these are looked for: the k-th smallest value is the
 largest number that has at most k values below it, and its 32 bits are found one after the other, each by counting. That
 takes 32 sums over a row, where sorting n values takes log²(n)/2 exchanges between threads.
+
+The steps follow each other, so that a step takes as long as its sum. Therefore all six quantiles (three of each tile)
+are looked for at the same time, and the three counts of a tile are one sum of whole numbers with a field for each.
 """
 
 # mypy: ignore-errors
@@ -17,33 +20,48 @@ MOST_SORTED = 32
 
 @triton.jit
 def quantiles(
-    values, low, centre, high, last, COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, MOST_SORTED: tl.constexpr
+    first, second, low, centre, high, last,
+    COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, MOST_SORTED: tl.constexpr,
 ):  # fmt: skip
-    """Three quantiles of each row of [COLUMNS, EXAMPLES], interpolated as if the rows ended after position `last`.
+    """Three quantiles of each row of two tiles [COLUMNS, EXAMPLES], interpolated as if rows ended after `last`.
 
     Values that do not count have to be infinite.
     """
     if EXAMPLES <= MOST_SORTED:
         index = tl.arange(0, EXAMPLES)
-        ordered = tl.sort(values, 1)
-        low_value = _in_sorted(ordered, low, last, index)
-        centre_value = _in_sorted(ordered, centre, last, index)
-        high_value = _in_sorted(ordered, high, last, index)
+        ordered = tl.sort(first, 1)
+        low_1 = _in_sorted(ordered, low, last, index)
+        centre_1 = _in_sorted(ordered, centre, last, index)
+        high_1 = _in_sorted(ordered, high, last, index)
+        ordered = tl.sort(second, 1)
+        low_2 = _in_sorted(ordered, low, last, index)
+        centre_2 = _in_sorted(ordered, centre, last, index)
+        high_2 = _in_sorted(ordered, high, last, index)
     else:
-        keys = _keys(values)
-        low_key = tl.zeros([COLUMNS], tl.uint32)
-        centre_key = tl.zeros([COLUMNS], tl.uint32)
-        high_key = tl.zeros([COLUMNS], tl.uint32)
+        # Bits of a count, which is at most EXAMPLES: three times 10 are one number of 32 bits.
+        FIELD: tl.constexpr = 10 if EXAMPLES <= 512 else 20
+        keys_1 = _keys(first)
+        keys_2 = _keys(second)
+        zero = tl.zeros([COLUMNS], tl.uint32)
+        low_1, centre_1, high_1 = zero, zero, zero
+        low_2, centre_2, high_2 = zero, zero, zero
         bit = tl.full([COLUMNS], 2147483648, tl.uint32)
+        low_rank, centre_rank, high_rank = tl.floor(last * low), tl.floor(last * centre), tl.floor(last * high)
         for _ in range(32):
-            low_key = _with_bit(keys, low_key, bit, tl.floor(last * low))
-            centre_key = _with_bit(keys, centre_key, bit, tl.floor(last * centre))
-            high_key = _with_bit(keys, high_key, bit, tl.floor(last * high))
+            low_1, centre_1, high_1 = _with_bit(
+                keys_1, low_1, centre_1, high_1, bit, low_rank, centre_rank, high_rank, FIELD
+            )
+            low_2, centre_2, high_2 = _with_bit(
+                keys_2, low_2, centre_2, high_2, bit, low_rank, centre_rank, high_rank, FIELD
+            )
             bit = bit >> 1
-        low_value = _interpolated(values, low_key, low, last)
-        centre_value = _interpolated(values, centre_key, centre, last)
-        high_value = _interpolated(values, high_key, high, last)
-    return low_value, centre_value, high_value
+        low_1 = _interpolated(first, low_1, low, last)
+        centre_1 = _interpolated(first, centre_1, centre, last)
+        high_1 = _interpolated(first, high_1, high, last)
+        low_2 = _interpolated(second, low_2, low, last)
+        centre_2 = _interpolated(second, centre_2, centre, last)
+        high_2 = _interpolated(second, high_2, high, last)
+    return low_1, centre_1, high_1, low_2, centre_2, high_2
 
 
 @triton.jit
@@ -77,11 +95,19 @@ def _value(key):
 
 
 @triton.jit
-def _with_bit(keys, found, bit, rank):
-    """`found` with this bit, if at most `rank` keys of the row are below that."""
-    candidate = found | bit
-    below = tl.sum((keys < candidate[:, None]).to(tl.float32), 1)
-    return tl.where(below <= rank, candidate, found)
+def _with_bit(keys, low, centre, high, bit, low_rank, centre_rank, high_rank, FIELD: tl.constexpr):
+    """Each of three keys with this bit, if at most as many keys of the row as its rank are below that."""
+    WHOLE: tl.constexpr = tl.int32 if FIELD == 10 else tl.int64
+    ONES: tl.constexpr = (1 << FIELD) - 1
+    is_below_low = (keys < (low | bit)[:, None]).to(WHOLE)
+    is_below_centre = (keys < (centre | bit)[:, None]).to(WHOLE)
+    is_below_high = (keys < (high | bit)[:, None]).to(WHOLE)
+    counts = tl.sum(is_below_low + (is_below_centre << FIELD) + (is_below_high << (2 * FIELD)), 1)
+    return (
+        tl.where((counts & ONES).to(tl.float32) <= low_rank, low | bit, low),
+        tl.where(((counts >> FIELD) & ONES).to(tl.float32) <= centre_rank, centre | bit, centre),
+        tl.where((counts >> (2 * FIELD)).to(tl.float32) <= high_rank, high | bit, high),
+    )
 
 
 @triton.jit

@@ -24,8 +24,10 @@ from .sums import BLOCK, PIECES, moments_of_sums
 
 BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
-_TILE, _COLUMNS = 4096, 4
-"""Values of examples that a program has at most, and channels if these are few."""
+_TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
+"""Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
+programs there are before one gets a second channel. A search over the examples then stays within a warp, and takes as
+long for one channel as for many (measured on an H200)."""
 _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
@@ -47,17 +49,24 @@ def _examples(order, begin, index, n, STREAMS: tl.constexpr):
 
 @triton.jit
 def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr):
-    """Mean and variance of each example of a group, [columns, examples]; `examples` are their numbers in the batch."""
-    total = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
-    squares = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
+    """Mean and variance of each example of a group, [columns, examples]; `examples` are their numbers in the batch.
+
+    Several pieces are read at a time if there are few examples: one after the other would take long.
+    """
+    AT_A_TIME: tl.constexpr = 1 if EXAMPLES >= 256 else 256 // EXAMPLES
+    total = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
+    squares = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
     inside = (examples >= 0)[None, :] & (channel < channels)[:, None]
     place = sums + (tl.maximum(examples, 0) * pieces * 3).to(tl.int64)[None, :] * channels + channel[:, None]
-    for piece in range(pieces):
-        total += tl.load(place + piece * 3 * channels, mask=inside, other=0.0)
-        squares += tl.load(place + (piece * 3 + 1) * channels, mask=inside, other=0.0)
+    for first in range(0, pieces, AT_A_TIME):
+        piece = first + tl.arange(0, AT_A_TIME)
+        is_piece = inside[:, :, None] & (piece < pieces)[None, None, :]
+        place_of_piece = place[:, :, None] + (piece * 3 * channels)[None, None, :]
+        total += tl.load(place_of_piece, mask=is_piece, other=0.0)
+        squares += tl.load(place_of_piece + channels, mask=is_piece, other=0.0)
     pilot = tl.load(place + 2 * channels, mask=inside, other=0.0)
-    offset = total / rows
-    return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
+    offset = tl.sum(total, 2) / rows
+    return pilot + offset, tl.maximum(tl.sum(squares, 2) / rows - offset * offset, 0.0)
 
 
 @triton.jit
@@ -110,11 +119,8 @@ def _statistics(
         means = tl.where(is_used[None, :], means, float("inf"))
         variances = tl.where(is_used[None, :], variances + (eps + tiny), float("inf"))
         last = tl.maximum(count - 1, 0.0)
-        low, centre, high = quantiles(
-            means, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
-        )
-        low_var, centre_var, high_var = quantiles(
-            variances, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
+        low, centre, high, low_var, centre_var, high_var = quantiles(
+            means, variances, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
         )
         least = scatter_number
         if SCATTER:
@@ -272,10 +278,10 @@ def statistics(
             examples = _at_least(most)
         else:
             examples = _FEW_AT_A_TIME if most <= _FEW_AT_A_TIME else _MOST_AT_A_TIME
-        columns = min(_MOST_COLUMNS, max(_COLUMNS, _FEW_VALUES // examples))
+        columns = min(_MOST_COLUMNS, max(_FEW_VALUES, min(_TILE, _COLUMNS * examples)) // examples)
     elif bounds is not None:
         examples = _at_least(n)
-        columns = min(_COLUMNS, max(1, _TILE // examples))
+        columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
     blocks = ceil_div(channels, columns)
     if out is None:
         out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
@@ -323,7 +329,6 @@ def statistics(
             8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
             MOST_SORTED,
         ),
-        # Values are counted over the examples, so these should be within a warp.
-        warps=4 if examples <= MOST_SORTED or bounds is None else max(1, min(4, examples // 256)),
+        warps=4 if bounds is None else 1,
     )  # fmt: skip
     return out, block_sums

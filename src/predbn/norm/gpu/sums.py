@@ -30,11 +30,15 @@ from .launch import ceil_div, kernel, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
+_WIDE_COLUMNS, _WIDE_ROWS, _WIDE_WARPS = 256, 4, 1
+"""The same for a tile as wide as a warp reads at a time. Each thread then has channels of its own, and nothing is
+exchanged between threads. If there are 16, 32, 64 or 128 channels, several rows are folded into one of 256 values."""
 _TILE = 2048
 """Values of a tile if it is not in channels_last."""
-_PROGRAMS = 1024
-"""Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
-PIECES, BLOCK = 64, 16
+_PROGRAMS, _WIDE_PROGRAMS = 1024, 2048
+"""Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200); the second number is for
+programs of one warp."""
+PIECES, BLOCK = 256, 16
 """Pieces that are added up at a time, and channels of a program that does so."""
 
 
@@ -59,33 +63,62 @@ def per_channel(values, LAST: tl.constexpr):
     return values[None, :] if LAST else values[:, None]
 
 
+@triton.jit
+def _of_folded_rows(values, FOLD: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sum over the rows that are folded into one, for each channel."""
+    return values if FOLD == 1 else tl.sum(tl.reshape(values, [FOLD, COLUMNS // FOLD]), 0)
+
+
+@triton.jit
+def _for_folded_rows(values, FOLD: tl.constexpr, COLUMNS: tl.constexpr):
+    """A value of each channel, for all rows that are folded into one."""
+    if FOLD == 1:
+        return values
+    return tl.reshape(tl.broadcast_to(values[None, :], [FOLD, COLUMNS // FOLD]), [COLUMNS])
+
+
 @kernel(aligned=("x", "channels", "positions"))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, FIND_BAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, WIDE: tl.constexpr,
+    FOLD: tl.constexpr, FIND_BAD: tl.constexpr,
 ):  # fmt: skip
     ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
-    channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    valid = channel < channels
-    value, inside, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels, positions, LAST)
-    pilot = tl.sum(value, ROW_AXIS) / tl.minimum(rows, ROWS)
-    total = tl.zeros_like(value)
-    squares = tl.zeros_like(value)
-    if ONE_TILE:
-        difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
-        total += difference
-        squares += difference * difference
-    else:
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    value, inside, _ = load_tile(x, group, rows, tl.arange(0, ROWS), column, channels * FOLD, positions, LAST)
+    pilot = _of_folded_rows(tl.sum(value, ROW_AXIS), FOLD, COLUMNS) / (tl.minimum(rows, ROWS) * FOLD)
+    middle = per_channel(_for_folded_rows(pilot, FOLD, COLUMNS), LAST)
+    if WIDE:
+        total = tl.zeros([COLUMNS], tl.float32)
+        square = tl.zeros([COLUMNS], tl.float32)
         for tile in range(tiles):
             row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-            value, inside, _ = load_tile(x, group, rows, row, channel, channels, positions, LAST)
-            difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
-            total += difference
+            value, inside, _ = load_tile(x, group, rows, row, column, channels * FOLD, positions, LAST)
+            difference = tl.where(inside, value - middle, 0.0)
+            total += tl.sum(difference, ROW_AXIS)
+            square += tl.sum(difference * difference, ROW_AXIS)
+    else:
+        totals = tl.zeros_like(value)
+        squares = tl.zeros_like(value)
+        if ONE_TILE:
+            difference = tl.where(inside, value - middle, 0.0)
+            totals += difference
             squares += difference * difference
+        else:
+            for tile in range(tiles):
+                row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
+                value, inside, _ = load_tile(x, group, rows, row, column, channels, positions, LAST)
+                difference = tl.where(inside, value - middle, 0.0)
+                totals += difference
+                squares += difference * difference
+        total = tl.sum(totals, ROW_AXIS)
+        square = tl.sum(squares, ROW_AXIS)
+    channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS // FOLD)
+    valid = channel < channels
     place = sums + (group * tl.num_programs(1) + piece) * 3 * channels + channel
-    square = tl.sum(squares, ROW_AXIS)
-    tl.store(place, tl.sum(total, ROW_AXIS), mask=valid)
+    square = _of_folded_rows(square, FOLD, COLUMNS)
+    tl.store(place, _of_folded_rows(total, FOLD, COLUMNS), mask=valid)
     tl.store(place + channels, square, mask=valid)
     tl.store(place + 2 * channels, pilot, mask=valid)
     if FIND_BAD:
@@ -134,32 +167,47 @@ class Tiling(NamedTuple):
     tiles: int
     pieces: int
     blocks: int
+    is_wide: bool = False
+    fold: int = 1
 
     @property
     def grid(self) -> tuple[int, int, int]:
         return self.groups, self.pieces, self.blocks
 
 
-def tiling_of(x: Tensor, groups: int, programs: int = _PROGRAMS) -> Tiling:
-    """About so many programs, for dense x [N, C, …] in `groups` groups of equally many examples."""
+def tiling_of(x: Tensor, groups: int, programs: int | None = None) -> Tiling:
+    """For dense x [N, C, …] in `groups` groups of equally many examples.
+
+    Without a number of programs it is a tiling for sums.
+    """
     return _tiling(x.shape, x.stride(1) == 1, groups, programs)
 
 
 @lru_cache(maxsize=4096)
-def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int) -> Tiling:
+def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | None) -> Tiling:
     examples, channels = shape[:2]
     positions = math.prod(shape[2:])
     rows = examples // groups * positions
     is_last = is_last or positions == 1
-    if is_last:
+    fold = max(1, _WIDE_COLUMNS // channels) if programs is None and is_last and rows > _WIDE_ROWS else 0
+    is_wide = fold > 0 and (fold == 1 or (fold * channels == _WIDE_COLUMNS and rows % fold == 0))
+    if is_wide:
+        tile_rows, tile_columns = _WIDE_ROWS, _WIDE_COLUMNS
+    elif is_last:
         tile_rows, tile_columns = power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
     else:
         tile_rows = min(512, power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
-    blocks = ceil_div(channels, tile_columns)
+    if programs is None:
+        programs = _WIDE_PROGRAMS if is_wide else _PROGRAMS
+    fold = fold if is_wide else 1
+    rows //= fold
+    blocks = ceil_div(channels * fold, tile_columns)
     tiles = ceil_div(ceil_div(rows, tile_rows), max(1, programs // (groups * blocks)))
     pieces = ceil_div(rows, tiles * tile_rows)
-    return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
+    return Tiling(
+        is_last, groups, rows * fold, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks, is_wide, fold
+    )
 
 
 def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
@@ -172,9 +220,13 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
     _sums(
         tiling.grid,
         (x, found, is_bad),
-        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
-        constants=(tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, is_bad is not None),
-    )
+        (tiling.rows // tiling.fold, tiling.tiles, tiling.channels, tiling.positions),
+        constants=(
+            tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, tiling.is_wide, tiling.fold,
+            is_bad is not None,
+        ),
+        warps=_WIDE_WARPS if tiling.is_wide else 4,
+    )  # fmt: skip
     return found
 
 
