@@ -22,6 +22,8 @@ import json
 import platform
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -221,16 +223,16 @@ def cpu_cases(rounds: int) -> Iterator[tuple[str, Rows]]:
 
 
 CAPTURED = ("plain", "batch", "prior(N=16)", "auto, one pass", "auto", "auto_stream", "ema")
-COMPILED, FUSED = ("plain", "batch", "prior(N=16)", "auto, one pass"), ("batch", "prior(N=16)", "auto, one pass")
-MORE_COMPILED, MORE_FUSED = ("train mode", "frozen, folded"), ("auto",)
+COMPILED = ("batch", "prior(N=16)", "auto, one pass", "train mode", "frozen, folded")
+FUSED = ("batch", "prior(N=16)", "auto, one pass")
+MORE_COMPILED, MORE_FUSED = ("auto",), ("auto",)
 """Only with --all: four passes of `auto` in one graph take minutes to compile."""
 
 
 def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[tuple[str, Rows]]:
     """Eager, as CUDA graphs (`predbn.capture`), compiled, and compiled with a CUDA graph of the result.
 
-    Everything is relative to plain in the same mode. Models are compiled once, for all batch sizes; in fused ones
-    (`predbn.compile`) statistics and normalisation are part of 1×1 convolutions where that is faster.
+    Everything is relative to plain in the same mode.
     """
     for batch in (100, 500) if "eager" in modes else ():
         models = gpu_variants(None, batch)
@@ -247,28 +249,53 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
 
 
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
-    names, fused = COMPILED + MORE_COMPILED * everything, FUSED + MORE_FUSED * everything
-    found = gpu_variants(tuple(dict.fromkeys(names + fused)), 100)
-    torch._dynamo.reset()
-    torch._dynamo.config.recompile_limit = 64  # all variants share the code of one forward method
-    models = {name: torch.compile(found[name], fullgraph=True) for name in names}
-    models |= {f"{name}, fused": predbn.compile(found[name], fullgraph=True) for name in fused}
-    for name, model in models.items():
-        begin = time.perf_counter()
-        with torch.inference_mode():
-            model(gpu_images(100))
-            torch.cuda.synchronize()
-        print(f"compiled {name} in {time.perf_counter() - begin:.0f} s", flush=True)
-        if name.endswith("fused"):
-            layers = predbn.describe(model)
-            fused_layers = sum(not layer.fused.startswith("no: ") for layer in layers)
-            print(f"  {fused_layers} of {len(layers)} layers have something fused", flush=True)
-    if fused:
-        print(predbn.describe(models[f"{fused[0]}, fused"]), flush=True)
+    """Compiled models, each in a process of its own together with the compiled plain model.
+
+    Compiling takes up to a minute for each, so all processes compile at the same time. When all are ready they are
+    timed one after the other.
+    """
+    names = [*COMPILED, *MORE_COMPILED * everything]
+    names += [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
+    command = sys.executable, __file__, "--device", "cuda", "--rounds", str(rounds), "--compiled"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = {name: subprocess.Popen((*command, name), **pipes) for name in names}  # type: ignore[call-overload]
+    found: dict[str, Rows] = {}
+    for name, process in processes.items():
+        print(f"{name}: {process.stdout.readline().strip() or 'failed'}", flush=True)
+    for name, process in processes.items():
+        output, _ = process.communicate("go\n")
+        for line in output.splitlines():
+            print(f"{name}: {line}" if not line.startswith("{") else f"{name}: measured", flush=True)
+            for case, rows in json.loads(line).items() if line.startswith("{") else ():
+                found.setdefault(case, {"plain": rows["plain"]})[name] = rows[name]
+    yield from found.items()
+
+
+def compiled_model(name: str, rounds: int) -> None:
+    """One process of `compiled_cases`: compile a model, wait for a line of input, and print what was measured.
+
+    It is compiled once, for all batch sizes. In a fused one (`predbn.compile`) statistics and normalisation are part
+    of convolutions where that is faster.
+    """
+    begin = time.perf_counter()
+    own = name.removesuffix(", fused")
+    found = gpu_variants(("plain", own), 100)
+    torch._dynamo.config.recompile_limit = 64  # both models share the code of one forward method
+    compiler = torch.compile if own == name else predbn.compile
+    models = {"plain": torch.compile(found["plain"], fullgraph=True), name: compiler(found[own], fullgraph=True)}
+    with torch.inference_mode():
+        for model in models.values():
+            for batch in (100, 500):
+                model(gpu_images(batch))
+    torch.cuda.synchronize()
+    print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
+    sys.stdin.readline()
     for batch in (100, 500):
-        yield gpu_case(models, batch, "compiled", rounds)
+        cases = gpu_case(models, batch, "compiled", rounds)
         graphs = {name: graphed(model, batch) for name, model in models.items()}
-        yield gpu_case(graphs, batch, "compiled, graph", rounds)
+        print(json.dumps(dict([cases, gpu_case(graphs, batch, "compiled, graph", rounds)])), flush=True)
+    if own != name:
+        print(predbn.describe(models[name]), flush=True)
 
 
 def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
@@ -422,12 +449,17 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="on a GPU: more compiled models, which takes much longer")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
+    parser.add_argument("--compiled", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     parser.add_argument("--short", action="store_true", help="print the main rows of the CPU from results/")
     options = parser.parse_args()
     if options.markdown or options.short:
         print(markdown("cpu", SHORT) if options.short else markdown())
+        return
+    if options.compiled:
+        with torch.no_grad():
+            compiled_model(options.compiled, options.rounds)
         return
     if options.kernels:
         for line in (*kernel_table(), "", *convolution_table()):

@@ -159,11 +159,11 @@ def test_the_fastest_way_is_kept_and_one_that_fails_is_not_taken(bench, monkeypa
     times = iter([3.0, 1.0, float("inf"), 2.0] * 3)
     measured = []
 
-    def microseconds(way, *arguments):
+    def time_of(way, *arguments):
         measured.append(way)
         return next(times)
 
-    monkeypatch.setattr(conv_choice, "microseconds", microseconds)
+    monkeypatch.setattr(conv_choice, "time_of", time_of)
     monkeypatch.setattr(conv_choice, "_chosen", {})
     monkeypatch.setattr(conv_choice.FORCED, "way", None)
     site = conv_choice.new_site()

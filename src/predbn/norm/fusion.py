@@ -1,25 +1,37 @@
 """The graph of a network in which statistics come out of convolutions, and normalisation goes into the next one.
 
 torch.compile records an adapted layer as an operator for the moments of its input (`gpu/operators.py`), what the
-strategy makes of them, and batch norm with the result. Where the input comes from a 1×1 convolution, the moments can
-come from the kernel of that convolution; where a 1×1 convolution is the only one that reads the normalised values, with
-or without ReLU, it can normalise them itself (`gpu/conv.py`). The graph is changed before gradients are considered, and
-only where there are none; whatever is not supported stays as it is, and the reason is kept for `describe`.
+strategy makes of them, and batch norm with the result. Where the input comes from a convolution, the moments can come
+from the kernel of that convolution: cuDNN's (`fusion_cudnn.py`), or ours for a 1×1 convolution (`gpu/conv.py`). Where a
+1×1 convolution is the only one that reads the normalised values, with or without ReLU, ours can normalise them itself.
+The graph is changed before gradients are considered, and only where there are none; whatever is not supported stays as
+it is, and the reason is kept for `describe`.
 """
 
 from __future__ import annotations
 
 import operator
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, fx
+from torch import fx
 
 from . import kernels
+from .fusion_cudnn import can_use_cudnn, is_fastest_with_cudnn, replace_by_cudnn
+from .fx_nodes import (
+    argument,
+    example_value,
+    in_channels_last,
+    is_channels_last,
+    is_conv,
+    is_row,
+    layer_of,
+    only_user,
+    pair,
+    replace_parts,
+)
 from .gpu import conv_operators, operators
 
 Target = Any
@@ -62,7 +74,7 @@ class LayerFusion:
         way = SITES[where].way
         if way is None:
             return "not called yet"
-        is_fused = way.is_normalised if is_normalisation else way.config is not None
+        is_fused = way.is_normalised if is_normalisation else way.has_sums
         return None if is_fused else "separate kernels are faster"
 
 
@@ -78,11 +90,15 @@ class Fusion:
 
 @dataclass
 class _Candidate:
-    """A convolution, and the neighbours that it can be fused with."""
+    """A convolution, and the neighbours that it can be fused with.
+
+    `reason` is why it cannot be one of our 1×1 convolutions; None if it can.
+    """
 
     moments: fx.Node | None = None
     norm: fx.Node | None = None
     relu: bool = False
+    reason: str | None = None
 
 
 def fuse(module: fx.GraphModule, report: Fusion) -> None:
@@ -92,71 +108,99 @@ def fuse(module: fx.GraphModule, report: Fusion) -> None:
         if node.op == "call_function" and node.target is getattr and not node.users:
             graph.erase_node(node)  # what a layer has asked about its input, such as its device
     candidates: dict[fx.Node, _Candidate] = {}
+    is_last = any(is_channels_last(node) for node in graph.nodes if is_conv(node))
     for node in graph.nodes:
         if node.op == "call_function" and node.target in _MOMENTS:
-            found = _statistics_reason(node, candidates)
-            if found is None:
-                candidates.setdefault(node.args[0], _Candidate()).moments = node
-            else:
-                report.of(_layer_of(node)).statistics = found
-        elif node.op == "call_function" and node.target is torch.ops.aten.batch_norm:
-            found = _find_next(node, candidates)
+            found = _find_source(node, candidates, is_last)
             if found is not None:
-                report.of(_layer_of(node)).normalisation = found
+                report.of(layer_of(node)).statistics = found
+        elif node.op == "call_function" and node.target is torch.ops.aten.batch_norm:
+            found = _find_next(node, candidates, is_last)
+            if found is not None:
+                report.of(layer_of(node)).normalisation = found
     for conv, candidate in candidates.items():
-        _replace(graph, conv, candidate, report)
+        if not _take_cudnn(graph, conv, candidate, report):
+            _take_ours(graph, conv, candidate, report)
     if candidates:
         graph.lint()
         module.recompile()
 
 
-def _statistics_reason(node: fx.Node, candidates: dict[fx.Node, _Candidate]) -> str | None:
-    """Why the moments cannot come from a convolution; None if they can."""
+def _find_source(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bool) -> str | None:
+    """Note the convolution that the moments of this node can come from; otherwise tell why there is none."""
     source = node.args[0]
-    if not _is_conv(source):
+    if not is_conv(source):
         return "its input is not the output of a convolution"
-    reason = _conv_reason(source)
-    if reason is None and node.target is _MOMENTS[0] and node.args[1] != 1:
-        reason = "its examples are in groups"
-    if reason is None and source in candidates and candidates[source].moments is not None:
-        reason = "another layer has the same input"
+    reason = _conv_reason(source, is_last)
+    is_of_batch = node.target is _MOMENTS[0]
+    if is_of_batch and node.args[1] != 1:
+        return "its examples are in groups"
+    if source in candidates and candidates[source].moments is not None:
+        return "another layer has the same input"
+    if reason is None or (is_of_batch and is_last and can_use_cudnn(source)):
+        candidate = candidates.setdefault(source, _Candidate())
+        candidate.moments, candidate.reason = node, reason
+        return None
     return reason
 
 
-def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate]) -> str | None:
+def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bool) -> str | None:
     """Note the convolution that can normalise its input as this node does; otherwise tell why there is none."""
     x, weight, bias, mean, var, is_training = node.args[:6]
-    if is_training or any(isinstance(t, fx.Node) and not _is_row(t) for t in (weight, bias, mean, var)):
+    if is_training or any(isinstance(t, fx.Node) and not is_row(t) for t in (weight, bias, mean, var)):
         return "its statistics are not single-precision rows"
     if not isinstance(x, fx.Node) or any(user.target not in _READS for user in x.users):
         return "its input is used elsewhere"
     last, relu = node, False
-    following = _only_user(node)
+    following = only_user(node)
     if following is not None and following.op == "call_function" and following.target in _RELU:
         last, relu = following, True
-    conv = _only_user(last)
-    if not _is_conv(conv) or conv.args[0] is not last:
+    conv = only_user(last)
+    if not is_conv(conv) or conv.args[0] is not last:
         return "no convolution follows alone"
-    reason = _conv_reason(conv)
+    reason = _conv_reason(conv, is_last)
     if reason is None:
         candidate = candidates.setdefault(conv, _Candidate())
         candidate.norm, candidate.relu = node, relu
     return reason
 
 
-def _replace(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:
+def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
+    """Let cuDNN compute the moments, if that is the fastest way."""
+    from .gpu.conv_choice import SEPARATE, SITES, new_site
+
+    moments, norm, is_ours = candidate.moments, candidate.norm, candidate.reason is None
+    if moments is None or moments.target is not _MOMENTS[0] or not can_use_cudnn(conv):
+        return False
+    if not is_fastest_with_cudnn(conv, is_ours=is_ours, is_normalised=norm is not None, relu=candidate.relu):
+        return False
+    report.of(layer_of(moments)).statistics = replace_by_cudnn(graph, conv, moments)
+    if norm is not None:
+        before = report.of(layer_of(norm)).normalisation = new_site()
+        SITES[before].way = SEPARATE
+    return True
+
+
+def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:
+    """Replace a 1×1 convolution and its neighbours by one of ours."""
+    if candidate.reason is not None:
+        if candidate.moments is not None:
+            report.of(layer_of(candidate.moments)).statistics = candidate.reason
+        return
     from .gpu.conv_choice import new_site
 
-    site, (x, weight, *_), stride = new_site(), conv.args, _pair(_argument(conv, 3, "stride", 1))[0]
+    site, (x, weight, *_), stride = new_site(), conv.args, pair(argument(conv, 3, "stride", 1))[0]
     prologue: tuple[Any, ...] = None, None, None, False
     with graph.inserting_before(conv):
         if candidate.norm is not None:
             x, *rows = _scale_and_shift(graph, candidate.norm)
             prologue = *rows, candidate.relu
-            report.of(_layer_of(candidate.norm)).normalisation = site
+            report.of(layer_of(candidate.norm)).normalisation = site
+        else:
+            x = in_channels_last(graph, x)
         name = "conv"
         if candidate.moments is not None:
-            report.of(_layer_of(candidate.moments)).statistics = site
+            report.of(layer_of(candidate.moments)).statistics = site
             name = "conv_moments" if candidate.moments.target is _MOMENTS[0] else "conv_example_sums"
         target = getattr(torch.ops.predbn, name).default
         fused = graph.call_function(target, (x, weight, stride, *prologue, site))
@@ -173,10 +217,7 @@ def _replace(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusi
     if candidate.moments is not None:
         if name == "conv_example_sums":
             parts[1:] = _bounded(graph, candidate.moments, *parts)
-        for user in list(candidate.moments.users):
-            user.replace_all_uses_with(parts[1 + user.args[1]])  # type: ignore[operator,index]
-            graph.erase_node(user)
-        graph.erase_node(candidate.moments)
+        replace_parts(graph, candidate.moments, parts[1:])
 
 
 def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, fx.Node, fx.Node, fx.Node]:
@@ -208,63 +249,21 @@ def _erase_unused(graph: fx.Graph, norm: fx.Node) -> None:
     graph.erase_node(norm)
 
 
-def _is_conv(node: Any) -> TypeGuard[fx.Node]:
-    return isinstance(node, fx.Node) and node.op == "call_function" and node.target is torch.conv2d
-
-
-def _conv_reason(conv: fx.Node) -> str | None:
+def _conv_reason(conv: fx.Node, is_last: bool) -> str | None:
     """Why a convolution cannot be one of ours; None if it can."""
-    x, weight, y = (_value(node) for node in (*conv.args[:2], conv))
+    x, weight, y = (example_value(node) for node in (*conv.args[:2], conv))
     if x is None or weight is None or y is None or x.dim() != 4:
         return "its convolution is not known well enough"
     kernel = tuple(weight.shape[2:])
     checks = (
         (kernel != (1, 1), f"the convolution is {'×'.join(map(str, kernel))}"),
-        (_argument(conv, 2, "bias", None) is not None, "the convolution has a bias"),
-        (_argument(conv, 6, "groups", 1) != 1, "the convolution has groups"),
-        (_pair(_argument(conv, 4, "padding", 0)) != (0, 0), "the convolution pads its input"),
-        (_pair(_argument(conv, 3, "stride", 1)) not in ((1, 1), (2, 2)), "the convolution has another stride"),
+        (argument(conv, 2, "bias", None) is not None, "the convolution has a bias"),
+        (argument(conv, 6, "groups", 1) != 1, "the convolution has groups"),
+        (pair(argument(conv, 4, "padding", 0)) != (0, 0), "the convolution pads its input"),
+        (pair(argument(conv, 3, "stride", 1)) not in ((1, 1), (2, 2)), "the convolution has another stride"),
         (y.requires_grad, "gradients are computed"),
         (not kernels.can_fuse(x), "fused kernels need a GPU with Triton, and half precision"),
         (not x.dtype == weight.dtype == y.dtype, "the convolution changes the precision"),
+        (not is_last, "the model is not in channels_last"),
     )
-    reason = next((reason for is_true, reason in checks if is_true), None)
-    if reason is None and not x.is_contiguous(memory_format=torch.channels_last):
-        reason = "the model is not in channels_last"
-    return reason
-
-
-def _argument(node: fx.Node, index: int, name: str, default: Any) -> Any:
-    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
-
-
-def _pair(value: Any) -> Any:
-    if isinstance(value, int):
-        return value, value
-    return tuple(value) * (2 if len(value) == 1 else 1) if isinstance(value, list | tuple) else value
-
-
-def _only_user(node: fx.Node) -> fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _value(node: Any) -> Tensor | None:
-    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
-    return value if isinstance(value, Tensor) else None
-
-
-def _is_row(node: fx.Node) -> bool:
-    value = _value(node)
-    return value is not None and value.dim() == 1 and value.dtype == torch.float32
-
-
-def _layer_of(node: fx.Node) -> str:
-    """The name of the layer that a node belongs to: L['self'].layer1[0].bn1 is layer1.0.bn1."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next((str(place[0]) for place in reversed(list(stack.values()))), node.name)
-    return ".".join(_parts(path))
-
-
-def _parts(path: str) -> Iterator[str]:
-    path = re.sub(r"^L\['\w+'\]", "", path).replace("._modules", "")
-    return (part for part in re.split(r"[.\[\]'\"]+", path) if part not in ("", "_orig_mod"))
+    return next((reason for is_true, reason in checks if is_true), None)

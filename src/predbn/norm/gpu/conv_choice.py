@@ -9,7 +9,6 @@ for batch sizes up to the next power of two; never while a CUDA graph is recorde
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from torch import Tensor
 from ..kernels import IS_INTERPRETED
 from .conv import BATCH, NO_SUMS, Config, Prologue, apply_prologue, conv_with_sums
 from .sums import moments_from, sums, tiling_of
+from .timing import microseconds
 
 _CONFIGS = (
     Config(128, 64, 64, 4, 3),
@@ -31,9 +31,6 @@ _CONFIGS = (
     Config(128, 256, 64, 8, 3),
 )
 _LEAST_TILE = 16
-_REPEATS, _RUNS, _HEAD_START = 3, 6, 1_000_000
-"""How often a way is timed, how often it runs each time, and for how many cycles the GPU waits before, so that it is
-never the host that is timed."""
 
 Result = tuple[Tensor, Tensor | None, Tensor | None]
 
@@ -43,13 +40,20 @@ class Way(NamedTuple):
 
     config           the tiles of our kernel; None for PyTorch's convolution and separate sums
     is_normalised    whether the input is normalised in the kernel of the convolution
+    is_cudnn         whether the sums come from a kernel of cuDNN (`conv_cudnn.py`)
     """
 
     config: Config | None = None
     is_normalised: bool = False
+    is_cudnn: bool = False
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether sums come out of the kernel of the convolution."""
+        return self.config is not None or self.is_cudnn
 
 
-SEPARATE = Way()
+SEPARATE, CUDNN = Way(), Way(is_cudnn=True)
 
 
 @dataclass
@@ -159,27 +163,16 @@ def fastest(
 ) -> Way:
     """Time all ways. One that cannot be built on this GPU, for which its tiles may be too large, is left out."""
     ways = ways_of(weight, prologue)[: None if with_separate else -1]
-    times = {way: microseconds(way, x, weight, stride, prologue, wanted) for way in ways}
+    times = {way: time_of(way, x, weight, stride, prologue, wanted) for way in ways}
     return min(times, key=times.__getitem__)
 
 
-def microseconds(way: Way, x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> float:
-    """How long one way takes on the GPU; infinite if it cannot be built."""
+def time_of(way: Way, x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> float:
+    """How long one way takes on the GPU in microseconds; infinite if it cannot be built."""
     try:
         run(way, x, weight, stride, prologue, wanted)
     except Exception:  # Triton raises many kinds
         if way == SEPARATE:
             raise
         return float("inf")
-    return 1e3 * min(_milliseconds(lambda: run(way, x, weight, stride, prologue, wanted)) for _ in range(_REPEATS))
-
-
-def _milliseconds(call: Callable[[], object]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(_HEAD_START)
-    begin.record()
-    for _ in range(_RUNS):
-        call()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / _RUNS
+    return microseconds(lambda: run(way, x, weight, stride, prologue, wanted))

@@ -1,10 +1,13 @@
-"""1×1 convolutions with their neighbours as operators, which take the place of several nodes in a compiled graph.
+"""Convolutions with their neighbours as operators, which take the place of several nodes in a compiled graph.
 
-All take x [N, K, H, W], weight [C, K, 1, 1], the stride, and optionally `mean`, `scale` and `shift`, [K] each, and
-whether there is a ReLU: x is then normalised first. `site` is the number under which the chosen way is kept.
+Those of 1×1 convolutions take x [N, K, H, W], weight [C, K, 1, 1], the stride, and optionally `mean`, `scale` and
+`shift`, [K] each, and whether there is a ReLU: x is then normalised first. `site` is the number under which the chosen
+way is kept.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -79,6 +82,33 @@ def conv_example_sums(
 def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
     sums = x.new_empty((x.shape[0], 1, 3, weight.shape[0]), dtype=torch.float32)
     return _new_output(x, weight, stride), sums, x.new_empty(x.shape[0], dtype=torch.int32)
+
+
+@torch.library.custom_op("predbn::conv_totals", mutates_args=())
+def conv_totals(
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+) -> tuple[Tensor, Tensor]:
+    """Any convolution in half precision, and what `moments_of_totals` needs of its output, [2, C]."""
+    from .conv_cudnn import new_geometry, with_totals
+
+    return with_totals(x, weight, new_geometry(stride, padding, dilation), site)
+
+
+@conv_totals.register_fake
+def _(
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+) -> tuple[Tensor, Tensor]:
+    shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
+    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return y, x.new_empty((2, weight.shape[0]), dtype=torch.float32)
+
+
+def convolved_shape(
+    x: Sequence[int], weight: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """The shape of a convolution from those of its input and weight."""
+    sizes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
+    return x[0], weight[0], *((size + 2 * p - d * (kernel - 1) - 1) // s + 1 for size, kernel, s, p, d in sizes)
 
 
 @torch.library.custom_op("predbn::bounded_moments_of_sums", mutates_args=())
