@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -283,10 +284,11 @@ def compiled_model(name: str, rounds: int) -> None:
     torch._dynamo.config.recompile_limit = 64  # both models share the code of one forward method
     compiler = torch.compile if own == name else predbn.compile
     models = {"plain": torch.compile(found["plain"], fullgraph=True), name: compiler(found[own], fullgraph=True)}
+    inputs = [gpu_images(batch) for batch in (100, 500)]  # outside of inference mode, which would be another graph
     with torch.inference_mode():
         for model in models.values():
-            for batch in (100, 500):
-                model(gpu_images(batch))
+            for x in inputs:
+                model(x)
     torch.cuda.synchronize()
     print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
     sys.stdin.readline()
@@ -295,7 +297,8 @@ def compiled_model(name: str, rounds: int) -> None:
         graphs = {name: graphed(model, batch) for name, model in models.items()}
         print(json.dumps(dict([cases, gpu_case(graphs, batch, "compiled, graph", rounds)])), flush=True)
     if own != name:
-        print(predbn.describe(models[name]), flush=True)
+        fused = Counter(layer.fused for layer in predbn.describe(models[name]))
+        print("; ".join(f"{count} layers: {text}" for text, count in fused.most_common()), flush=True)
 
 
 def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
@@ -308,7 +311,11 @@ def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             model(x)
-    return lambda _: graph.replay()
+
+    def replay(_: Tensor, images: Tensor = x) -> None:  # the graph reads these images, so they have to stay
+        graph.replay()
+
+    return replay
 
 
 def gpu_images(batch: int) -> Tensor:
