@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .operators import tables_of_examples
+from .operators import operator, tables_of_examples
 
 _ARGUMENTS = (
     "(Tensor x, Tensor weight, int stride, Tensor? mean, Tensor? scale, Tensor? shift, bool relu, int site) -> "
@@ -38,7 +38,11 @@ def _new_output(x: Tensor, weight: Tensor, stride: int) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-@torch.library.custom_op("predbn::conv", mutates_args=(), schema=_ARGUMENTS + "Tensor")
+def _empty_conv(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    return _new_output(x, weight, stride)
+
+
+@operator(f"conv{_ARGUMENTS}Tensor", _empty_conv)
 def conv(
     x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
     site: int,
@@ -47,12 +51,12 @@ def conv(
     return _run(x, weight, stride, mean, scale, shift, relu, site, 0)[0]
 
 
-@conv.register_fake
-def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
-    return _new_output(x, weight, stride)
+def _empty_conv_moments(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    found = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
+    return _new_output(x, weight, stride), *found
 
 
-@torch.library.custom_op("predbn::conv_moments", mutates_args=(), schema=_ARGUMENTS + "(Tensor, Tensor, Tensor)")
+@operator(f"conv_moments{_ARGUMENTS}(Tensor, Tensor, Tensor)", _empty_conv_moments)
 def conv_moments(
     x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
     site: int,
@@ -62,13 +66,12 @@ def conv_moments(
     return y, *found  # type: ignore[return-value]
 
 
-@conv_moments.register_fake
-def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
-    found = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
-    return _new_output(x, weight, stride), *found
+def _empty_conv_example_sums(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+    sums = x.new_empty((x.shape[0], 1, 3, weight.shape[0]), dtype=torch.float32)
+    return _new_output(x, weight, stride), sums, x.new_empty(x.shape[0], dtype=torch.int32)
 
 
-@torch.library.custom_op("predbn::conv_example_sums", mutates_args=(), schema=_ARGUMENTS + "(Tensor, Tensor, Tensor)")
+@operator(f"conv_example_sums{_ARGUMENTS}(Tensor, Tensor, Tensor)", _empty_conv_example_sums)
 def conv_example_sums(
     x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
     site: int,
@@ -76,31 +79,6 @@ def conv_example_sums(
     """The convolution, the sums of each example of its output, [N, 1, 3, C], and which are not finite, [N]."""
     y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 2)
     return y, *found  # type: ignore[return-value]
-
-
-@conv_example_sums.register_fake
-def _(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
-    sums = x.new_empty((x.shape[0], 1, 3, weight.shape[0]), dtype=torch.float32)
-    return _new_output(x, weight, stride), sums, x.new_empty(x.shape[0], dtype=torch.int32)
-
-
-@torch.library.custom_op("predbn::conv_totals", mutates_args=())
-def conv_totals(
-    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor]:
-    """Any convolution in half precision, and what `moments_of_totals` needs of its output, [2, C]."""
-    from .conv_cudnn import new_geometry, with_totals
-
-    return with_totals(x, weight, new_geometry(stride, padding, dilation), site)
-
-
-@conv_totals.register_fake
-def _(
-    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor]:
-    shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
-    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    return y, x.new_empty((2, weight.shape[0]), dtype=torch.float32)
 
 
 def convolved_shape(
@@ -111,16 +89,40 @@ def convolved_shape(
     return x[0], weight[0], *((size + 2 * p - d * (kernel - 1) - 1) // s + 1 for size, kernel, s, p, d in sizes)
 
 
-@torch.library.custom_op("predbn::bounded_moments_of_sums", mutates_args=())
+def _empty_conv_totals(
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+) -> tuple[Tensor, Tensor]:
+    shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
+    y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return y, x.new_empty((2, weight.shape[0]), dtype=torch.float32)
+
+
+@operator(
+    "conv_totals(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site) -> (Tensor, Tensor)",
+    _empty_conv_totals,
+)
+def conv_totals(
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+) -> tuple[Tensor, Tensor]:
+    """Any convolution in half precision, and what `moments_of_totals` needs of its output, [2, C]."""
+    from .conv_cudnn import new_geometry, with_totals
+
+    return with_totals(x, weight, new_geometry(stride, padding, dilation), site)
+
+
+def _empty_tables_of_sums(
+    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> Tensor:
+    return sums.new_empty((6, groups, sums.shape[3]))
+
+
+@operator(
+    "bounded_moments_of_sums(Tensor sums, Tensor is_bad, SymInt groups, SymInt rows, float eps, float limit, "
+    "Tensor clean_var, Tensor scatter) -> Tensor",
+    _empty_tables_of_sums,
+)
 def bounded_moments_of_sums(
     sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
 ) -> Tensor:
     """The first result of `bounded_moments`, [6, groups, C], from the sums of each example over `rows` values."""
     return tables_of_examples(sums, is_bad, groups, rows, eps, limit, clean_var, scatter)
-
-
-@bounded_moments_of_sums.register_fake
-def _(
-    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> Tensor:
-    return sums.new_empty((6, groups, sums.shape[3]))

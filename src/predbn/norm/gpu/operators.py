@@ -7,8 +7,30 @@ that a graph need not be compiled again for another one. Gradients and exported 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+
+_LIBRARY = torch.library.Library("predbn", "FRAGMENT")
+
+
+def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Register a function as an operator; `fake` makes empty results of the same shapes, for graphs.
+
+    It is called directly. What torch.library.custom_op does around each call (it looks for aliases, and for gradients)
+    takes longer than most of these kernels, and a compiled network calls one for every layer.
+    """
+    name = schema.partition("(")[0]
+
+    def register(function: Callable[..., Any]) -> Any:
+        _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"predbn::{name}", fake, lib=_LIBRARY)
+        return getattr(torch.ops.predbn, name).default
+
+    return register
 
 
 def is_dense(x: Tensor) -> bool:
@@ -18,7 +40,12 @@ def is_dense(x: Tensor) -> bool:
     return x.movedim(1, -1).is_contiguous()
 
 
-@torch.library.custom_op("predbn::moments", mutates_args=())
+def _empty_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    shape = groups, x.shape[1]
+    return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
+
+
+@operator("moments(Tensor x, SymInt groups) -> (Tensor, Tensor)", _empty_moments)
 def moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel of x, [N, C, …], in each of `groups` groups, [groups, C] each."""
     from .sums import moments as run
@@ -26,13 +53,19 @@ def moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     return run(x if is_dense(x) else x.contiguous(), groups)
 
 
-@moments.register_fake
-def _(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    shape = groups, x.shape[1]
-    return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
+def _empty_tables(
+    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
+) -> tuple[Tensor, Tensor]:
+    shapes = (6, groups, x.shape[1]), (groups, 1)
+    tables, count = (x.new_empty(shape, dtype=torch.float32) for shape in shapes)
+    return tables, count
 
 
-@torch.library.custom_op("predbn::bounded_moments", mutates_args=())
+@operator(
+    "bounded_moments(Tensor x, SymInt groups, float eps, float limit, Tensor clean_var, Tensor scatter)"
+    " -> (Tensor, Tensor)",
+    _empty_tables,
+)
 def bounded_moments(
     x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -60,10 +93,3 @@ def tables_of_examples(
 
     bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
     return statistics(found, len(is_bad) // groups, rows, eps, None, bounds, is_bad)[0]
-
-
-@bounded_moments.register_fake
-def _(x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor) -> tuple[Tensor, Tensor]:
-    shapes = (6, groups, x.shape[1]), (groups, 1)
-    tables, count = (x.new_empty(shape, dtype=torch.float32) for shape in shapes)
-    return tables, count
