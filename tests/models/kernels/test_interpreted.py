@@ -14,7 +14,10 @@ from .conftest import INTERPRETED
 
 HERE = Path(__file__).parent
 NORM = HERE.parents[1] / "norm"
-TESTS = [HERE, *(NORM / f"test_{name}.py" for name in ("gpu_kernels", "gpu_streams", "fused_conv", "fused_network"))]
+TESTS = [
+    HERE,
+    *(NORM / f"test_{name}.py" for name in ("activation", "gpu_kernels", "gpu_streams", "fused_conv", "fused_network")),
+]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the process of the interpreter")

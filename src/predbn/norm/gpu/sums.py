@@ -11,7 +11,9 @@ compared to the spread. A piece that fits into one tile is read once, and p is i
 pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
 
 Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
-[channels, rows]: neighbouring threads then read neighbouring values.
+[channels, rows]: neighbouring threads then read neighbouring values. With few channels a tile has as many columns as
+there are channels, and more rows. If the size of a map is a power of two, a tile that is not in channels_last has rows
+of one example only: where it begins is then one number, and its values are read in steps of 16 bytes.
 """
 
 # mypy: ignore-errors
@@ -30,24 +32,38 @@ from .launch import ceil_div, kernel, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
-_TILE = 2048
-"""Values of a tile if it is not in channels_last."""
+_TILE, _LARGE_TILE = 2048, 4096
+"""Values of a tile if it is not in channels_last; if it is, and there are few channels."""
+_LEAST_WHOLE_MAP = 64
+"""Values of a map that is divided into tiles of its own, if their number is a power of two."""
 _PROGRAMS = 1024
 """Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
-PIECES, BLOCK = 64, 16
-"""Pieces that are added up at a time, and channels of a program that does so."""
+PIECES, MOST_PIECES, BLOCK = 64, 256, 16
+"""Pieces that are added up at a time, also if there are many, and channels of a program that does so."""
 
 
 @triton.jit
-def load_tile(x, group, rows, row, channel, channels, positions, LAST: tl.constexpr):
-    """The values of rows of a group, 0 outside; which of them are inside; and their offsets."""
-    row_inside, channel_inside = row < rows, channel < channels
-    number = (group * rows + row).to(tl.int64)
+def load_tile(
+    x, group, rows, tile, channel, channels, positions, ROWS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr
+):
+    """The values of a tile of a group, 0 outside; which of them are inside; and their offsets.
+
+    WHOLE: the rows of a tile are of one example, and the tile is inside as a whole or not at all.
+    """
+    channel_inside = channel < channels
+    row = tile * ROWS + tl.arange(0, ROWS)
     if LAST:
-        inside = row_inside[:, None] & channel_inside[None, :]
-        offset = number[:, None] * channels + channel[None, :]
+        inside = (row < rows)[:, None] & channel_inside[None, :]
+        offset = (group * rows + row).to(tl.int64)[:, None] * channels + channel[None, :]
+    elif WHOLE:
+        tiles_of_example = positions // ROWS
+        example = (group * (rows // positions) + tile // tiles_of_example).to(tl.int64)
+        first = (tile % tiles_of_example) * ROWS
+        inside = channel_inside[:, None] & (tl.full([1, ROWS], tile * ROWS, tl.int32) < rows)
+        offset = (example * channels + channel)[:, None] * positions + (first + tl.arange(0, ROWS))[None, :]
     else:
-        inside = channel_inside[:, None] & row_inside[None, :]
+        inside = channel_inside[:, None] & (row < rows)[None, :]
+        number = (group * rows + row).to(tl.int64)
         example = number // positions
         offset = (example * channels * positions + number - example * positions)[None, :] + channel[:, None] * positions
     return tl.load(x + offset, mask=inside, other=0.0).to(tl.float32), inside, offset
@@ -62,13 +78,14 @@ def per_channel(values, LAST: tl.constexpr):
 @kernel(aligned=("x", "channels", "positions"))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, FIND_BAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, ONE_TILE: tl.constexpr,
+    FIND_BAD: tl.constexpr,
 ):  # fmt: skip
     ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    value, inside, _ = load_tile(x, group, rows, tl.arange(0, ROWS), channel, channels, positions, LAST)
+    value, inside, _ = load_tile(x, group, rows, 0, channel, channels, positions, ROWS, LAST, WHOLE)
     pilot = tl.sum(value, ROW_AXIS) / tl.minimum(rows, ROWS)
     total = tl.zeros_like(value)
     squares = tl.zeros_like(value)
@@ -78,8 +95,8 @@ def _sums(
         squares += difference * difference
     else:
         for tile in range(tiles):
-            row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-            value, inside, _ = load_tile(x, group, rows, row, channel, channels, positions, LAST)
+            number = piece * tiles + tile
+            value, inside, _ = load_tile(x, group, rows, number, channel, channels, positions, ROWS, LAST, WHOLE)
             difference = tl.where(inside, value - per_channel(pilot, LAST), 0.0)
             total += difference
             squares += difference * difference
@@ -125,6 +142,7 @@ class Tiling(NamedTuple):
     """How the values of a layer are distributed over programs."""
 
     is_last: bool
+    is_whole: bool
     groups: int
     rows: int
     channels: int
@@ -151,15 +169,19 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int) -
     positions = math.prod(shape[2:])
     rows = examples // groups * positions
     is_last = is_last or positions == 1
-    if is_last:
+    is_whole = not is_last and positions >= _LEAST_WHOLE_MAP and power_of_2(positions) == positions
+    if is_last and channels <= _COLUMNS // 2:
+        tile_columns = power_of_2(channels)
+        tile_rows = min(_LARGE_TILE // max(tile_columns, 8), power_of_2(rows))
+    elif is_last:
         tile_rows, tile_columns = power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
     else:
-        tile_rows = min(512, power_of_2(rows))
+        tile_rows = min(512, positions if is_whole else power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
     blocks = ceil_div(channels, tile_columns)
     tiles = ceil_div(ceil_div(rows, tile_rows), max(1, programs // (groups * blocks)))
     pieces = ceil_div(rows, tiles * tile_rows)
-    return Tiling(is_last, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
+    return Tiling(is_last, is_whole, groups, rows, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks)
 
 
 def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
@@ -173,8 +195,10 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
         tiling.grid,
         (x, found, is_bad),
         (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
-        constants=(tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, is_bad is not None),
-    )
+        constants=(
+            tiling.tile_rows, tiling.tile_columns, tiling.is_last, tiling.is_whole, is_one_tile, is_bad is not None,
+        ),
+    )  # fmt: skip
     return found
 
 
@@ -184,7 +208,8 @@ def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
     var = torch.empty_like(mean)
     grid = groups, ceil_div(channels, BLOCK), 1
-    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(PIECES, BLOCK))
+    at_a_time = PIECES if pieces <= MOST_PIECES else MOST_PIECES
+    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(at_a_time, BLOCK))
     return mean, var
 
 
