@@ -8,7 +8,7 @@ demo: .venv/installed
 	$(BIN)/predbn demo
 
 test: .venv/installed-dev lint
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # The site: build/site/index.html. It needs no network.
 docs: .venv/installed-dev

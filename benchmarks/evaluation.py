@@ -8,6 +8,9 @@ because other work on the machine disturbs it less.
 
 On a GPU: all 95 splits of CIFAR-10-C, 10,000 images each, corrupted on the fly, under train and batch, for ten networks
 and their ensemble, in prediction batches of 500; wall time of everything except the imports and opening the data set.
+With several --streams the whole is repeated with so many CUDA streams; the results are those of the last. Later runs
+find libraries and kernels loaded: compare their seconds per split.
+--sample takes the 2,000 pictures that come with the package five times instead of CIFAR-10, if that is not here.
 
 At 224 pixels, with --pixels 224: one split of ImageNet's size from a decoded cache, clean and under contrast, with
 ResNet-50 under train and batch in batches of 100, compared with the bare forward passes of the same two on batches
@@ -15,6 +18,7 @@ that are already on the device. Pixels and weights are random; the time does not
 
     python benchmarks/evaluation.py                    # writes results/evaluation-cpu.json
     python benchmarks/evaluation.py --device cuda      # writes results/evaluation-cuda.json; see `predbn data cifar10`
+    python benchmarks/evaluation.py --device cuda --sample --streams 1 4 --out /tmp/evaluation.json  # what streams save
     python benchmarks/evaluation.py --pixels 224 --device cuda          # writes results/evaluation-224-cuda.json
     python benchmarks/evaluation.py --pixels 224 --images 8 --batch 4   # a trial on a CPU
     python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the README from results/
@@ -38,7 +42,7 @@ from predbn import shifts
 from predbn.common import each_on_one_core
 from predbn.data import Corrupted, ImageBatch, Images, cifar10, sample, wnids
 from predbn.data.batch import resolve_order
-from predbn.evaluation import InProcess, Job, Plan, Unit, evaluate
+from predbn.evaluation import InProcess, Job, Plan, Unit, cuda_graphs, evaluate
 from predbn.evaluation.model_cache import PredictorKey
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.store import Store
@@ -113,9 +117,16 @@ def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -
     return result
 
 
-def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
+def repeated_sample(times: int = 5) -> Images:
+    """The test pictures that come with the package, several times, each with an index and random draws of its own."""
+    once = sample("test")
+    images, labels = once.images.repeat(times, 1, 1, 1), once.labels.repeat(times)
+    return Images(images, labels, torch.arange(len(labels)), once.classes, f"{once.name}, {times} times")
+
+
+def on_gpu(data: Images, precision: str, members: int, streams: int) -> dict[str, Any]:
     """All of CIFAR-10-C, with ten networks and their ensemble."""
-    data = cifar10("test", root)
+    cuda_graphs.STREAMS = streams
     plan = Plan(
         models=f"zoo:resnet20-cifar10/batch/{'*' if members == 10 else f'[0-{members - 1}]'}",  # type: ignore[arg-type]
         methods=("vanilla", "ensemble"),
@@ -123,6 +134,8 @@ def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
         precision=precision,  # type: ignore[arg-type]
     )
     torch.zeros(1, device="cuda")
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
     marks = [time.perf_counter()]
 
     def mark(done: int, total: int, label: str) -> None:
@@ -135,10 +148,14 @@ def on_gpu(root: Path | None, precision: str, members: int) -> dict[str, Any]:
     accuracy = results.filter(metric="accuracy", method="ensemble").frame.groupby("strategy")["value"].mean()
     first, last = marks[2] - marks[0], (marks[-1] - marks[2]) / (len(marks) - 3)
     print(
-        f"{seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s per split; {accuracy.to_dict()}"
+        f"{streams} streams: {seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s per split; "
+        f"{torch.cuda.max_memory_reserved() / 2**30:.1f} GiB; {accuracy.to_dict()}",
+        flush=True,
     )
     return {
+        "data": data.name,
         "members": members,
+        "streams": streams,
         "precision": precision,
         "images": len(data),
         "splits": len(NAMES) * 5,
@@ -179,7 +196,7 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
                     else:
                         for lane in lanes:
                             lane.logits(piece)
-                        cache.static_inputs.invalidate()
+                        cache.graph_streams.forget_images()
             _wait(device)
 
         def whole(unit: Unit) -> None:
@@ -265,6 +282,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="rounds that count, on a CPU; one more warms up")
     parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
     parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded (default: the cache)")
+    parser.add_argument("--sample", action="store_true", help="the pictures of the package, on a GPU")
+    parser.add_argument(
+        "--streams", type=int, nargs="+", default=[cuda_graphs.STREAMS], help="CUDA streams, on a GPU: one run for each"
+    )
     parser.add_argument("--precision", default="fp16", help="on a GPU")
     parser.add_argument("--members", type=int, default=10, help="networks of the ensemble, on a GPU")
     parser.add_argument("--out", type=Path)
@@ -280,7 +301,12 @@ def main() -> None:
         images = options.images or 5000
         found = at_224(options.device, images, options.batch, options.rounds, options.precision)
     elif options.device == "cuda":
-        found = on_gpu(options.root, options.precision, options.members)
+        data = repeated_sample() if options.sample else cifar10("test", options.root)
+        runs = [on_gpu(data, options.precision, options.members, streams) for streams in options.streams]
+        for run in runs:
+            gain = runs[0]["seconds"] / run["seconds"]
+            print(f"{run['streams']} streams: {run['seconds']:.1f} s, {gain:.2f} times as fast as the first")
+        found = runs[-1]
     else:
         found = on_cpu(options.images or 500, options.rounds, tuple(options.only))
     size = "-224" if options.pixels == 224 else ""

@@ -3,6 +3,7 @@
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
     python benchmarks/inference.py --device cuda --kernels  # single kernels of a layer and of 1×1 convolutions
+    python benchmarks/inference.py --device cuda --kernels --small  # those of a layer only
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of docs/performance.md from results/
     python benchmarks/inference.py --short        # the same: the table of the README
@@ -357,29 +358,52 @@ def microseconds(run: Callable[[], object], count: int = 20) -> float:
     return float(begin.elapsed_time(end)) / count * 1e3
 
 
-def kernel_table() -> Iterator[str]:
-    """What the kernels of a layer take, and PyTorch's, in µs: a table of docs/performance.md."""
+def layer_kernels(x: Tensor) -> list[Callable[[], object]]:
+    """The kernels of a layer: plain batch norm, PyTorch's for training, ours for sums, for normalising, and all ours
+    for `batch`; then normalising with shortcut and ReLU, PyTorch's (with stored statistics) and ours."""
     from predbn.norm.gpu.normalise import normalise
     from predbn.norm.gpu.sums import moments, sums, tiling_of
 
-    def row(channels: int, size: int) -> str:
-        x = torch.randn(100, channels, size, size, device="cuda", dtype=torch.half)
-        x = x.contiguous(memory_format=torch.channels_last)
-        found, (weight, bias) = moments(x), torch.rand(2, channels, device="cuda")
-        half = [t.half() for t in (found[0][0], found[1][0], weight, bias)]
-        runs = (
-            lambda: F.batch_norm(x, *half, False, 0.0, 1e-5),
-            lambda: torch._batch_norm_impl_index(x, weight, bias, None, None, True, 0.0, 1e-5, True),
-            lambda: sums(x, tiling_of(x, 1)),
-            lambda: normalise(x, found, weight, bias, 1e-5),
-        )
-        return f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.0f}" for run in runs) + " |"
+    found, (weight, bias) = moments(x), torch.rand(2, x.shape[1], device="cuda")
+    own = [t.to(x.dtype) for t in (found[0][0], found[1][0], weight, bias)]
+    return [
+        lambda: F.batch_norm(x, *own, False, 0.0, 1e-5),
+        lambda: torch._batch_norm_impl_index(x, weight, bias, None, None, True, 0.0, 1e-5, True),
+        lambda: sums(x, tiling_of(x, 1)),
+        lambda: normalise(x, found, weight, bias, 1e-5),
+        lambda: normalise(x, moments(x), weight, bias, 1e-5),
+        lambda: F.relu(F.batch_norm(x, *own, False, 0.0, 1e-5) + x, inplace=True),
+        lambda: normalise(x, found, weight, bias, 1e-5, shortcut=x, relu=True),
+    ]
 
-    names = "channels, map", "plain batch norm", "PyTorch's training kernel", "ours: sums", "ours: normalise"
-    yield f"| {' | '.join(names)} |\n|---|--:|--:|--:|--:|"
+
+NAMES = (
+    "channels, map", "plain batch norm", "PyTorch's training kernel", "ours: sums", "ours: normalise", "ours: batch",
+    "plain, shortcut, ReLU", "ours: the same",
+)  # fmt: skip
+
+
+def kernel_table() -> Iterator[str]:
+    """What the kernels of a layer of a ResNet-50 take, and PyTorch's, in µs: a table of docs/performance.md."""
+    yield f"| {' | '.join(NAMES[:5])} |\n|---|--:|--:|--:|--:|"
     shapes = ((64, 112), (64, 56), (256, 56), (128, 28), (512, 28), (256, 14), (1024, 14), (512, 7), (2048, 7))
-    for shape in shapes:
-        yield row(*shape)
+    for channels, size in shapes:
+        x = torch.randn(100, channels, size, size, device="cuda", dtype=torch.half)
+        runs = layer_kernels(x.contiguous(memory_format=torch.channels_last))[:4]
+        yield f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.0f}" for run in runs) + " |"
+
+
+def small_kernel_table() -> Iterator[str]:
+    """The same for a ResNet-20 in batches of 500, in both layouts. `kernels.batch_norm` takes ours for `batch` where
+    they are faster than the training kernel."""
+    yield f"| {' | '.join(NAMES)} |\n|---|" + "--:|" * (len(NAMES) - 1)
+    for dtype in (torch.half, torch.float32):
+        for layout in (torch.channels_last, torch.contiguous_format):
+            for channels, size in ((16, 32), (32, 16), (64, 8)):
+                x = torch.randn(500, channels, size, size, device="cuda", dtype=dtype).contiguous(memory_format=layout)
+                name = f"{channels}, {size}², {dtype}, {layout}".replace("torch.", "")
+                cells = (f"{microseconds(run):.1f}" for run in layer_kernels(x))
+                yield f"| {name} | " + " | ".join(cells) + " |"
 
 
 CONVOLUTIONS = (
@@ -458,6 +482,7 @@ def main() -> None:
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--compiled", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
+    parser.add_argument("--small", action="store_true", help="with --kernels: without convolutions, a few seconds")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     parser.add_argument("--short", action="store_true", help="print the main rows of the CPU from results/")
     options = parser.parse_args()
@@ -469,8 +494,10 @@ def main() -> None:
             compiled_model(options.compiled, options.rounds)
         return
     if options.kernels:
-        for line in (*kernel_table(), "", *convolution_table()):
-            print(line, flush=True)
+        for table in (small_kernel_table, kernel_table, *([] if options.small else [convolution_table])):
+            for line in table():
+                print(line, flush=True)
+            print()
         return
     torch.set_num_threads(options.threads)
     if options.streams:

@@ -22,14 +22,30 @@ THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
 os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
 
 
-SLOW_FILES = {
-    f"test_{name}.py" for name in ("interpreted", "ray_service", "ray_engine", "chaos", "run", "site", "guides")
-}
+SLOW_FILES = [
+    f"test_{name}.py"
+    for name in (
+        "interpreted",
+        "compile_and_export",
+        "auto_stream",
+        "ray_service",
+        "ray_engine",
+        "chaos",
+        "run",
+        "guides",
+        "site",
+    )
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes come first, so that no process is left with one of them at the end."""
-    items.sort(key=lambda item: item.path.name not in SLOW_FILES)
+    """Files that take minutes come first, so that no process is left with one of them at the end.
+
+    pytest-xdist keeps this order with `--no-loadscope-reorder`. Otherwise it begins with the files of many tests, and
+    ends with a file of one test that takes minutes.
+    """
+    rank = {name: number for number, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 @pytest.fixture(autouse=True)

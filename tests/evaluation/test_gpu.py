@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
 from predbn.data import sample
 from predbn.evaluation import EvaluationError, InProcess, Plan, Split
-from predbn.evaluation.cuda_graphs import GraphedFunction, StaticInputs
+from predbn.evaluation.cuda_graphs import GraphedFunction, GraphStream, GraphStreams
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.units import Cell, SplitUnit
@@ -15,6 +17,8 @@ from predbn.evaluation.units import Cell, SplitUnit
 from . import tiny
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+CUDA = torch.device("cuda")
 
 CELLS = tuple(
     Cell(model, method, strategy, size)
@@ -57,14 +61,39 @@ def test_logits_that_are_not_finite_stop_the_unit():
 
 
 def test_a_graph_gives_what_the_function_gives_on_every_batch():
-    inputs, model = StaticInputs(), tiny.classifier().cuda()
-    graphed = GraphedFunction(model, inputs)
+    place, model = GraphStream(CUDA), tiny.classifier().cuda()
+    graphed = GraphedFunction(model, place)
     with torch.inference_mode(), numerics("fp32"):
         for images in torch.randint(0, 256, (3, 16, 3, 32, 32), dtype=torch.uint8, device="cuda"):
-            inputs.invalidate()
             plain = model(images.contiguous(memory_format=torch.channels_last))
             torch.testing.assert_close(graphed(images), plain)
     assert graphed._graphs
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_streams_change_no_bit(monkeypatch, precision):
+    found = []
+    for streams in (1, 4):
+        monkeypatch.setattr("predbn.evaluation.cuda_graphs.STREAMS", streams)
+        found.append([row.metrics for row in rows("cuda", precision)])
+    assert found[0] == found[1]
+
+
+def test_graphs_on_several_streams_use_memory_of_their_own():
+    """Ten networks many times over, each batch of each at once, against one after another without graphs."""
+    streams, models = GraphStreams(CUDA, 4), [tiny.classifier(k).cuda() for k in range(10)]
+    functions = [
+        (place, GraphedFunction(model, place))
+        for number, model in enumerate(models)
+        for place in [streams.choose(number % 2, 1)]
+    ]
+    with torch.inference_mode(), numerics("fp32"):
+        for images in torch.randint(0, 256, (20, 64, 3, 32, 32), dtype=torch.uint8, device="cuda"):
+            with streams.running():
+                found = [place.run(partial(function, images)) for place, function in functions]
+            images = images.contiguous(memory_format=torch.channels_last)
+            for ours, model in zip(found, models, strict=True):
+                torch.testing.assert_close(ours, model(images))
 
 
 def test_a_function_that_cannot_be_recorded_is_called():
@@ -75,7 +104,7 @@ def test_a_function_that_cannot_be_recorded_is_called():
         return images.float() * 2
 
     graphed, images = (
-        GraphedFunction(function, StaticInputs()),
+        GraphedFunction(function, GraphStream(CUDA)),
         torch.ones(2, 3, 4, 4, dtype=torch.uint8, device="cuda"),
     )
     assert torch.equal(graphed(images), images.float() * 2)

@@ -19,7 +19,8 @@ from predbn.data import ClassMask, class_mask, wnids
 from predbn.models import AnyModel, Classifier, restrict
 from predbn.norm import calibrate
 
-from .cuda_graphs import StaticInputs
+from . import cuda_graphs
+from .cuda_graphs import GraphStreams
 from .plan import Model, Setting
 from .precision import Precision, casting, prepare_model
 from .predictor import Predictor, copy_for_attack, copy_sharing_tensors, pass_size
@@ -84,9 +85,9 @@ class ModelCache:
         self.calibration_data: CalibrationData | None = None
 
     @cached_property
-    def static_inputs(self) -> StaticInputs | None:
-        """The inputs of CUDA graphs; None on a CPU. Made on first use: a process that only plans may have no GPU."""
-        return StaticInputs() if self._device.type == "cuda" else None
+    def graph_streams(self) -> GraphStreams | None:
+        """The streams of CUDA graphs; None on a CPU. Made on first use: a process that only plans may have no GPU."""
+        return GraphStreams(self._device, cuda_graphs.STREAMS) if self._device.type == "cuda" else None
 
     def restrict_to(self, classes: tuple[str, ...]) -> None:
         """If these are some of ImageNet's classes, use only their logits of models that have all 1,000.
@@ -118,11 +119,13 @@ class ModelCache:
         if key not in predictors:
             if key.setting.strategy.uses_calibration:
                 model = self._calibrated(key.model)
-            static_inputs = self.static_inputs
+            size, graph_stream = self.pass_size(key), None
             if key.attacked:
-                model, static_inputs = copy_for_attack(cast(Classifier, model)), None
+                model = copy_for_attack(cast(Classifier, model))
+            elif self.graph_streams is not None:
+                graph_stream = self.graph_streams.choose(key.setting, size * self._values[key.model])
             predictors[key] = Predictor(
-                model, key.setting, key.eps, self._precision, static_inputs, key.batch_size, self.pass_size(key)
+                model, key.setting, key.eps, self._precision, graph_stream, key.batch_size, size
             )
             if key in self._states:
                 predictors[key].load_state(self._states.pop(key))

@@ -1,12 +1,14 @@
 """Logits of many predictors on the same batches, and the one rule about threads.
 
 On a CPU every forward pass runs on one core, and as many passes as there are cores run side by side: the number of
-cores then changes no bit of a result. A GPU gets one pass after another, without waiting for it.
+cores then changes no bit of a result. A GPU gets one pass after another, without waiting for it, and runs those of
+different predictors at the same time if they are CUDA graphs (`cuda_graphs.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -42,7 +44,7 @@ def predict(
 ) -> dict[PredictorKey, Tensor]:
     """The logits of each predictor, [images, classes], on the batches of its pass size.
 
-    Passes are ordered by batch, so that on a GPU a batch is copied to the static inputs once for all predictors. A
+    Passes are ordered by batch, so that on a GPU a batch is copied once for all predictors of a stream. A
     predictor with state gets its batches one after another, in one task. With an `attack`, each predictor is attacked
     for itself.
     """
@@ -55,20 +57,25 @@ def predict(
             pieces = [[batch] for batch in own] if predictor.is_stateless else [own]
             tasks += [(number, key, piece) for number, piece in enumerate(pieces)]
         tasks.sort(key=lambda task: task[0])
-        for (_, key, _), part in zip(tasks, _map(cache, partial(_run, predictors, attack), tasks), strict=True):
+        streams = cache.graph_streams
+        with nullcontext() if streams is None else streams.running():
+            parts = _map(cache, partial(_run, predictors, attack), tasks)
+        for (_, key, _), part in zip(tasks, parts, strict=True):
             logits[key].append(part)
-        if cache.static_inputs is not None:
-            cache.static_inputs.invalidate()
+        if streams is not None:
+            streams.forget_images()
     return {key: torch.cat(parts) for key, parts in logits.items()}
 
 
 def _run(predictors: Mapping[PredictorKey, Predictor], attack: Attack | None, task: _Task) -> Tensor:
     _, key, batches = task
     predictor = predictors[key]
-    if attack is None:
-        logits = [predictor.logits(batch.inputs) for batch in batches]
-    else:
+    if attack is not None:
         logits = [predictor.attacked_logits(attack, batch.inputs, batch.labels) for batch in batches]
+    elif predictor.graph_stream is not None:
+        logits = [predictor.graph_stream.run(partial(predictor.logits, batch.inputs)) for batch in batches]
+    else:
+        logits = [predictor.logits(batch.inputs) for batch in batches]
     return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
@@ -78,4 +85,4 @@ def on_one_core(function: Callable[[], R]) -> R:
 
 
 def _map(cache: ModelCache, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    return [function(item) for item in items] if cache.static_inputs is not None else each_on_one_core(function, items)
+    return [function(item) for item in items] if cache.graph_streams is not None else each_on_one_core(function, items)

@@ -16,7 +16,7 @@ from predbn.norm import adapt, load_state_dict, reset, state_dict
 from predbn.shifts import Attack
 
 from .batches import Reiterable
-from .cuda_graphs import GraphedFunction, StaticInputs, layout_of
+from .cuda_graphs import GraphedFunction, GraphStream, layout_of
 from .plan import Setting
 from .precision import Precision, casting
 
@@ -61,7 +61,10 @@ def copy_for_attack(model: Classifier) -> Classifier:
 
 
 class Predictor:
-    """Predicts a stream, `pass_size` images at a time. Between streams, the state of the strategy is reset."""
+    """Predicts a stream, `pass_size` images at a time. Between streams, the state of the strategy is reset.
+
+    With a `graph_stream`, forward passes are CUDA graphs; not those of a strategy that keeps state.
+    """
 
     def __init__(
         self,
@@ -69,27 +72,28 @@ class Predictor:
         setting: Setting,
         eps: float | None,
         precision: Precision,
-        static_inputs: StaticInputs | None,
+        graph_stream: GraphStream | None,
         batch_size: int,
         pass_size: int,
     ) -> None:
         self.setting, self.batch_size, self.pass_size = setting, batch_size, pass_size
         self._precision = precision
+        self.graph_stream = graph_stream if self.is_stateless else None
         self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers, "robust": setting.robust}
         self._device = next(chain(model.parameters(), model.buffers())).device
         is_plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = (
             model if is_plain else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
         )
-        self._forward = self._forward_of(self.model, static_inputs)
+        self._forward = self._forward_of(self.model)
         self._forward_grouped = self._forward
         if pass_size > batch_size and not is_plain:
             grouped = adapt(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
-            self._forward_grouped = self._forward_of(grouped, static_inputs)
+            self._forward_grouped = self._forward_of(grouped)
 
-    def _forward_of(self, model: nn.Module, static_inputs: StaticInputs | None) -> Callable[[Tensor], Tensor]:
+    def _forward_of(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
         forward: Callable[[Tensor], Tensor] = partial(_forward, model, self._precision, self._device)
-        return GraphedFunction(forward, static_inputs) if static_inputs is not None and self.is_stateless else forward
+        return forward if self.graph_stream is None else GraphedFunction(forward, self.graph_stream)
 
     @property
     def is_stateless(self) -> bool:

@@ -6,6 +6,7 @@ Needs torch and `predbn.common`, nothing else.
 from predbn.common import AdaptationError
 
 from . import constants
+from .activation import normalise_and_activate
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
 from .calibration import Calibration, CalibrationAccumulator
 from .capture import CapturedModel, capture
@@ -85,6 +86,7 @@ __all__ = [
     "fold",
     "load_state_dict",
     "named_layers",
+    "normalise_and_activate",
     "pool_central_moments",
     "recompute",
     "remove_stream",

@@ -28,6 +28,9 @@ _KERNEL_DTYPES = torch.float16, torch.bfloat16, torch.float32
 _LARGEST_SMALL_MAP = 32
 _LEAST_NATIVE_MAP = 16
 """For maps with fewer values, addcmul is faster."""
+_FEW_CHANNELS, _MANY_VALUES = 32, 2**16
+"""cuDNN's kernel for training has few blocks for each channel: with so few channels and so many values for each of
+them, most of a GPU is idle."""
 _HAS_TRITON = find_spec("triton") is not None and os.environ.get("PREDBN_KERNELS") != "0"
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether Triton runs kernels on the CPU, for tests."""
@@ -408,8 +411,14 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 
     PyTorch's training kernel (on a GPU cuDNN's, which wants the affine parameters in single precision) computes and
     applies them at once, with the right gradients. `moments` and `normalise` are used if it must not be called, and for
-    channels-first maps on a CPU, for which it is slow.
+    channels-first maps on a CPU, for which it is slow; on a GPU our kernels, for large maps of few channels.
     """
+    if eps > 0 and _is_slow_in_cudnn(x, weight, bias):
+        from .gpu.normalise import normalise as run
+        from .gpu.sums import moments as measure
+
+        mean, var = measure(x)
+        return run(x, (mean, var), weight, bias, eps), LazyStatistics(mean[0], var[0])
     has_kernel = weight is not None and bias is not None and eps > 0 and _is_eager(x)
     if has_kernel and not (_is_channels_first(x) and _is_native(x)):
         y, mean, inverse_std, *_ = torch._batch_norm_impl_index(
@@ -418,3 +427,13 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
         return y, LazyStatistics(mean, inverse_std, eps)
     mean, var = moments(x, eps)
     return normalise(x, mean, var, weight, bias, eps), LazyStatistics(mean, var)
+
+
+def _is_slow_in_cudnn(x: Tensor, *parameters: Tensor | None) -> bool:
+    """Whether our kernels may take the place of cuDNN's, and are faster."""
+    if x.is_cpu and not IS_INTERPRETED:
+        return False
+    channels = x.shape[1]
+    if x.dim() < 3 or channels > _FEW_CHANNELS or x.numel() < _MANY_VALUES * channels or not can_use_layer_kernels(x):
+        return False
+    return all(t is None or can_be_read_by_kernels(t, x) for t in parameters)

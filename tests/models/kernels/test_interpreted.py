@@ -16,7 +16,8 @@ HERE = Path(__file__).parent
 NORM = HERE.parents[1] / "norm"
 TESTS = [
     HERE,
-    *(NORM / f"test_{name}.py" for name in ("gpu_kernels", "gpu_streams", "fused_conv", "fused_network", "cudnn")),
+    *(NORM / f"test_{name}.py" for name in ("activation", "cudnn", "gpu_kernels", "gpu_streams")),
+    *(NORM / f"test_{name}.py" for name in ("fused_conv", "fused_network")),
 ]
 
 

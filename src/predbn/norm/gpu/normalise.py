@@ -5,6 +5,9 @@ computes the few numbers of the layer (a², k, f of `auto.py`) from the sums of 
 statistics of its own channels. d, which depends on a², is
 
     Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
+
+What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
+normalised values are rounded first, so that the result is that of separate operations.
 """
 
 # mypy: ignore-errors
@@ -48,14 +51,14 @@ def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
     return tl.sum(tl.load(block_sums + (group * blocks + block) * 8 + which, mask=block < blocks, other=0.0), 0)
 
 
-@kernel(aligned=("x", "y", "channels", "positions"))
+@kernel(aligned=("x", "y", "shortcut", "channels", "positions"))
 def _normalise(
-    x, y, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares, class_sizes,
-    squares, doubt, streams, used, groups, rows, tiles, channels, positions, blocks, classes, eps, o, per_example,
-    constant, own, uneven, few, network, skew, least, most,
+    x, y, shortcut, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares,
+    class_sizes, squares, doubt, streams, used, groups, rows, tiles, channels, positions, blocks, classes, eps, o,
+    per_example, constant, own, uneven, few, network, skew, least, most,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
     WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
-    STREAMS: tl.constexpr, KEEP: tl.constexpr,
+    WHOLE: tl.constexpr, STREAMS: tl.constexpr, KEEP: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     part, piece = tl.program_id(0), tl.program_id(1)
     group = part
@@ -109,9 +112,15 @@ def _normalise(
         shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
     middle, scale, shift = per_channel(m_b, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
-        row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-        value, inside, offset = load_tile(x, part, rows, row, channel, channels, positions, LAST)
-        tl.store(y + offset, ((value - middle) * scale + shift).to(y.dtype.element_ty), mask=inside)
+        number = piece * tiles + tile
+        value, inside, offset = load_tile(x, part, rows, number, channel, channels, positions, ROWS, LAST, WHOLE)
+        result = (value - middle) * scale + shift
+        if ADD:
+            result = result.to(y.dtype.element_ty).to(tl.float32)
+            result += tl.load(shortcut + offset, mask=inside, other=0.0).to(tl.float32)
+        if RELU:  # not maximum(·, 0), which would make a value that is not a number 0
+            result = tl.where(result < 0, 0.0, result)
+        tl.store(y + offset, result.to(y.dtype.element_ty), mask=inside)
 
 
 def normalise(
@@ -124,8 +133,12 @@ def normalise(
     block_sums: Tensor | None = None,
     streams: Tensor | None = None,
     used: Tensor | None = None,
+    shortcut: Tensor | None = None,
+    relu: bool = False,
 ) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, for dense x [N, C, …] and statistics [groups, C].
+
+    A `shortcut`, which has the dtype and the strides of x, is added to it, and `relu` makes negative results 0.
 
     With `mixture` the statistics are those of the batch, and `auto` follows from them; they are written to `used`,
     [2, groups, C], if it is given. With `streams` the groups are streams, and this is the one of each example, [N].
@@ -148,15 +161,16 @@ def normalise(
     _normalise(
         tiling.grid,
         (
-            x, y, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt, streams,
-            used,
+            x, y, shortcut, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt,
+            streams, used,
         ),
         (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
         (eps, *numbers, *LIMITS),
         (
             tiling.tile_rows, tiling.tile_columns, power_of_2(blocks_of_sums),
             power_of_2(classes), weight is not None, bias is not None, mixture is not None,
-            shares is not None, tiling.is_last, streams is not None, used is not None,
+            shares is not None, tiling.is_last, tiling.is_whole, streams is not None, used is not None,
+            shortcut is not None, relu,
         ),
     )  # fmt: skip
     return y

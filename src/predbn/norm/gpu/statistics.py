@@ -20,7 +20,7 @@ from ..stream_rows import Segments
 from .launch import ceil_div, kernel, power_of_2
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
-from .sums import BLOCK, PIECES, moments_of_sums
+from .sums import BLOCK, moments_of_sums, pieces_at_a_time
 
 BLOCK_SUMS = 8
 """The six sums, the number of examples that were used, and one that is not used."""
@@ -322,7 +322,7 @@ def statistics(
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
-            columns, examples, PIECES, bounds is not None, clipping is not None, evenness is not None, has_scatter,
+            columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None, evenness is not None, has_scatter,
             shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,

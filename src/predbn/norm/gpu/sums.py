@@ -11,7 +11,9 @@ compared to the spread. A piece that fits into one tile is read once, and p is i
 pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
 
 Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
-[channels, rows]: neighbouring threads then read neighbouring values.
+[channels, rows]: neighbouring threads then read neighbouring values. With few channels a tile has as many columns as
+there are channels, and more rows. If the size of a map is a power of two, a tile that is not in channels_last has rows
+of one example only: where it begins is then one number, and its values are read in steps of 16 bytes.
 """
 
 # mypy: ignore-errors
@@ -33,25 +35,39 @@ _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 _WIDE_COLUMNS, _WIDE_ROWS, _WIDE_WARPS = 256, 4, 1
 """The same for a tile as wide as a warp reads at a time. Each thread then has channels of its own, and nothing is
 exchanged between threads. If there are 16, 32, 64 or 128 channels, several rows are folded into one of 256 values."""
-_TILE = 2048
-"""Values of a tile if it is not in channels_last."""
+_TILE, _LARGE_TILE = 2048, 4096
+"""Values of a tile if it is not in channels_last; if it is, and there are few channels."""
+_LEAST_WHOLE_MAP = 64
+"""Values of a map that is divided into tiles of its own, if their number is a power of two."""
 _PROGRAMS, _WIDE_PROGRAMS = 1024, 2048
 """Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200); the second number is for
 programs of one warp."""
-PIECES, BLOCK = 256, 16
-"""Pieces that are added up at a time, and channels of a program that does so."""
+_PIECES, _MOST_PIECES, BLOCK = 64, 256, 16
+"""Pieces that are added up at a time, also if there are many, and channels of a program that does so."""
 
 
 @triton.jit
-def load_tile(x, group, rows, row, channel, channels, positions, LAST: tl.constexpr):
-    """The values of rows of a group, 0 outside; which of them are inside; and their offsets."""
-    row_inside, channel_inside = row < rows, channel < channels
-    number = (group * rows + row).to(tl.int64)
+def load_tile(
+    x, group, rows, tile, channel, channels, positions, ROWS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr
+):
+    """The values of a tile of a group, 0 outside; which of them are inside; and their offsets.
+
+    WHOLE: the rows of a tile are of one example, and the tile is inside as a whole or not at all.
+    """
+    channel_inside = channel < channels
+    row = tile * ROWS + tl.arange(0, ROWS)
     if LAST:
-        inside = row_inside[:, None] & channel_inside[None, :]
-        offset = number[:, None] * channels + channel[None, :]
+        inside = (row < rows)[:, None] & channel_inside[None, :]
+        offset = (group * rows + row).to(tl.int64)[:, None] * channels + channel[None, :]
+    elif WHOLE:
+        tiles_of_example = positions // ROWS
+        example = (group * (rows // positions) + tile // tiles_of_example).to(tl.int64)
+        first = (tile % tiles_of_example) * ROWS
+        inside = channel_inside[:, None] & (tl.full([1, ROWS], tile * ROWS, tl.int32) < rows)
+        offset = (example * channels + channel)[:, None] * positions + (first + tl.arange(0, ROWS))[None, :]
     else:
-        inside = channel_inside[:, None] & row_inside[None, :]
+        inside = channel_inside[:, None] & (row < rows)[None, :]
+        number = (group * rows + row).to(tl.int64)
         example = number // positions
         offset = (example * channels * positions + number - example * positions)[None, :] + channel[:, None] * positions
     return tl.load(x + offset, mask=inside, other=0.0).to(tl.float32), inside, offset
@@ -80,21 +96,22 @@ def _for_folded_rows(values, FOLD: tl.constexpr, COLUMNS: tl.constexpr):
 @kernel(aligned=("x", "channels", "positions"))
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, ONE_TILE: tl.constexpr, WIDE: tl.constexpr,
-    FOLD: tl.constexpr, FIND_BAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, ONE_TILE: tl.constexpr,
+    WIDE: tl.constexpr, FOLD: tl.constexpr, FIND_BAD: tl.constexpr,
 ):  # fmt: skip
     ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    value, inside, _ = load_tile(x, group, rows, tl.arange(0, ROWS), column, channels * FOLD, positions, LAST)
+    columns = channels * FOLD
+    value, inside, _ = load_tile(x, group, rows, 0, column, columns, positions, ROWS, LAST, WHOLE)
     pilot = _of_folded_rows(tl.sum(value, ROW_AXIS), FOLD, COLUMNS) / (tl.minimum(rows, ROWS) * FOLD)
     middle = per_channel(_for_folded_rows(pilot, FOLD, COLUMNS), LAST)
     if WIDE:
         total = tl.zeros([COLUMNS], tl.float32)
         square = tl.zeros([COLUMNS], tl.float32)
         for tile in range(tiles):
-            row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-            value, inside, _ = load_tile(x, group, rows, row, column, channels * FOLD, positions, LAST)
+            number = piece * tiles + tile
+            value, inside, _ = load_tile(x, group, rows, number, column, columns, positions, ROWS, LAST, WHOLE)
             difference = tl.where(inside, value - middle, 0.0)
             total += tl.sum(difference, ROW_AXIS)
             square += tl.sum(difference * difference, ROW_AXIS)
@@ -107,8 +124,8 @@ def _sums(
             squares += difference * difference
         else:
             for tile in range(tiles):
-                row = (piece * tiles + tile) * ROWS + tl.arange(0, ROWS)
-                value, inside, _ = load_tile(x, group, rows, row, column, channels, positions, LAST)
+                number = piece * tiles + tile
+                value, inside, _ = load_tile(x, group, rows, number, column, columns, positions, ROWS, LAST, WHOLE)
                 difference = tl.where(inside, value - middle, 0.0)
                 totals += difference
                 squares += difference * difference
@@ -158,6 +175,7 @@ class Tiling(NamedTuple):
     """How the values of a layer are distributed over programs."""
 
     is_last: bool
+    is_whole: bool
     groups: int
     rows: int
     channels: int
@@ -189,14 +207,18 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
     positions = math.prod(shape[2:])
     rows = examples // groups * positions
     is_last = is_last or positions == 1
+    is_whole = not is_last and positions >= _LEAST_WHOLE_MAP and power_of_2(positions) == positions
     fold = max(1, _WIDE_COLUMNS // channels) if programs is None and is_last and rows > _WIDE_ROWS else 0
     is_wide = fold > 0 and (fold == 1 or (fold * channels == _WIDE_COLUMNS and rows % fold == 0))
     if is_wide:
         tile_rows, tile_columns = _WIDE_ROWS, _WIDE_COLUMNS
+    elif is_last and channels <= _COLUMNS // 2:
+        tile_columns = power_of_2(channels)
+        tile_rows = min(_LARGE_TILE // max(tile_columns, 8), power_of_2(rows))
     elif is_last:
         tile_rows, tile_columns = power_of_2(rows) if rows <= _MOST_ROWS else _ROWS, _COLUMNS
     else:
-        tile_rows = min(512, power_of_2(rows))
+        tile_rows = min(512, positions if is_whole else power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
     if programs is None:
         programs = _WIDE_PROGRAMS if is_wide else _PROGRAMS
@@ -206,8 +228,9 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
     tiles = ceil_div(ceil_div(rows, tile_rows), max(1, programs // (groups * blocks)))
     pieces = ceil_div(rows, tiles * tile_rows)
     return Tiling(
-        is_last, groups, rows * fold, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks, is_wide, fold
-    )
+        is_last, is_whole, groups, rows * fold, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks,
+        is_wide, fold,
+    )  # fmt: skip
 
 
 def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
@@ -222,12 +245,16 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
         (x, found, is_bad),
         (tiling.rows // tiling.fold, tiling.tiles, tiling.channels, tiling.positions),
         constants=(
-            tiling.tile_rows, tiling.tile_columns, tiling.is_last, is_one_tile, tiling.is_wide, tiling.fold,
-            is_bad is not None,
+            tiling.tile_rows, tiling.tile_columns, tiling.is_last, tiling.is_whole, is_one_tile, tiling.is_wide,
+            tiling.fold, is_bad is not None,
         ),
         warps=_WIDE_WARPS if tiling.is_wide else 4,
     )  # fmt: skip
     return found
+
+
+def pieces_at_a_time(pieces: int) -> int:
+    return _PIECES if pieces <= _MOST_PIECES else _MOST_PIECES
 
 
 def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
@@ -236,7 +263,7 @@ def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
     var = torch.empty_like(mean)
     grid = groups, ceil_div(channels, BLOCK), 1
-    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(PIECES, BLOCK))
+    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(pieces_at_a_time(pieces), BLOCK))
     return mean, var
 
 
