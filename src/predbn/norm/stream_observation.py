@@ -117,7 +117,7 @@ class StreamObservation(Observation):
     def _statistics_on_cpu(self) -> Statistics:
         """Rows that are not finite are looked for only if the moments are not."""
         x, index, sizes = self._x, self._rows.index(self._x, self._rows_per_example), self._sizes
-        mean, var = kernels.stream_moments(x, index, sizes * self._rows_per_example, self.eps)
+        mean, var = kernels.stream_moments(x, index, sizes * self._rows_per_example, self.eps, self._rows.group)
         if not is_known_finite(mean, var) and self._find_bad_rows():
             is_good = self._is_good_row()
             sizes = self._sizes * self._rows_per_example
@@ -200,8 +200,8 @@ class StreamObservation(Observation):
                 )
 
     def per_row(self, statistics: Statistics) -> Statistics:
-        """Repeat the statistics of streams, [S, C], for each of their rows."""
-        if statistics.mean.dim() == 1:
+        """Repeat the statistics of streams, [S, C], for each of their rows, unless these follow each other."""
+        if statistics.mean.dim() == 1 or self._rows.group is not None:
             return statistics
         repeated = (self._rows.repeat(t) for t in statistics)
         rows = self._rows_per_example
