@@ -66,7 +66,7 @@ class StreamRows:
         for position in self.positions:
             self.sizes[position] += 1
         size = self.sizes[0] if self.sizes else 1
-        is_regular = self.positions == [i // size for i in range(len(self.positions))]
+        is_regular = self.positions == [i // size for i in range(size * len(order))]
         self.group: int | None = size if is_regular else None
         self._tensors: dict[torch.device, tuple[Tensor, Tensor]] = {}
         self._equal: dict[torch.device, list[EqualStreams]] = {}
