@@ -8,7 +8,7 @@ streams (`stream_table.py`). The equations are those of `strategies/auto_stream.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from .statistics import Statistics
 from .strategies.auto import LIMITS
 from .strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
 
-Array: TypeAlias = NDArray[np.float32]
+Array: TypeAlias = NDArray[Any]
 
 
 class _Estimate(NamedTuple):
