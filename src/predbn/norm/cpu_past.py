@@ -226,4 +226,5 @@ def _source_ratio(s: Array) -> Array:
 
 
 def _clip(values: Array, least: float, most: float) -> Array:
-    return np.minimum(np.maximum(values, least), most)
+    clipped: Array = np.minimum(np.maximum(values, least), most)
+    return clipped
