@@ -221,10 +221,9 @@ def _mixture(rule: Past, batch: _Estimate, doubt: Array | float, clean: _Clean) 
 
 
 def _source_ratio(s: Array) -> Array:
-    more = 1 + s
-    return s * more * more
+    ratio: Array = s * (1 + s) ** 2
+    return ratio
 
 
 def _clip(values: Array, least: float, most: float) -> Array:
-    clipped: Array = np.minimum(np.maximum(values, least), most)
-    return clipped
+    return np.minimum(np.maximum(values, least), most)
