@@ -253,24 +253,29 @@ def group_moments(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     return group_mean, between + var.unflatten(0, (-1, group)).mean(1)
 
 
-def stream_moments(x: Tensor, index: Tensor, sizes: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def stream_moments(
+    x: Tensor, index: Tensor, sizes: Tensor, eps: float, group: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Mean and biased variance of each channel over the rows of each of S streams, [S, C] each. `eps` as for `moments`.
 
-    `index` is the stream of each row, [N], and `sizes` how many rows a stream has, [S, 1]. Small maps are added up
+    `index` is the stream of each row, [N], and `sizes` how many rows a stream has, [S, 1]. With `group`, every stream
+    is so many consecutive rows: in channels_last they are then reduced together. Otherwise small maps are added up
     position by position, in two passes; for large ones the moments of each row are pooled as in `group_moments`.
     """
-
+    streams, rows_last = len(sizes), _rows_last(x)
+    if group is not None and rows_last is not None:
+        return _in_parts(rows_last.view(streams, -1, x.shape[1]), 1)
     sizes = sizes.to(stats_dtype(x))
 
     def sum_of_streams(values: Tensor) -> Tensor:
-        return values.new_zeros(len(sizes), values.shape[1]).index_add_(0, index, values)
+        return values.new_zeros(streams, values.shape[1]).index_add_(0, index, values)
 
     positions = math.prod(x.shape[2:])
-    if positions <= _LARGEST_SMALL_MAP:
+    if positions == 1 or (rows_last is None and positions <= _LARGEST_SMALL_MAP):
         rows = x.to(stats_dtype(x)).flatten(1)
 
         def mean_of_streams(values: Tensor) -> Tensor:
-            return sum_of_streams(values).view(len(sizes), -1, positions).mean(2) / sizes
+            return sum_of_streams(values).view(streams, -1, positions).mean(2) / sizes
 
         mean = mean_of_streams(rows)
         offset = mean[:, :, None].expand(-1, -1, positions).flatten(1)
@@ -278,6 +283,14 @@ def stream_moments(x: Tensor, index: Tensor, sizes: Tensor, eps: float) -> tuple
     row_mean, row_var = example_means_and_variances(x, eps)
     mean = sum_of_streams(row_mean) / sizes
     return mean, sum_of_streams(row_var + (row_mean - mean.index_select(0, index)).square()) / sizes
+
+
+def _rows_last(x: Tensor) -> Tensor | None:
+    """x as [N, positions, C] if that needs no copy, as in channels_last; None otherwise, and for other devices."""
+    if not x.is_cpu or x.numel() == 0 or is_transformed(x):
+        return None
+    last = x[:, None] if x.dim() == 2 else x.movedim(1, -1)
+    return last.flatten(1, -2) if last.is_contiguous() else None
 
 
 def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -294,9 +307,8 @@ def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Te
         var, mean = torch.var_mean(x.to(stats_dtype(x)), list(range(2, x.dim())), correction=0)
         return mean, var
     if not (_is_native(x) and _is_channels_first(x)):
-        parts = x.split(max(1, _MAX_PART_SIZE * len(x) // max(1, x.numel())))
-        means, variances = zip(*map(_two_pass_moments, parts), strict=True)
-        return torch.cat(means), torch.cat(variances)
+        rows_last = _rows_last(x)
+        return _in_parts(x.flatten(2), 2) if rows_last is None else _in_parts(rows_last, 1)
     mean, square = (t.to(x.dtype) for t in example_moments(x))
     offset = mean * mean
     var = (square - offset).clamp_(min=0)
@@ -304,15 +316,24 @@ def example_means_and_variances(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Te
     imprecise = offset.mean(0) > _SQUARED_OFFSET_LIMIT * (square.mean(0) - offset.mean(0) + eps)
     if imprecise.any():
         channels = imprecise.nonzero().squeeze(1)
-        mean[:, channels], var[:, channels] = _two_pass_moments(x.index_select(1, channels))
+        mean[:, channels], var[:, channels] = _two_pass_moments(x.index_select(1, channels).flatten(2), 2)
     return mean, var
 
 
-def _two_pass_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def _in_parts(rows: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance over a dimension of [N, …, …], in parts that fit into the cache."""
+    part = max(1, _MAX_PART_SIZE * len(rows) // max(1, rows.numel()))
+    if part >= len(rows):
+        return _two_pass_moments(rows, dim)
+    means, variances = zip(*(_two_pass_moments(each, dim) for each in rows.split(part)), strict=True)
+    return torch.cat(means), torch.cat(variances)
+
+
+def _two_pass_moments(rows: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The same for few examples, because it makes a copy of them."""
-    wide = x.to(stats_dtype(x)).flatten(2)
-    mean = wide.mean(2, keepdim=True)
-    return mean.squeeze(2), (wide - mean).square().mean(2)
+    wide = rows.to(stats_dtype(rows))
+    mean = wide.mean(dim, keepdim=True)
+    return mean.squeeze(dim), (wide - mean).square_().mean(dim)
 
 
 def group_means_and_variances(mean: Tensor, var: Tensor, group: int) -> tuple[Tensor, Tensor]:
@@ -353,7 +374,8 @@ def _part_length(length: int) -> int:
 def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x.
 
-    All other tensors are in `stats_dtype(x)`. Without eps, a channel without variance gives `bias`.
+    All other tensors are in `stats_dtype(x)`. Statistics are [C], or [N, C] for each row, or [G, C] for G groups of
+    N / G consecutive rows. Without eps, a channel without variance gives `bias`.
     """
     if eps == 0:
         var = var.masked_fill(var.detach() <= (32 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
@@ -385,11 +407,19 @@ def _scale_and_shift(
     scale = torch.rsqrt(var + eps)
     if weight is not None:
         scale = scale * weight
-    shift = -mean * scale
-    if bias is not None:
-        shift = shift + bias
-    if scale.dim() == 2 and _is_channels_first(x) and _is_native(x) and x[0, 0].numel() >= _LEAST_NATIVE_MAP:
-        return _scale_and_shift_maps(x, scale, shift)
+    shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+    if scale.dim() == 2 and not is_transformed(x):
+        rows_last = _rows_last(x)
+        if rows_last is not None:
+            rows = rows_last.view(len(scale), -1, x.shape[1]).to(scale.dtype)
+            y = torch.addcmul(shift[:, None], rows, scale[:, None]).to(x.dtype)
+            # Maps of one value are in both formats. PyTorch's kernel gives the strides of contiguous ones; for others
+            # the next convolution would copy its weight, which takes longer than all else here.
+            return y.view(x.shape) if x.is_contiguous() else y.as_strided(x.shape, x.stride())
+        if len(scale) < len(x):
+            scale, shift = (t.repeat_interleave(len(x) // len(scale), 0) for t in (scale, shift))
+        if _is_channels_first(x) and _is_native(x) and x[0, 0].numel() >= _LEAST_NATIVE_MAP:
+            return _scale_and_shift_maps(x, scale, shift)
     shape = [*scale.shape, *[1] * (x.dim() - 2)]
     if x.is_cuda and _is_half_precision_map(x) and _is_native(x) and not torch.is_grad_enabled():
         return torch.addcmul(shift.view(shape), x, scale.view(shape), out=torch.empty_like(x))

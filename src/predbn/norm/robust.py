@@ -55,7 +55,7 @@ WIDER_FOR_FEW = 20.0
 """c is multiplied by 1 + 20/n."""
 _LEAST_SPREAD, _HEAVY_TAIL = 1 / 4, 1 / 3
 """S is at least a quarter of the standard deviation of clean examples, or all of it if theirs is less than a third."""
-_FEW_EXAMPLES = 8
+FEW_EXAMPLES = 8
 """With more, sorting by swapping takes longer than other ways."""
 _MOST_CORRECTED = 16.0
 """Variances are corrected by at most this factor."""
@@ -160,7 +160,7 @@ def _quantiles(examples: Tensor, count: Tensor) -> Tensor:
 
 def _sorted(values: Tensor) -> Tensor:
     """[G, n, C] sorted along n; on a CPU by NumPy, which takes a tenth of the time, and a few examples by swapping."""
-    if readable_without_sync(values) and values.shape[1] <= _FEW_EXAMPLES:
+    if readable_without_sync(values) and values.shape[1] <= FEW_EXAMPLES:
         return _swap_sorted(values)
     rows = values.transpose(1, 2).contiguous()  # sorting along contiguous memory takes a fifth of the time
     is_readable = readable_without_sync(values)

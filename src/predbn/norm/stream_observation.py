@@ -21,6 +21,7 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .composition import Composition
+from .cpu_robust import robust_moments_on_cpu
 from .gpu.rules import MOST_EXAMPLES, Mix, Mixture, Past, Rule
 from .mixed_pass import MixedPass, PassPart
 from .observation import Observation, is_known_finite
@@ -117,7 +118,7 @@ class StreamObservation(Observation):
     def _statistics_on_cpu(self) -> Statistics:
         """Rows that are not finite are looked for only if the moments are not."""
         x, index, sizes = self._x, self._rows.index(self._x, self._rows_per_example), self._sizes
-        mean, var = kernels.stream_moments(x, index, sizes * self._rows_per_example, self.eps)
+        mean, var = kernels.stream_moments(x, index, sizes * self._rows_per_example, self.eps, self._rows.group)
         if not is_known_finite(mean, var) and self._find_bad_rows():
             is_good = self._is_good_row()
             sizes = self._sizes * self._rows_per_example
@@ -144,9 +145,13 @@ class StreamObservation(Observation):
     def _robust_statistics(self, clean: Statistics) -> Statistics:
         """Streams of about the same size are handled together, as groups."""
         mean, var = self._example_statistics()
+        scatter, group = self._scatter(mean), self._rows.group
+        is_readable = kernels.readable_without_sync(mean) and not clean.var.requires_grad
+        if group is not None and is_readable and is_known_finite(mean, var):
+            found = robust_moments_on_cpu(mean, var, self.eps, clean.var, scatter, group, self._bounds)
+            return self._corrected(found, self._sizes.to(mean.dtype))
         is_good = is_finite_example(mean, var)
         self._leave_out(is_good)
-        scatter = self._scatter(mean)
         parts = [
             robust_moments(
                 mean.index_select(0, equal.rows),
@@ -200,8 +205,8 @@ class StreamObservation(Observation):
                 )
 
     def per_row(self, statistics: Statistics) -> Statistics:
-        """Repeat the statistics of streams, [S, C], for each of their rows."""
-        if statistics.mean.dim() == 1:
+        """Repeat the statistics of streams, [S, C], for each of their rows, unless these follow each other."""
+        if statistics.mean.dim() == 1 or self._rows.group is not None:
             return statistics
         repeated = (self._rows.repeat(t) for t in statistics)
         rows = self._rows_per_example

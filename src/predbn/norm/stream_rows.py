@@ -55,7 +55,7 @@ class StreamRows:
     """Which of S streams each of N examples belongs to.
 
     `names` are the streams in the order in which they first appear, `sizes` how many examples each has, and `positions`
-    says which stream each example belongs to.
+    says which stream each example belongs to. `group` is n if every stream is n consecutive examples, otherwise None.
     """
 
     def __init__(self, ids: Sequence[Hashable]) -> None:
@@ -65,6 +65,9 @@ class StreamRows:
         self.sizes = [0] * len(order)
         for position in self.positions:
             self.sizes[position] += 1
+        size = self.sizes[0] if self.sizes else 1
+        is_regular = self.positions == [i // size for i in range(size * len(order))]
+        self.group: int | None = size if is_regular else None
         self._tensors: dict[torch.device, tuple[Tensor, Tensor]] = {}
         self._equal: dict[torch.device, list[EqualStreams]] = {}
         self._segments: dict[torch.device, Segments] = {}

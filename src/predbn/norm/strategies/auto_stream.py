@@ -93,8 +93,17 @@ class AutoStream(Auto):
         return self.skewed is None
 
     def statistics(self, observation: Observation) -> Statistics:
-        source, state, eps = observation.source, observation.state, observation.eps
+        source, eps = observation.source, observation.eps
         moments = observation.moments(allow_single_value=source is not None)
+        if source is not None and observation.owns_state and _can_use_numpy(moments.mean, source.mean):
+            rule = self.rule(observation)
+            if isinstance(rule, Past):
+                from ..cpu_past import follow  # it needs the equations of this folder
+
+                used = follow(rule, moments.statistics, torch.as_tensor(moments.size), eps)
+                self.save(observation, rule, used)
+                return used
+        state = observation.state
         batch, n = moments.statistics, moments.n
         past = _load_past(state, batch.mean)
         if source is None:
@@ -192,6 +201,11 @@ class AutoStream(Auto):
         for state in states.values():
             if "new_size" in state:
                 state.update(new)
+
+
+def _can_use_numpy(*tensors: Tensor) -> bool:
+    """Whether these are numbers of single precision on a CPU, without gradients."""
+    return all(readable_without_sync(t) and t.dtype == torch.float32 for t in tensors)
 
 
 def _value(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor | int | None:
