@@ -322,7 +322,8 @@ def statistics(
             WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
-            columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None, evenness is not None, has_scatter,
+            columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None,
+            evenness is not None, has_scatter,
             shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
