@@ -66,19 +66,13 @@ def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, 
 def replace_by_cudnn(graph: fx.Graph, conv: fx.Node, moments: fx.Node) -> int:
     """Let the moments come out of cuDNN's kernel; the number of the site. The input is normalised as it was."""
     from .gpu.conv_choice import new_site
-    from .gpu.conv_cudnn import moments_of_totals
 
     site = new_site()
     with graph.inserting_before(conv):
         x = in_channels_last(graph, conv.args[0])
         arguments = x, conv.args[1], *map(list, _geometry_of(conv)), site
-        fused = graph.call_function(torch.ops.predbn.conv_totals.default, arguments)
-        y, totals = (graph.call_function(operator.getitem, (fused, index)) for index in range(2))
-        examples, height, width = (graph.call_method("size", (y, dim)) for dim in (0, 2, 3))
-        positions = graph.call_function(operator.mul, (height, width))
-        count = graph.call_function(operator.mul, (examples, positions))
-        found = graph.call_function(moments_of_totals, (totals, count))
-        parts = [graph.call_function(operator.getitem, (found, index)) for index in range(2)]
+        fused = graph.call_function(torch.ops.predbn.any_conv_moments.default, arguments)
+        y, *parts = (graph.call_function(operator.getitem, (fused, index)) for index in range(3))
     y.meta = dict(conv.meta)
     conv.replace_all_uses_with(y)
     graph.erase_node(conv)

@@ -22,10 +22,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import triton.language as tl
 from torch import Tensor
 
 from .conv_choice import CUDNN, SEPARATE, SITES
 from .conv_operators import convolved_shape
+from .launch import ceil_div, kernel
 from .sums import moments
 from .timing import microseconds
 
@@ -36,6 +38,8 @@ MOST_SQUARED_OFFSET = 1000.0
 _MOST_PLANS = 5
 """So many of the plans that cuDNN offers are timed. It offers about ten, the best of which is among the first."""
 _ALIGNMENT = 8
+_COLUMNS = 256
+"""Channels of a program."""
 
 
 class Geometry(NamedTuple):
@@ -74,55 +78,72 @@ def can_be_used(x: Tensor, weight: Tensor) -> bool:
     return is_installed() and x.is_cuda and is_half and channels % _ALIGNMENT == 0 and depth % _ALIGNMENT == 0
 
 
+@kernel()
+def _moments_of_totals(totals, mean, var, count, channels, least, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    valid = channel < channels
+    middle = tl.load(totals + channel, mask=valid, other=0.0) / count
+    square = tl.load(totals + channels + channel, mask=valid, other=0.0) / count
+    # Not maximum(·, ·), which would make a number of what is not one.
+    difference = square - middle * middle
+    bound = least * middle * middle
+    tl.store(mean + channel, middle, mask=valid)
+    tl.store(var + channel, tl.where(difference < bound, bound, difference), mask=valid)
+
+
 def moments_of_totals(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance, [1, C] each, from what `with_totals` returns for `count` values in each channel."""
-    mean, second = totals[:1] / count, totals[1:] / count
-    squared = mean * mean
-    about_zero = torch.maximum(second - squared, LEAST_VARIANCE * squared)
-    return mean, torch.where(second < 0, -second, about_zero)
+    """Mean and variance, [1, C] each, from Σy and Σy², [2, C], over `count` values.
+
+    It is a kernel of its own: in the kernel that normalises, it would be computed again for every value.
+    """
+    channels = totals.shape[1]
+    found = torch.empty((2, 1, channels), dtype=torch.float32, device=totals.device)
+    mean, var = found.unbind()
+    grid = ceil_div(channels, _COLUMNS), 1, 1
+    _moments_of_totals(grid, (totals, mean, var), (count, channels), (LEAST_VARIANCE,), (_COLUMNS,))
+    return mean, var
 
 
-def with_totals(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) -> tuple[Tensor, Tensor]:
-    """The convolution y of x, and the sums of its channels in single precision, [2, C].
+def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) -> tuple[Tensor, Tensor, Tensor]:
+    """The convolution y of x, and mean and variance of its channels, [1, C] each.
 
-    They are Σy and Σy²; or Σy and −Σ(y − mean)² if the variance was computed separately: where cuDNN has no kernel for
-    the shape, or where its sums are not precise enough for the values of this site.
+    They are computed separately where cuDNN has no kernel for the shape, and where its sums are not precise enough for
+    the values of this site.
     """
     x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
     known = SITES[site] if 0 <= site < len(SITES) else None
     plan = None if known is not None and known.way == SEPARATE else _plan_of(x, weight, geometry)
     if plan is None:
-        return _separate_totals(x, weight, geometry)
-    y, totals = _run(plan, x, weight, geometry)
+        return _separate(x, weight, geometry)
+    y, mean, var = _with_plan(plan, x, weight, geometry)
     if known is not None and known.way is None and not _is_captured(x):
-        mean, var = moments_of_totals(totals, y.numel() // y.shape[1])
         is_precise = bool((mean * mean <= MOST_SQUARED_OFFSET * var).all())
         known.way = CUDNN if is_precise else SEPARATE
         if not is_precise:
-            return _separate_totals(x, weight, geometry)
-    return y, totals
+            return _separate(x, weight, geometry)
+    return y, mean, var
+
+
+def _with_plan(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+    y, totals = _run(plan, x, weight, geometry)
+    return y, *moments_of_totals(totals, y.numel() // y.shape[1])
+
+
+def _separate(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+    y = geometry.convolve(x, weight).contiguous(memory_format=torch.channels_last)
+    return y, *moments(y)
 
 
 def time_of(x: Tensor, weight: Tensor, geometry: Geometry) -> float:
     """How long that takes in microseconds; infinite if cuDNN has no kernel for it."""
     plan = _plan_of(x, weight, geometry)
-    return float("inf") if plan is None else microseconds(lambda: _run(plan, x, weight, geometry))
+    return float("inf") if plan is None else microseconds(lambda: _with_plan(plan, x, weight, geometry))
 
 
 def time_of_separate(x: Tensor, weight: Tensor, geometry: Geometry) -> float:
     """How long the convolution and the moments of its output take one after the other, in microseconds."""
-
-    def separate() -> None:
-        moments(geometry.convolve(x, weight))
-
-    separate()
-    return microseconds(separate)
-
-
-def _separate_totals(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
-    y = geometry.convolve(x, weight).contiguous(memory_format=torch.channels_last)
-    mean, var = moments(y)
-    return y, torch.cat([mean, -var.clamp(min=torch.finfo(var.dtype).tiny)]) * (y.numel() // y.shape[1])
+    _separate(x, weight, geometry)
+    return microseconds(lambda: _separate(x, weight, geometry))
 
 
 _plans: dict[Any, _Plan | None] = {}

@@ -89,25 +89,27 @@ def convolved_shape(
     return x[0], weight[0], *((size + 2 * p - d * (kernel - 1) - 1) // s + 1 for size, kernel, s, p, d in sizes)
 
 
-def _empty_conv_totals(
+def _empty_any_conv_moments(
     x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    return y, x.new_empty((2, weight.shape[0]), dtype=torch.float32)
+    mean, var = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
+    return y, mean, var
 
 
 @operator(
-    "conv_totals(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site) -> (Tensor, Tensor)",
-    _empty_conv_totals,
+    "any_conv_moments(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site)"
+    " -> (Tensor, Tensor, Tensor)",
+    _empty_any_conv_moments,
 )
-def conv_totals(
+def any_conv_moments(
     x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor]:
-    """Any convolution in half precision, and what `moments_of_totals` needs of its output, [2, C]."""
-    from .conv_cudnn import new_geometry, with_totals
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for any convolution, by a kernel of cuDNN."""
+    from .conv_cudnn import new_geometry, with_moments
 
-    return with_totals(x, weight, new_geometry(stride, padding, dilation), site)
+    return with_moments(x, weight, new_geometry(stride, padding, dilation), site)
 
 
 def _empty_tables_of_sums(
