@@ -23,7 +23,6 @@ from .standin_recorder import recorder
 
 __all__ = ["recorder"]
 
-STRATEGIES = ("batch", "prior(N=4)", "ema", "auto", "auto_stream", "population", "frozen")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine: CUDA graphs need one")
 
 
@@ -49,9 +48,22 @@ def assert_same_streams(own: nn.Module, expected: nn.Module, tolerance: float = 
                 torch.testing.assert_close(found[key], value, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("robust", [False, True])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "robust", "pad"),
+    [
+        ("batch", False, False),
+        ("batch", True, True),
+        ("prior(N=4)", False, True),
+        ("population", False, True),
+        ("frozen", False, True),
+        ("ema", True, False),
+        ("ema", False, True),
+        ("auto", True, True),
+        ("auto_stream", True, False),
+        ("auto_stream", False, True),
+        ("auto_stream", True, True),
+    ],
+)
 @pytest.mark.usefixtures("recorder")
 def test_any_sequence_of_batches(strategy, robust, pad, tmp_path, monkeypatch):
     """Streams begin, end, go to a store and come back, and are predicted alone; the table grows."""
@@ -62,7 +74,7 @@ def test_any_sequence_of_batches(strategy, robust, pad, tmp_path, monkeypatch):
     captured, draw = predbn.capture(own, pad=pad), random.Random(f"{strategy} {robust}")
     meters = DriftMeter(own), DriftMeter(expected)
     with torch.inference_mode():
-        for step in range(40):
+        for step in range(28):
             if step < 12:  # a few streams in steady batches
                 ids = [0, 0, 1, 2, 1, 2, 2] if step % 2 else [2, 2, 0, 0, 0, 1, 1]
             else:
@@ -82,7 +94,7 @@ def test_any_sequence_of_batches(strategy, robust, pad, tmp_path, monkeypatch):
                 for ours, theirs in zip(*(meter.measure(len(ids)) for meter in meters), strict=True):
                     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4, equal_nan=True)
     assert_same_streams(own, expected)
-    assert captured.replays >= (10 if pad else 4)
+    assert captured.replays >= 4
 
 
 @pytest.mark.parametrize("strategy", ["batch", "ema", "auto_stream"])
@@ -209,3 +221,32 @@ def test_sizes_that_batches_are_filled_up_to():
             for stream in range(streams):
                 own = segments.order[segments.starts[stream] : segments.starts[stream + 1]].tolist()
                 assert own == [row for row in range(examples) if rows.positions[row] == stream]
+
+
+def gpu_batches() -> list[tuple[list[int], torch.Tensor]]:
+    """Streams of varying sizes, two that join late, and one that is predicted alone."""
+    order = [[0, 0, 1, 2, 1, 2, 2], [2, 2, 0, 0, 1, 1], [1, 1, 1, 0, 0], [2] * 4, [3, 0, 3, 0, 4, 4, 4]]
+    steps = [*[0, 1] * 4, 2, 3, 1, 2, 3, 0, *[4, 1, 3] * 4]
+    return [(order[which], images(len(order[which]), seed=step, shift=step / 20)) for step, which in enumerate(steps)]
+
+
+@needs_gpu
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "ema", "auto", "auto_stream"])
+def test_real_graphs_predict_remember_and_measure_what_the_model_does(strategy, dtype, pad):
+    model = copy.deepcopy(calibrated()).to("cuda", dtype).to(memory_format=torch.channels_last)
+    own, expected = (predbn.adapt(copy.deepcopy(model), strategy) for _ in range(2))
+    captured = predbn.capture(own, pad=pad)
+    meters = DriftMeter(own), DriftMeter(expected)
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        for ids, batch in gpu_batches():
+            x = batch.to("cuda", dtype).contiguous(memory_format=torch.channels_last)
+            with predbn.streams(captured, ids), predbn.streams(expected, ids):
+                torch.testing.assert_close(captured(x), expected(x), atol=tolerance, rtol=tolerance)
+                for ours, theirs in zip(*(meter.measure(len(ids)) for meter in meters), strict=True):
+                    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance, equal_nan=True)
+    assert_same_streams(own, expected, 10 * tolerance)
+    assert not captured._has_warned
+    assert captured.replays >= 8

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from predbn.common import PredbnError, ServingError, first_line
 from predbn.norm import (
     AdaptationError,
+    CapturedModel,
     Drift,
     DriftMeter,
     Strategy,
@@ -87,11 +88,18 @@ class Predictor:
             raise ServingError(f"strategy '{strategy}' predicts one stream at a time and cannot be served.")
         self.model, self.strategy, self.records = model.eval(), strategy, records
         self.device = device_of(model)
+        self.passes = 0
         self._max_streams, self._keeps_unsaved, self._on_event = max_streams, keeps_unsaved, on_event
-        self._measured: nn.Module = _MeasuredModel(model)
-        self.layers: list[str] = self._measured.drift.layers
+        measured = _MeasuredModel(self.model).eval()
+        self.layers = measured.drift.layers
+        self._measured: nn.Module = measured
         if self.device is not None and self.device.type == "cuda":
-            self._measured = capture(self._measured, _GRAPHS, pad=True)
+            self._measured = capture(measured, _GRAPHS, pad=True).eval()
+
+    @property
+    def replays(self) -> int:
+        """How many of the passes were replayed as CUDA graphs."""
+        return self._measured.replays if isinstance(self._measured, CapturedModel) else 0
 
     def predict(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
         """A prediction for each request, or why there is none. One that cannot be predicted fails alone.
@@ -124,6 +132,7 @@ class Predictor:
 
     def _forward(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
         """One pass through the model."""
+        self.passes += 1
         sizes = [len(work.rows) for work in works]
         joined = works[0].rows if len(works) == 1 else np.concatenate([work.rows for work in works])
         rows = torch.tensor(joined, device=self.device)
