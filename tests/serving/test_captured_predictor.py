@@ -33,14 +33,14 @@ def predictor(strategy: str, device: str = "cpu") -> Predictor:
 
 
 def batches(steps: int) -> list[list[Work]]:
-    """Requests of two to four rows: of named streams, which also begin anew and end, and of none."""
+    """Requests of three or four rows: of named streams, which also begin anew and end, and of none."""
     draw, found = random.Random(0), []
     for step in range(steps):
         names = draw.sample(["a", "b", "c", "d", None, None], draw.choice([1, 2, 3]) if step > 8 else 3)
         found.append(
             [
                 Work(
-                    images(draw.choice([2, 3, 4]), seed=10 * step + number, shift=number / 2).numpy(),
+                    images(draw.choice([3, 4]), seed=10 * step + number, shift=number / 2).numpy(),
                     name,
                     starts=draw.random() < 0.03,
                     ends=draw.random() < 0.03,

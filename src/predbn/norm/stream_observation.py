@@ -194,7 +194,8 @@ class StreamObservation(Observation):
         """Raise an error if one of these streams has a single value per channel."""
         if self._positions > 1:
             return
-        good = self._sizes[:, 0].tolist() if self._sizes.is_cpu else self._rows.sizes
+        can_look = self._sizes.is_cpu and not self._rows.is_static
+        good = self._sizes[:, 0].tolist() if can_look else self._rows.sizes
         for stream in streams:
             if 1 in (self._rows.sizes[stream], good[stream]):
                 raise AdaptationError(
