@@ -1,8 +1,8 @@
 """Predictions as CUDA graphs, for a GPU that waits for the host.
 
 A small batch, or a strategy of many small steps, takes less time on a GPU than launching its kernels takes on the host.
-A graph launches all kernels of a pass at once. It is recorded when a shape of input comes for the third time, and reads
-from and writes to memory of its own, into which inputs are copied (`captured_pass.py`).
+A graph launches all kernels of a pass at once. It is recorded when a shape of input comes for the second time, and
+reads from and writes to memory of its own, into which inputs are copied (`captured_pass.py`).
 
 What a strategy remembers is part of the graph, and so is which row of a batch belongs to which stream. A pass that
 changes what a stream remembers in kind (its first ones do) is not recorded, nor one whose streams remember different
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +26,7 @@ from .adapted_layer import CHANGES, Adaptation, LayerAdaptation, adaptations, ad
 from .calibration import Calibration
 from .captured_pass import CapturedPass, MixedStreamsPass, SingleStreamPass
 from .gpu.operators import is_dense
+from .graph_cache import GraphCache
 from .kernels import is_tracing
 from .passes import Stream
 from .recorder import CudaRecorder
@@ -34,10 +34,6 @@ from .static_rows import RowShape, padded_size
 from .stream_blocks import Selection, current_selection
 from .stream_rows import StreamRows
 from .stream_table import States
-
-_EAGER_CALLS = 2
-_CALLS_TO_HALVE = 1024
-"""After so many calls, all earlier ones count half: what was predicted long ago is not predicted often."""
 
 
 class CapturedModel(nn.Module):
@@ -61,8 +57,7 @@ class CapturedModel(nn.Module):
         self._forget()
 
     def _forget(self) -> None:
-        self._graphs: dict[Any, Any] = {}
-        self._uses: Counter[Any] = Counter()
+        self._graphs = GraphCache(self.graphs)
         self._last: dict[Any, tuple[Any, SingleStreamPass]] = {}
 
     def adaptations(self) -> list[Adaptation]:
@@ -104,12 +99,14 @@ class CapturedModel(nn.Module):
         examples = padded_size(_examples(inputs) or 1) if self.pad and self._has_independent_rows(inputs) else None
         inputs, shape = self._shape(inputs, examples)
         key, last = self._last.get(shape, (None, None))
-        if last is None or not last.has_states_of(streams):  # otherwise nothing else has to be looked at
+        if (
+            last is None or key not in self._graphs or not last.has_states_of(streams)
+        ):  # otherwise nothing else has to be looked at
             before = tuple(_kinds(stream.states) for stream in streams)
             key = shape, before
             if key not in self._graphs:
                 output = self._call(inputs)
-                if before == tuple(_kinds(stream.states) for stream in streams) and self._is_worth_it(key):
+                if before == tuple(_kinds(stream.states) for stream in streams) and self._graphs.make_room(key):
                     new = SingleStreamPass(self.model, self._watched(), inputs, examples, kept)
                     self._graphs[key] = self._recorded(new, inputs)
                 return output
@@ -117,7 +114,7 @@ class CapturedModel(nn.Module):
             if last is None:
                 return self._call(inputs)
             self._last[shape] = key, last
-        self._count(key)
+        self._count_replay(key)
         return last.replay(inputs, streams)
 
     def _has_independent_rows(self, inputs: tuple[Tensor, ...]) -> bool:
@@ -144,7 +141,7 @@ class CapturedModel(nn.Module):
                 is_steady = all(
                     table.common_stage(own) is stage for table, own, stage in zip(tables, places, stages, strict=True)
                 )
-                if key not in self._graphs and is_steady and self._is_worth_it(key):
+                if key not in self._graphs and is_steady and self._graphs.make_room(key):
                     left = iter(stages)
                     all_stages = [
                         (shared, next(left) if shared.strategy.keeps_state else None) for shared, _ in selections
@@ -153,7 +150,7 @@ class CapturedModel(nn.Module):
                     new.fill(rows, places)
                     self._graphs[key] = self._recorded(new, inputs)
                 return output
-            self._count(key)
+            self._count_replay(key)
             return graph.replay(inputs, rows, places)
 
     def _shape(self, inputs: tuple[Tensor, ...], examples: int | None) -> tuple[tuple[Tensor, ...], Any]:
@@ -176,32 +173,9 @@ class CapturedModel(nn.Module):
     def _watched(self) -> list[LayerAdaptation]:
         return [adaptation for _, adaptation, _ in self._layers if adaptation.shared.watches_drift]
 
-    def _count(self, key: Any) -> None:
-        """Count a replay."""
+    def _count_replay(self, key: Any) -> None:
         self.replays += 1
-        self._uses[key] += 1
-        self._halve_uses()
-
-    def _is_worth_it(self, key: Any) -> bool:
-        """Count a call that could have been replayed; whether to record it now.
-
-        If there are `graphs` already, one is dropped for a shape that comes more than twice as often.
-        """
-        self._uses[key] += 1
-        self._halve_uses()
-        if self._uses[key] < _EAGER_CALLS:
-            return False
-        if len(self._graphs) >= self.graphs:
-            least = min(self._graphs, key=self._uses.__getitem__)
-            if self._uses[key] <= 2 * self._uses[least]:
-                return False
-            del self._graphs[least]
-            self._last = {shape: last for shape, last in self._last.items() if last[0] != least}
-        return True
-
-    def _halve_uses(self) -> None:
-        if (self.replays + self.calls) % _CALLS_TO_HALVE == 0:
-            self._uses = Counter({key: count // 2 for key, count in self._uses.items() if count > 1})
+        self._graphs.count(key)
 
     def _recorded(self, new: CapturedPass, inputs: tuple[Tensor, ...]) -> CapturedPass | None:
         """A pass that is recorded; None, with a warning, if that is not possible. Layers do not notice it."""
@@ -233,7 +207,7 @@ class CapturedModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy records graphs of its own."""
-        own = "_lock", "_recorder", "_graphs", "_uses", "_last"
+        own = "_lock", "_recorder", "_graphs", "_last"
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -248,7 +222,7 @@ def capture(model: nn.Module, graphs: int = 8, *, pad: bool = False) -> Captured
         with torch.inference_mode():
             fast(images)
 
-    The third call with the same shape records; later ones take as long as the GPU takes. The model itself is not
+    The second call with the same shape records; later ones take as long as the GPU takes. The model itself is not
     changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved. `graphs` of
     them are kept, those that are used most; they share the memory of a pass.
 

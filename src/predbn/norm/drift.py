@@ -81,6 +81,8 @@ class DriftMeter:
 
     def _distances(self, statistics: Sequence[Statistics | None]) -> Tensor:
         """As in `statistics.distance`, for all layers at once, [S, L]; [1, L] if all streams have the same."""
+        if all(own is None for own in statistics):
+            return self._mean.new_full((1, len(self.layers)), torch.nan)
         streams = max((len(own.mean) for own in statistics if own is not None and own.mean.dim() == 2), default=1)
         sources = self._mean.split(self._sizes)
         known = [own or Statistics(source, source) for own, source in zip(statistics, sources, strict=True)]
