@@ -58,6 +58,8 @@ class CapturedModel(nn.Module):
 
     def _forget(self) -> None:
         self._graphs = GraphCache(self.graphs)
+        self._kinds: dict[Any, int] = {}
+        """Numbers for what streams remember, which is long."""
         self._last: dict[Any, tuple[Any, SingleStreamPass]] = {}
 
     def adaptations(self) -> list[Adaptation]:
@@ -99,15 +101,14 @@ class CapturedModel(nn.Module):
         examples = padded_size(_examples(inputs) or 1) if self.pad and self._has_independent_rows(inputs) else None
         inputs, shape = self._shape(inputs, examples)
         key, last = self._last.get(shape, (None, None))
-        if (
-            last is None or key not in self._graphs or not last.has_states_of(streams)
-        ):  # otherwise nothing else has to be looked at
+        if last is None or not last.has_states_of(streams):  # otherwise nothing else has to be looked at
             before = tuple(_kinds(stream.states) for stream in streams)
-            key = shape, before
+            key = shape, self._kinds.setdefault(before, len(self._kinds))
             if key not in self._graphs:
                 output = self._call(inputs)
                 if before == tuple(_kinds(stream.states) for stream in streams) and self._graphs.make_room(key):
-                    new = SingleStreamPass(self.model, self._watched(), inputs, examples, kept)
+                    with _locked(streams):
+                        new = SingleStreamPass(self.model, self._watched(), inputs, examples, kept)
                     self._graphs[key] = self._recorded(new, inputs)
                 return output
             last = self._graphs[key]
@@ -180,6 +181,9 @@ class CapturedModel(nn.Module):
     def _recorded(self, new: CapturedPass, inputs: tuple[Tensor, ...]) -> CapturedPass | None:
         """A pass that is recorded; None, with a warning, if that is not possible. Layers do not notice it."""
         layers = [(adaptation, adaptation.last_pass, adaptation.last_batch) for _, adaptation, _ in self._layers]
+        self._last = {
+            shape: last for shape, last in self._last.items() if last[0] in self._graphs
+        }  # one may be dropped
         try:
             new.record(self._recorder, inputs)
         except (RuntimeError, AdaptationError) as error:
@@ -207,7 +211,7 @@ class CapturedModel(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy records graphs of its own."""
-        own = "_lock", "_recorder", "_graphs", "_last"
+        own = "_lock", "_recorder", "_graphs", "_kinds", "_last"
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
