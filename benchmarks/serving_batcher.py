@@ -7,8 +7,9 @@
 So many clients (64) each send requests of four pictures, the next as soon as the last is answered, for 1, 16 or 256
 streams in turn, to `Service.infer` of a server with the plain network (`train`), `batch` and `auto_stream`. Every round
 loads each of them once, in a random order; figures are medians over the rounds of pictures per second relative to the
-plain network in the same round. On a CPU these are pictures per second of processor time. Writes
-results/serving-batcher-<device>.json.
+plain network in the same round. On a CPU these are pictures per second of processor time. Before, each server is loaded
+until its streams have begun and, on a GPU, nearly all of its passes are replayed as CUDA graphs; `replayed` is the
+share of such passes while it was timed. Writes results/serving-batcher-<device>.json.
 
 The last row is the plain network by itself, without a server, in batches of one request: the most that a server with a
 batch for each stream can reach.
@@ -43,6 +44,8 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 STRATEGIES = {"plain": "train", "batch": "batch", "auto_stream": "auto_stream"}
 STREAMS, CLIENTS, ROWS = (1, 16, 256), 64, 4
 ALONE = "plain, one request at a time"
+_MOST_LOADS, _REPLAYED = 10, 0.9
+"""How often a server is loaded before it is timed, unless this share of its passes is replayed earlier."""
 
 
 def network(device: torch.device) -> tuple[Classifier, str]:
@@ -65,6 +68,25 @@ def service(strategy: str, device: torch.device) -> Service:
         predbn.calibrate(model, (batch.to(device) for batch in clean))
     spec = spec_of(model, "model")
     return Service(model, find_strategy(strategy), spec, Settings(max_streams=10_000, timeout=600))
+
+
+async def warm_up(server: Service, pictures: np.ndarray[Any, Any], streams: int, seconds: float) -> None:
+    """Streams that begin take longer, and so do batches of a new shape; a load ends with a few small batches."""
+    for _ in range(_MOST_LOADS):
+        before = passes_of(server)
+        await load(server, pictures, streams, seconds)
+        if server.device is None or server.device.type == "cpu" or replayed_since(server, before) > _REPLAYED:
+            return
+
+
+def passes_of(server: Service) -> tuple[int, int]:
+    return server.predictor.replays, server.predictor.passes
+
+
+def replayed_since(server: Service, before: tuple[int, int]) -> float:
+    """The share of passes that were replayed."""
+    replays, passes = (now - then for now, then in zip(passes_of(server), before, strict=True))
+    return replays / max(1, passes)
 
 
 async def load(server: Service, pictures: np.ndarray[Any, Any], streams: int, seconds: float) -> int:
@@ -104,8 +126,9 @@ async def measure(device: torch.device, rounds: int, seconds: float) -> list[dic
     rows = []
     shuffle = random.Random(0).shuffle
     for streams in STREAMS:
-        for server in servers.values():  # streams that begin take longer
-            await load(server, pictures, streams, seconds)
+        for server in servers.values():
+            await warm_up(server, pictures, streams, seconds)
+        before = {name: passes_of(server) for name, server in servers.items()}
         speeds: dict[str, list[float]] = {name: [] for name in (*servers, ALONE)}
         for _ in range(rounds):
             order = list(speeds)
@@ -120,6 +143,8 @@ async def measure(device: torch.device, rounds: int, seconds: float) -> list[dic
         for name, own in speeds.items():
             ratio = statistics.median(a / b for a, b in zip(own, speeds["plain"], strict=True))
             rows.append({"server": name, "streams": streams, "per_second": statistics.median(own), "ratio": ratio})
+            if name in servers and device.type == "cuda":
+                rows[-1]["replayed"] = replayed_since(servers[name], before[name])
             print(json.dumps(rows[-1]), flush=True)
     for server in servers.values():
         await server.stop()

@@ -1,12 +1,11 @@
 """Captured models without a GPU: called as they are, or with graphs that run the model again.
 
-`test_gpu.py` has real graphs.
+`test_capture_streams.py` has rows of several streams, `test_gpu.py` has real graphs.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib
 
 import pytest
 import torch
@@ -14,8 +13,9 @@ import torch
 import predbn
 
 from .models import images, net
+from .standin_recorder import recorder
 
-capturing = importlib.import_module("predbn.norm.capture")
+__all__ = ["recorder"]
 
 
 @pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream"])
@@ -51,40 +51,12 @@ def test_a_number_of_graphs_that_is_none_is_refused(graphs):
         predbn.capture(net(), graphs)
 
 
-class FakeGraph(capturing._Graph):
-    """Does what a CUDA graph does: it reads the static inputs and states, and changes the states in place."""
-
-    def __init__(self, model, inputs, streams):
-        static = [value.clone() for value in inputs]
-        states = [capturing.copy_states(stream.states) for stream in streams]
-        super().__init__(None, static, None, states, list(streams))
-        self.model = model
-
-    def replay(self, inputs, streams):
-        for number, stream in enumerate(streams):
-            self._bring_in(number, stream)
-        for static, value in zip(self.inputs, inputs, strict=True):
-            static.copy_(value)
-        output = self.model(*self.inputs)
-        for stream, own in zip(streams, self.states, strict=True):
-            torch._foreach_copy_(capturing._tensors(own), capturing._tensors(stream.states))
-            stream.states = own
-        return output
-
-
-@pytest.fixture
-def fake_graphs(monkeypatch):
-    monkeypatch.setattr(capturing, "_is_on_gpu", lambda value: True)
-    monkeypatch.setattr(capturing, "_record", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-
-
-@pytest.mark.usefixtures("fake_graphs")
+@pytest.mark.usefixtures("recorder")
 @pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream", "frozen"])
 def test_streams_resets_and_other_strategies_between_replays(strategy):
     model = predbn.calibrate(net(), list(images(96).split(32)))
     expected, own = (predbn.adapt(copy.deepcopy(model), strategy) for _ in range(2))
-    captured, replayed = predbn.capture(own, graphs=2), 0
+    captured = predbn.capture(own, graphs=2)
     with torch.inference_mode():
         for seed in range(30):
             x = images(12 if seed % 7 else 10, seed=seed, shift=seed / 10)
@@ -95,12 +67,11 @@ def test_streams_resets_and_other_strategies_between_replays(strategy):
                 predbn.adapt(each, "prior")
             with predbn.stream(expected, name), predbn.stream(own, name):
                 torch.testing.assert_close(captured(x), expected(x), atol=1e-6, rtol=1e-6)
-            replayed += bool(captured._last)
             assert len(captured._graphs) <= 2
-    assert replayed > 10
+    assert captured.replays > 10
 
 
-@pytest.mark.usefixtures("fake_graphs")
+@pytest.mark.usefixtures("recorder")
 def test_a_saved_state_does_not_change_when_a_graph_is_replayed():
     model = predbn.adapt(net(), "ema")
     captured = predbn.capture(model)
@@ -113,20 +84,7 @@ def test_a_saved_state_does_not_change_when_a_graph_is_replayed():
     assert torch.equal(saved, before)
 
 
-@pytest.mark.usefixtures("fake_graphs")
-@pytest.mark.parametrize("strategy", ["batch", "ema"])
-def test_rows_of_several_streams_are_not_recorded(strategy):
-    """A graph would keep which row belongs to which stream."""
-    model = predbn.adapt(net(), strategy)
-    captured, x = predbn.capture(model), images(8)
-    with torch.inference_mode():
-        for _ in range(6):
-            with predbn.streams(model, [0, 0, 0, 0, 1, 1, 1, 1]):
-                captured(x)
-        assert not captured._graphs
-
-
-@pytest.mark.usefixtures("fake_graphs")
+@pytest.mark.usefixtures("recorder")
 def test_a_plain_model_that_is_adapted_later():
     model = net()
     captured, x = predbn.capture(model), images(8)

@@ -20,9 +20,10 @@ from predbn.norm.stream_table import StreamTable
 
 from ..models.kernels.conftest import bench
 from .models import images, net, randomise
+from .standin_recorder import recorder
 from .test_gpu_kernels import LAYOUTS, RULES, clean_data, layer_rule, to_device
 
-__all__ = ["bench"]
+__all__ = ["bench", "recorder"]
 
 IDS = [0, 3, 1, 3, 0, 3, 2, 1, 3, 0, 1, 3]
 """Streams of 3, 5, 3 and 1 examples, in a mixed order."""
@@ -146,9 +147,8 @@ def test_a_model_with_and_without_kernels(bench, monkeypatch, kernel_calls, stra
             for ids, x in batches(bench.device)[slice(None) if strategy in ("ema", "auto_stream") else slice(2, 3)]:
                 with predbn.streams(model, ids):
                     found.append(model(x).cpu())
-                if meter is not None:
-                    first = [ids.index(name) for name in dict.fromkeys(ids)]
-                    found += list(meter.measure(first, len(ids)))
+                    if meter is not None:
+                        found += [drift.cpu() for drift in meter.measure(len(ids))]
         assert set(kernel_calls) == {has_kernels}
         for stream in predbn.state_dict(model)["streams"].values():
             found += [value for state in stream["layers"].values() for _, value in sorted(state.items())]
@@ -168,7 +168,7 @@ def test_a_batch_of_one_stream_with_and_without_kernels(bench, monkeypatch, stra
         meter, found = DriftMeter(model), []
         with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
             for step in range(3):
-                found += [model(images(5, seed=step, shift=float(step)).to(bench.device)), *meter.measure([0], 5)]
+                found += [model(images(5, seed=step, shift=float(step)).to(bench.device)), *meter.measure(5)]
         layers = predbn.state_dict(model)["streams"]["default"]["layers"]
         results.append(found + [value for state in layers.values() for _, value in sorted(state.items())])
     for ours, expected in zip(*results, strict=True):
@@ -253,3 +253,34 @@ def test_rows_that_are_not_finite_reach_no_other_stream(bench, strategy):
             with predbn.streams(alone, [ids[row] for row in good]):
                 wanted = alone(x[good])
             torch.testing.assert_close(found[good], wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "robust"), [("batch", True), ("ema", False), ("auto(passes=2)", True), ("auto_stream", True)]
+)
+def test_a_captured_model_fills_up_batches_of_streams(bench, request, strategy, robust):
+    """Predictions, drift and states, with real graphs on a GPU, and without one with those of the stand-in."""
+    if bench.device == "cpu":
+        request.getfixturevalue("recorder")
+    own, expected = (
+        predbn.adapt(copy.deepcopy(calibrated()).to(bench.device), strategy, robust=robust) for _ in range(2)
+    )
+    captured, meters = predbn.capture(own, pad=True), (DriftMeter(own), DriftMeter(expected))
+    keeps_state = strategy in ("ema", "auto_stream")
+    order = [[0, 1, 0, 1, 1], [1, 1, 1, 0, 0, 0]] * (3 if keeps_state else 2)
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        for step, ids in enumerate(order):
+            x = images(len(ids), seed=step, shift=step / 4).to(bench.device)
+            if step == len(order) - 1:
+                x[0] = torch.nan
+            with predbn.streams(captured, ids), predbn.streams(expected, ids):
+                found, wanted = captured(x), expected(x)
+                torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4, equal_nan=True)
+                for ours, theirs in zip(*(meter.measure(len(ids)) for meter in meters), strict=True):
+                    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    assert captured.replays >= 2
+    ours, theirs = (predbn.state_dict(model)["streams"] for model in (own, expected))
+    for name, stream in theirs.items():
+        for layer, state in stream["layers"].items():
+            for key, value in state.items():
+                torch.testing.assert_close(ours[name]["layers"][layer][key], value, atol=1e-4, rtol=1e-4)

@@ -117,7 +117,7 @@ class LayerAdaptation:
         self.calibration = calibration
         self.last_batch: LazyStatistics | None = None
         self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
-        """The statistics of the streams, [C] or [S, C], and those that were used, [C], [S, C] or, of rows, [N, C]."""
+        """The statistics of the streams, [C] or [S, C], and those that were used; with groups these are [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
 
@@ -191,7 +191,7 @@ class LayerAdaptation:
             if normalised is None:
                 weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
-                statistics = observation.used = observation.choose(strategy)
+                statistics = observation.choose(strategy)
             if shared.watches_drift:
                 self.last_pass = observation.seen, observation.used
             if own_call is not None and own_call.composition is not None:

@@ -1,106 +1,202 @@
 """Predictions as CUDA graphs, for a GPU that waits for the host.
 
 A small batch, or a strategy of many small steps, takes less time on a GPU than launching its kernels takes on the host.
-A graph launches all kernels of a pass at once. It is recorded when a shape of input comes for the third time, and reads
-from and writes to memory of its own, into which inputs are copied.
+A graph launches all kernels of a pass at once. It is recorded when a shape of input comes for the second time, and
+reads from and writes to memory of its own, into which inputs are copied (`captured_pass.py`).
 
-What a strategy remembers is part of the graph. The states of the stream live in the graph's memory as long as this
-stream is predicted; if another one comes, they are copied out, and those of the other one in. A pass that changes what
-a stream remembers in kind (its first ones do) is not recorded, nor are several streams in one batch.
+What a strategy remembers is part of the graph, and so is which row of a batch belongs to which stream. A pass that
+changes what a stream remembers in kind (its first ones do) is not recorded, nor one whose streams remember different
+kinds of things.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import CHANGES, LayerAdaptation, adapted_layers
+from .adapted_layer import CHANGES, Adaptation, LayerAdaptation, adaptations, adapted_layers
 from .calibration import Calibration
+from .captured_pass import CapturedPass, MixedStreamsPass, SingleStreamPass
+from .gpu.operators import is_dense
+from .graph_cache import GraphCache
 from .kernels import is_tracing
-from .passes import Stream, copy_states
-from .stream_blocks import current_selection
+from .passes import Stream
+from .recorder import CudaRecorder
+from .static_rows import RowShape, padded_size
+from .stream_blocks import Selection, current_selection
+from .stream_rows import StreamRows
 from .stream_table import States
-
-_EAGER_CALLS = 2
-_WARM_UP = 2
 
 
 class CapturedModel(nn.Module):
     """A model whose predictions are recorded as CUDA graphs, one for each shape of its inputs.
 
     On a CPU, with gradients, in training, with arguments that are not tensors, and in a graph of torch.compile, the
-    model is called as it is.
+    model is called as it is. `replays` counts the predictions that were replayed, `calls` those that were not.
     """
 
-    def __init__(self, model: nn.Module, graphs: int) -> None:
+    def __init__(self, model: nn.Module, graphs: int, pad: bool) -> None:
         super().__init__()
-        self.model = model
-        self.graphs = graphs
+        self.model, self.graphs, self.pad = model, graphs, pad
+        self.replays = self.calls = 0
         self._layers: list[tuple[nn.Module, LayerAdaptation, Calibration | None]] = []
+        self._shared: list[Adaptation] = []
         self._changes = -1
-        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock, self._recorder, self._has_warned = threading.RLock(), CudaRecorder(), False
         self._forget()
 
     def _forget(self) -> None:
-        self._graphs: dict[Any, _Graph | None] = {}
-        self._calls: dict[Any, int] = {}
-        self._last: dict[Any, _Graph] = {}
+        self._graphs = GraphCache(self.graphs)
+        self._kinds: dict[Any, int] = {}
+        """Numbers for what streams remember, which is long."""
+        self._last: dict[Any, tuple[Any, SingleStreamPass]] = {}
+
+    def adaptations(self) -> list[Adaptation]:
+        """Those of the model. It is not searched for them again as long as no layer is adapted or restored."""
+        self._notice_changes()
+        return self._shared or adaptations(self.model)
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
-        if others or not _can_be_captured(self.model, inputs):
+        if others or not inputs or self.model.training or torch.is_grad_enabled() or is_tracing():
             return self.model(*inputs, **others)
+        if not self._recorder.can_record(inputs):
+            return self.model(*inputs)
         with self._lock:  # a graph has one place for inputs, states and output
             return self._predict(inputs)
 
     def _predict(self, inputs: tuple[Tensor, ...]) -> Any:
-        streams = self._streams()
-        if streams is None:
-            return self.model(*inputs)
-        shape = _shape(inputs)
-        last = self._last.get(shape)
-        if last is not None and last.has_states_of(streams):  # most calls: nothing else has to be looked at
-            return last.replay(inputs, streams)
-        before = tuple(_kinds(stream.states) for stream in streams)
-        key = shape, before
-        if key not in self._graphs:
-            output = self.model(*inputs)
-            is_steady = before == tuple(_kinds(stream.states) for stream in streams)
-            self._calls[key] = self._calls.get(key, 0) + 1 if is_steady else 0
-            if self._calls[key] >= _EAGER_CALLS:
-                self._add(key, _record(self.model, inputs, streams))
-            return output
-        graph = self._graphs[key]
-        if graph is None:
-            return self.model(*inputs)
-        self._last[shape] = graph
-        return graph.replay(inputs, streams)
-
-    def _add(self, key: Any, graph: _Graph | None) -> None:
-        """Keep a graph, and not more than `graphs` of them."""
-        del self._calls[key]
-        self._graphs[key] = graph
-        for old in list(self._graphs)[: -self.graphs]:
-            del self._graphs[old]
-            self._last.pop(old[0], None)
-
-    def _streams(self) -> list[Stream] | None:
-        """The streams that are predicted; None if a batch may hold several."""
         self._notice_changes()
-        shared = {id(adaptation.shared): adaptation.shared for _, adaptation, _ in self._layers}.values()
-        selections = [(current_selection(each), each.strategy.keeps_state) for each in shared]
-        if any(selection.rows is not None for selection, _ in selections):
-            return None
-        streams = [selection.streams[0] for selection, keeps_state in selections if keeps_state]
+        selections = [(shared, current_selection(shared)) for shared in self._shared]
+        rows = [selection.rows for _, selection in selections]
+        if all(own is None for own in rows):
+            return self._predict_single_streams(inputs, selections)
+        first = rows[0]
+        if first is None or any(own is not first for own in rows) or (self.pad and _examples(inputs) != len(first)):
+            return self._call(inputs)
+        return self._predict_mixed_streams(inputs, first, selections)
+
+    def _call(self, inputs: tuple[Tensor, ...]) -> Any:
+        self.calls += 1
+        return self.model(*inputs)
+
+    def _predict_single_streams(
+        self, inputs: tuple[Tensor, ...], selections: Sequence[tuple[Adaptation, Selection]]
+    ) -> Any:
+        kept = [(shared, selection.streams[0]) for shared, selection in selections if shared.strategy.keeps_state]
+        streams = [stream for _, stream in kept]
         for stream in streams:
             stream.leave_table()
-        return streams
+        # Rows that do not depend on each other may be filled up by others.
+        examples = padded_size(_examples(inputs) or 1) if self.pad and self._has_independent_rows(inputs) else None
+        inputs, shape = self._shape(inputs, examples)
+        key, last = self._last.get(shape, (None, None))
+        if last is None or not last.has_states_of(streams):  # otherwise nothing else has to be looked at
+            before = tuple(_kinds(stream.states) for stream in streams)
+            key = shape, self._kinds.setdefault(before, len(self._kinds))
+            if key not in self._graphs:
+                output = self._call(inputs)
+                if before == tuple(_kinds(stream.states) for stream in streams) and self._graphs.make_room(key):
+                    with _locked(streams):
+                        new = SingleStreamPass(self.model, self._watched(), inputs, examples, kept)
+                    self._graphs[key] = self._recorded(new, inputs)
+                return output
+            last = self._graphs[key]
+            if last is None:
+                return self._call(inputs)
+            self._last[shape] = key, last
+        self._count_replay(key)
+        return last.replay(inputs, streams)
+
+    def _has_independent_rows(self, inputs: tuple[Tensor, ...]) -> bool:
+        return bool(_examples(inputs)) and all(shared.is_identity for shared in self._shared)
+
+    def _predict_mixed_streams(
+        self, inputs: tuple[Tensor, ...], rows: StreamRows, selections: Sequence[tuple[Adaptation, Selection]]
+    ) -> Any:
+        kept = [(shared, selection.streams) for shared, selection in selections if shared.strategy.keeps_state]
+        with _locked([stream for _, streams in kept for stream in streams]):
+            places = [[stream.enter(shared.streams.table) for stream in streams] for shared, streams in kept]
+            tables = [shared.streams.table for shared, _ in kept]
+            stages = [table.common_stage(own) for table, own in zip(tables, places, strict=True)]
+            device = inputs[0].device
+            if any(stage is None or any(own != device for own, _ in stage.matrices) for stage in stages):
+                return self._call(inputs)
+            row_shape = RowShape.of(rows, pad=self.pad)
+            examples = row_shape.rows if self.pad else None
+            inputs, shape = self._shape(inputs, examples)
+            key = shape, row_shape, *stages
+            graph = self._graphs.get(key)
+            if graph is None:
+                output = self._call(inputs)
+                is_steady = all(
+                    table.common_stage(own) is stage for table, own, stage in zip(tables, places, stages, strict=True)
+                )
+                if key not in self._graphs and is_steady and self._graphs.make_room(key):
+                    left = iter(stages)
+                    all_stages = [
+                        (shared, next(left) if shared.strategy.keeps_state else None) for shared, _ in selections
+                    ]
+                    new = MixedStreamsPass(self.model, self._watched(), inputs, examples, row_shape, all_stages)
+                    new.fill(rows, places)
+                    self._graphs[key] = self._recorded(new, inputs)
+                return output
+            self._count_replay(key)
+            return graph.replay(inputs, rows, places)
+
+    def _shape(self, inputs: tuple[Tensor, ...], examples: int | None) -> tuple[tuple[Tensor, ...], Any]:
+        """What a graph is for; the inputs in a layout that can be filled up, if they are to be."""
+        if examples is not None:
+            inputs = tuple(value if is_dense(value) else value.contiguous() for value in inputs)
+        described = tuple(
+            (
+                value.shape if examples is None else (examples, *value.shape[1:]),
+                value.stride(),
+                value.dtype,
+                value.device,
+            )
+            for value in inputs
+        )
+        cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+        is_watched = tuple(shared.watches_drift for shared in self._shared)
+        return inputs, (described, cast, torch.is_inference_mode_enabled(), is_watched)
+
+    def _watched(self) -> list[LayerAdaptation]:
+        return [adaptation for _, adaptation, _ in self._layers if adaptation.shared.watches_drift]
+
+    def _count_replay(self, key: Any) -> None:
+        self.replays += 1
+        self._graphs.count(key)
+
+    def _recorded(self, new: CapturedPass, inputs: tuple[Tensor, ...]) -> CapturedPass | None:
+        """A pass that is recorded; None, with a warning, if that is not possible. Layers do not notice it."""
+        layers = [(adaptation, adaptation.last_pass, adaptation.last_batch) for _, adaptation, _ in self._layers]
+        self._last = {
+            shape: last for shape, last in self._last.items() if last[0] in self._graphs
+        }  # one may be dropped
+        try:
+            new.record(self._recorder, inputs)
+        except (RuntimeError, AdaptationError) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                reason = str(error).splitlines()[0]
+                message = f"this model cannot be recorded as a CUDA graph and is called as it is: {reason}"
+                warnings.warn(message, stacklevel=5)
+            return None
+        finally:
+            for adaptation, last_pass, last_batch in layers:
+                adaptation.last_pass, adaptation.last_batch = last_pass, last_batch
+        return new
 
     def _notice_changes(self) -> None:
         """Forget all graphs if layers of the model were adapted, restored or calibrated since they were recorded."""
@@ -110,130 +206,61 @@ class CapturedModel(nn.Module):
         layers = [(layer, adaptation, adaptation.calibration) for _, layer, adaptation in adapted_layers(self.model)]
         if list(map(_identities, layers)) != list(map(_identities, self._layers)):
             self._layers = layers
+            self._shared = list({id(own.shared): own.shared for _, own, _ in layers}.values())
             self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy records graphs of its own."""
-        own = "_lock", "_graphs", "_calls", "_last"
+        own = "_lock", "_recorder", "_graphs", "_kinds", "_last"
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.RLock()
-        self._forget()
+        self._begin()
 
 
-def _identities(values: tuple[Any, ...]) -> list[int]:
-    return [id(value) for value in values]
-
-
-class _Graph:
-    """A recorded pass, its inputs and output, and the states that it changes, for each stream."""
-
-    def __init__(self, graph: Any, inputs: list[Tensor], output: Any, states: list[States], owners: list[Stream]):
-        self.graph, self.inputs, self.output, self.states, self.owners = graph, inputs, output, states, owners
-
-    def has_states_of(self, streams: list[Stream]) -> bool:
-        """Whether these streams are those whose states are in the memory of the graph."""
-        return all(stream.states is own for stream, own in zip(streams, self.states, strict=True))
-
-    def replay(self, inputs: tuple[Tensor, ...], streams: list[Stream]) -> Any:
-        for stream in streams:
-            stream.lock.acquire()
-        try:
-            for number, stream in enumerate(streams):
-                self._bring_in(number, stream)
-            for static, value in zip(self.inputs, inputs, strict=True):
-                static.copy_(value)
-            self.graph.replay()
-            return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, self.output)
-        finally:
-            for stream in streams:
-                stream.lock.release()
-
-    def _bring_in(self, number: int, stream: Stream) -> None:
-        """Copy the states of a stream into the memory of the graph, unless they are there already."""
-        own, owner = self.states[number], self.owners[number]
-        if stream.states is own:
-            return
-        if owner.states is own:
-            owner.states = copy_states(own)
-        new, here = _tensors(stream.states), _tensors(own)
-        if here:
-            torch._foreach_copy_(here, new)
-        stream.states, stream.is_captured, self.owners[number] = own, True, stream
-
-
-def capture(model: nn.Module, graphs: int = 8) -> CapturedModel:
+def capture(model: nn.Module, graphs: int = 8, *, pad: bool = False) -> CapturedModel:
     """Record the predictions of a model as CUDA graphs, one for each shape of its inputs.
 
         fast = predbn.capture(predbn.adapt(model, "auto"))
         with torch.inference_mode():
             fast(images)
 
-    The third call with the same shape records; later ones take as long as the GPU takes. The model itself is not
-    changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved. A graph takes
-    as much memory as a pass; `graphs` of them are kept.
+    The second call with the same shape records; later ones take as long as the GPU takes. The model itself is not
+    changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved. `graphs` of
+    them are kept, those that are used most; they share the memory of a pass.
+
+    With `predbn.streams`, a shape is also how many streams there are, and how many rows the largest has (up to 4, 8,
+    32, 64, …). If these vary, `pad=True` fills batches up to one of a few shapes, without any effect on the results.
+    All that the model takes and returns must then have one row for each example, and rows may depend on each other only
+    through adapted layers. Batches of a single stream that is opened with `predbn.stream` are not filled up.
     """
     if isinstance(graphs, bool) or not isinstance(graphs, int) or graphs < 1:
         raise AdaptationError(f"graphs={graphs!r}; it is how many shapes of inputs are kept as graphs, 1 or more")
-    return CapturedModel(model, graphs)
+    return CapturedModel(model, graphs, pad)
 
 
-def _record(model: nn.Module, inputs: tuple[Tensor, ...], streams: list[Stream]) -> _Graph | None:
-    """Record a pass of a model; None, with a warning, if that is not possible. No stream notices it."""
-    before = [stream.states for stream in streams]
-    static = [value.clone(memory_format=torch.preserve_format) for value in inputs]
-    states = [copy_states(of_stream) for of_stream in before]
-    graph = torch.cuda.CUDAGraph()
-    # Casts of parameters must happen in the graph: autocast would keep them in memory that it frees.
-    is_caching = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    for stream in streams:
+@contextmanager
+def _locked(streams: Sequence[Stream]) -> Iterator[None]:
+    """Lock streams in the order of their numbers, so that no two passes block each other."""
+    ordered = sorted(streams, key=lambda stream: stream.number)
+    for stream in ordered:
         stream.lock.acquire()
     try:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # CUDA wants a few plain calls on another stream before a capture
-            for _ in range(_WARM_UP):
-                for stream, own in zip(streams, states, strict=True):
-                    stream.states = own
-                model(*static)
-        torch.cuda.current_stream().wait_stream(side)
-        for stream, own in zip(streams, states, strict=True):
-            stream.states = own
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            output = model(*static)
-            for stream, own in zip(streams, states, strict=True):
-                here, new = _tensors(own), _tensors(stream.states)
-                if here:
-                    torch._foreach_copy_(here, new)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        warnings.warn(f"this model cannot be recorded as a CUDA graph and is called as it is: {reason}", stacklevel=3)
-        return None
+        yield
     finally:
-        torch.set_autocast_cache_enabled(is_caching)
-        for stream, of_stream in zip(streams, before, strict=True):
-            stream.states = of_stream
+        for stream in ordered:
             stream.lock.release()
-    return _Graph(graph, static, output, states, list(streams))
 
 
-def _can_be_captured(model: nn.Module, inputs: tuple[Any, ...]) -> bool:
-    if not inputs or not all(map(_is_on_gpu, inputs)) or torch.cuda.is_current_stream_capturing():
-        return False
-    return not (model.training or torch.is_grad_enabled() or is_tracing())
+def _identities(values: tuple[Any, ...]) -> list[int]:
+    return [id(value) for value in values]
 
 
-def _is_on_gpu(value: Any) -> bool:
-    return type(value) is Tensor and value.is_cuda
-
-
-def _shape(inputs: tuple[Tensor, ...]) -> Any:
-    described = tuple((value.shape, value.stride(), value.dtype, value.device) for value in inputs)
-    cast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-    return described, cast, torch.is_inference_mode_enabled()
+def _examples(inputs: tuple[Tensor, ...]) -> int | None:
+    """How many examples there are; None if not all inputs have as many rows."""
+    sizes = {len(value) if value.dim() else None for value in inputs}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _kinds(states: States) -> tuple[Any, ...]:
@@ -243,7 +270,3 @@ def _kinds(states: States) -> tuple[Any, ...]:
         for layer, state in states.items()
         for key, value in state.items()
     )
-
-
-def _tensors(states: States) -> list[Tensor]:
-    return [value for state in states.values() for value in state.values() if isinstance(value, Tensor)]

@@ -12,15 +12,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from predbn.common import AdaptationError
+
 from .adapted_layer import LayerAdaptation, adapted_layers, source_statistics
 from .statistics import Statistics
+from .stream_blocks import current_selection
+from .stream_rows import StreamRows
 
 
 class Drift(NamedTuple):
-    """Distances of S streams in L layers, in source standard deviations, [S, L]; NaN where they are not known.
+    """Distances of the streams of N examples in L layers, in source standard deviations, [N, L]; NaN if not known.
 
-    seen   from the source statistics to those that the stream has shown in the last pass
-    used   from the source statistics to those that its rows were normalised with
+    seen   from the source statistics to those that the example's stream has shown in the last pass
+    used   from the source statistics to those that the example was normalised with
 
     A strategy that believes what it sees uses all of it, one that takes it for chance uses little.
     """
@@ -59,27 +63,36 @@ class DriftMeter:
             adaptation.last_pass = None, None
 
     @torch.no_grad()
-    def measure(self, first_examples: Sequence[int], examples: int) -> Drift:
-        """The drift of streams in a pass of so many examples; the first example of each stream tells what it used."""
-        streams, last = len(first_examples), [adaptation.last_pass for adaptation in self._adaptations]
-        first = torch.tensor(first_examples)
-        seen = self._distances([seen for seen, _ in last], streams)
-        if all(adaptation.shared.strategy.uses_batch_alone for adaptation in self._adaptations):
-            return Drift(seen, seen)
-        of_streams = [None if used is None else _of_rows(used, first, examples) for _, used in last]
-        return Drift(seen, self._distances(of_streams, streams))
+    def measure(self, examples: int) -> Drift:
+        """The drift of a pass of so many examples, in the block of streams in which it was made.
 
-    def _distances(self, statistics: Sequence[Statistics | None], streams: int) -> Tensor:
-        """As in `statistics.distance`, for all layers at once, [S, L]."""
-        is_known = torch.tensor([own is not None for own in statistics], dtype=torch.bool)
-        if not is_known.any():
-            return torch.full((streams, len(self.layers)), torch.nan)
+        On the device of the model, and without waiting for it, so that this may be a part of a CUDA graph.
+        """
+        if not self.layers:
+            nothing = torch.empty(examples, 0)
+            return Drift(nothing, nothing)
+        last = [adaptation.last_pass for adaptation in self._adaptations]
+        rows = current_selection(self._adaptations[0].shared).rows
+        seen = self._distances([seen for seen, _ in last])
+        used = seen
+        if not all(adaptation.shared.strategy.uses_batch_alone for adaptation in self._adaptations):
+            used = self._distances([used for _, used in last])
+        return Drift(*(own.expand(examples, -1) if len(own) == 1 else _of_rows(own, rows) for own in (seen, used)))
+
+    def _distances(self, statistics: Sequence[Statistics | None]) -> Tensor:
+        """As in `statistics.distance`, for all layers at once, [S, L]; [1, L] if all streams have the same."""
+        if all(own is None for own in statistics):
+            return self._mean.new_full((1, len(self.layers)), torch.nan)
+        streams = max((len(own.mean) for own in statistics if own is not None and own.mean.dim() == 2), default=1)
         sources = self._mean.split(self._sizes)
         known = [own or Statistics(source, source) for own, source in zip(statistics, sources, strict=True)]
         mean, var = (torch.cat([_per_stream(t, streams) for t in values], 1) for values in zip(*known, strict=True))
         squared = (mean - self._mean).square_().add_((var.clamp(min=0).sqrt_() - self._deviation).square_())
-        distances: Tensor = (squared @ self._weights).sqrt_().cpu()
-        return distances.masked_fill(~is_known, torch.nan)
+        distances: Tensor = (squared @ self._weights).sqrt_()
+        for layer, own in enumerate(statistics):
+            if own is None:
+                distances[:, layer] = torch.nan
+        return distances
 
 
 def _per_stream(values: Tensor, streams: int) -> Tensor:
@@ -88,9 +101,8 @@ def _per_stream(values: Tensor, streams: int) -> Tensor:
     return values if values.dim() == 2 else values.expand(streams, -1)
 
 
-def _of_rows(used: Statistics, first: Tensor, examples: int) -> Statistics:
-    """Of the statistics of all rows, those of the first row of each stream; those of streams as they are."""
-    if used.mean.dim() == 1 or len(used.mean) == len(first):
-        return used
-    rows = first.to(used.mean.device) * (len(used.mean) // examples)
-    return Statistics(*(t.index_select(0, rows) for t in used))
+def _of_rows(distances: Tensor, rows: StreamRows | None) -> Tensor:
+    """[N, L] from [S, L]."""
+    if rows is None:
+        raise AdaptationError("the drift of several streams is measured in their block: with predbn.streams(model, …)")
+    return rows.repeat(distances)

@@ -26,6 +26,7 @@ from .kernels import can_use_triton, is_tracing
 from .mixed_classes import SeenLayer, better_explanation, is_few, source_composition
 from .mixed_pass import MixedPass
 from .passes import Pass
+from .static_states import StaticPass
 from .stream_blocks import Selection, current_selection
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def new_pass(adaptation: Adaptation, selection: Selection) -> Pass | MixedPass |
         return None
     if selection.rows is None:
         return Pass(selection.streams[0])
+    if selection.states is not None:
+        return StaticPass(selection.states)
     return MixedPass(selection.streams, adaptation.streams.table)
 
 

@@ -379,8 +379,9 @@ class Observation:
         return calibration.wide_clipping, composition.evenness
 
     def choose(self, strategy: Strategy) -> Statistics:
-        """The statistics that a strategy chooses, for each row if they differ."""
-        return self.per_row(strategy.statistics(self))
+        """The statistics that a strategy chooses, for each row if they differ; `used` are the same."""
+        self.used = self.per_row(strategy.statistics(self))
+        return self.used
 
     def per_row(self, statistics: Statistics) -> Statistics:
         """Repeat the statistics of groups, [G, C], or of examples, [N, C], for each of their rows.

@@ -24,18 +24,21 @@ from .kernels import is_tracing
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation
     from .passes import Stream
+    from .static_states import StaticStates
     from .stream_rows import StreamRows
 
 
 class Selection(NamedTuple):
     """The streams of a block, and which example belongs to which of them; None if all belong to the only one.
 
-    `examples` is how many examples a batch must have; None for any number.
+    `examples` is how many examples a batch must have; None for any number. In a pass that is recorded there are no
+    streams; what they remember is then in `states`.
     """
 
     streams: tuple[Stream, ...]
     rows: StreamRows | None = None
     examples: int | None = None
+    states: StaticStates | None = None
 
     def check_examples(self, examples: int | None) -> None:
         """Raise an error if a model is called with another number of examples.

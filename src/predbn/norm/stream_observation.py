@@ -86,16 +86,21 @@ class StreamObservation(Observation):
         return y
 
     def choose(self, strategy: Strategy) -> Statistics:
-        """The statistics of each row that a strategy chooses; it is asked once for the streams of each stage."""
+        """The statistics of each row that a strategy chooses; `used` are those of each stream."""
+        self.used = self._chosen(strategy)
+        return self.per_row(self.used)
+
+    def _chosen(self, strategy: Strategy) -> Statistics:
+        """The strategy is asked once for the streams of each stage."""
         if len(self._parts) <= 1:
-            return self.per_row(strategy.statistics(self))
+            return strategy.statistics(self)
         chosen = [strategy.statistics(_ObservationPart(self, part)) for part in self._parts]
         order = torch.cat([part.index(self._x.device) for part in self._parts]).argsort()
         mean, var = (
             torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, self._parts, strict=True)])
             for values in zip(*chosen, strict=True)
         )
-        return self.per_row(Statistics(*(t.index_select(0, order) for t in (mean, var))))
+        return Statistics(*(t.index_select(0, order) for t in (mean, var)))
 
     def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
         """The moments of each stream, [S, C]."""
@@ -109,7 +114,7 @@ class StreamObservation(Observation):
         clean = self._clean if self._robust else None
         if clean is not None:
             statistics = self._robust_statistics(clean)
-        elif self._x.is_cpu:
+        elif self._x.is_cpu and not self._rows.is_static:
             statistics = self._statistics_on_cpu()
         else:
             statistics = self._statistics_without_waiting()
@@ -194,7 +199,8 @@ class StreamObservation(Observation):
         """Raise an error if one of these streams has a single value per channel."""
         if self._positions > 1:
             return
-        good = self._sizes[:, 0].tolist() if self._sizes.is_cpu else self._rows.sizes
+        can_look = self._sizes.is_cpu and not self._rows.is_static
+        good = self._sizes[:, 0].tolist() if can_look else self._rows.sizes
         for stream in streams:
             if 1 in (self._rows.sizes[stream], good[stream]):
                 raise AdaptationError(

@@ -17,6 +17,8 @@ from torch import Tensor
 
 _LAYERS = 64
 """For so many layers at a time there is memory for what the kernels find out about examples."""
+_SIZES = 4, 8, 32
+"""Numbers of examples of a stream that kernels are compiled for, besides larger powers of two."""
 
 
 class EqualStreams(NamedTuple):
@@ -56,7 +58,11 @@ class StreamRows:
 
     `names` are the streams in the order in which they first appear, `sizes` how many examples each has, and `positions`
     says which stream each example belongs to. `group` is n if every stream is n consecutive examples, otherwise None.
+    `is_static` says that a graph reads them from memory that is filled before each replay (`static_rows.py`): the host
+    must not look at any values then.
     """
+
+    is_static = False
 
     def __init__(self, ids: Sequence[Hashable]) -> None:
         order: dict[Hashable, int] = {}
@@ -158,6 +164,11 @@ class StreamRows:
             on_device = [tensor_on(device, values) for values in (streams, rows, is_row)]
             found.append(EqualStreams(on_device[0], on_device[1], on_device[2], most))
         return found
+
+
+def rounded_size(examples: int) -> int:
+    """So many examples or more, for which a kernel is compiled: few versions, because each takes seconds."""
+    return next((most for most in _SIZES if examples <= most), 1 << (examples - 1).bit_length())
 
 
 @lru_cache(maxsize=256)

@@ -60,10 +60,11 @@ _Stage: TypeAlias = tuple[tuple[str, str, "_Column | int"], ...]
 """The layer, the key and the column of each tensor; numbers of `_STAGE_KEYS` are here and have no column."""
 
 
-class _StageColumns:
+class StageColumns:
     """The columns of a stage by layer and key, and where they are for kernels, which is found out once."""
 
-    def __init__(self, stage: _Stage) -> None:
+    def __init__(self, number: int, stage: _Stage) -> None:
+        self.number = number
         self.by_layer: dict[str, dict[str, _Column | int]] = {}
         for layer, key, column in stage:
             self.by_layer.setdefault(layer, {})[key] = column
@@ -114,9 +115,8 @@ class GatheredStates(Mapping[str, LayerState]):
     itself, without views (`columns`, `take`, `fill`).
     """
 
-    def __init__(self, number: int, stage: _StageColumns, copies: dict[_Matrix, Tensor], count: int) -> None:
-        self.number, self.copies, self.count = number, copies, count
-        self._stage = stage
+    def __init__(self, stage: StageColumns, copies: dict[_Matrix, Tensor], count: int) -> None:
+        self.stage, self.copies, self.count = stage, copies, count
         self._views: States = {}
         self._layers: States = {}
         self._taken: dict[str, str] = {}
@@ -124,17 +124,17 @@ class GatheredStates(Mapping[str, LayerState]):
     def __getitem__(self, layer: str) -> LayerState:
         state = self._layers.get(layer)
         if state is None:
-            columns = self._stage.by_layer[layer]
+            columns = self.stage.by_layer[layer]
             views = self._views[layer] = {key: self._view(column) for key, column in columns.items()}
             taken = self._taken.get(layer)
             state = self._layers[layer] = {key: value for key, value in views.items() if key != taken}
         return state
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._stage.by_layer, **self._layers})
+        return iter({**self.stage.by_layer, **self._layers})
 
     def __len__(self) -> int:
-        return len(self._stage.by_layer.keys() | self._layers.keys())
+        return len(self.stage.by_layer.keys() | self._layers.keys())
 
     def _view(self, column: _Column | int) -> Tensor | int:
         if isinstance(column, int):
@@ -145,17 +145,17 @@ class GatheredStates(Mapping[str, LayerState]):
 
     def state(self, layer: str) -> LayerState:
         """The state of a layer, or an empty one that is kept."""
-        return self[layer] if layer in self._stage.by_layer else self._layers.setdefault(layer, {})
+        return self[layer] if layer in self.stage.by_layer else self._layers.setdefault(layer, {})
 
     def columns(self, layer: str, device: torch.device, keys: Sequence[str]) -> LayerColumns | None:
         """Where kernels find the tensors of a layer, in single precision; None if they have changed in this pass."""
         if layer in self._layers or layer in self._taken:
             return None
-        own = self._stage.by_layer.get(layer)
+        own = self.stage.by_layer.get(layer)
         if own is None:
             return LayerColumns(frozenset(), None, None)
         matrix = device, torch.float32
-        offsets = self._stage.offsets(matrix, keys).get(layer)
+        offsets = self.stage.offsets(matrix, keys).get(layer)
         return None if offsets is None else LayerColumns(own.keys(), self.copies[matrix], offsets)
 
     def take(self, layer: str, key: str) -> None:
@@ -166,7 +166,7 @@ class GatheredStates(Mapping[str, LayerState]):
         """One tensor of a layer, without making views of the others; None if there is none."""
         if layer in self._layers:
             return self._layers[layer].get(key)
-        column = self._stage.by_layer.get(layer, {}).get(key)
+        column = self.stage.by_layer.get(layer, {}).get(key)
         return None if column is None else self._view(column)
 
     def fill(self, has: str, values: Mapping[str, Tensor]) -> bool:
@@ -175,7 +175,7 @@ class GatheredStates(Mapping[str, LayerState]):
         matrix = first.device, first.dtype
         if self._layers or matrix not in self.copies:
             return False
-        found = self._stage.filled(matrix, has, {key: value.shape[1] for key, value in values.items()})
+        found = self.stage.filled(matrix, has, {key: value.shape[1] for key, value in values.items()})
         if found is None:
             return False
         columns, positions = found
@@ -236,7 +236,7 @@ class StreamTable:
         self._widths: dict[_Matrix, int] = {}
         self._columns: dict[tuple[str, str], _Column] = {}
         self._stages: list[_Stage] = [()]
-        self._columns_of_stages = [_StageColumns(())]
+        self._columns_of_stages = [StageColumns(0, ())]
         self._numbers_of_stages: dict[_Stage, int] = {(): 0}
         self._stage_of_row: dict[int, int] = {}
         self._free_rows: list[int] = []
@@ -286,18 +286,34 @@ class StreamTable:
                 found.setdefault(self._stage_of_row[row], []).append(position)
             return list(found.values())
 
-    def gather(self, rows: Sequence[int]) -> GatheredStates:
-        """A copy of the states of S streams of the same stage.
+    def common_stage(self, rows: Sequence[int]) -> StageColumns | None:
+        """The stage of these streams; None if they are of several."""
+        with self.lock:
+            numbers = {self._stage_of_row[row] for row in rows}
+            return self._columns_of_stages[numbers.pop()] if len(numbers) == 1 else None
 
-        Only matrices that the stage has columns in: others may not have rows for these streams yet, because room is
-        made when states are written.
+    def matrices(self, stage: StageColumns) -> dict[_Matrix, Tensor]:
+        """All rows of the matrices that a stage has columns in.
+
+        Others may not have rows for its streams yet, because room is made when states are written.
         """
         with self.lock:
-            number = self._stage_of_row[rows[0]]
-            stage = self._columns_of_stages[number]
-            values = {matrix: self._matrices[matrix] for matrix in stage.matrices}
+            return {matrix: self._matrices[matrix] for matrix in stage.matrices}
+
+    def gather(self, rows: Sequence[int]) -> GatheredStates:
+        """A copy of the states of S streams of the same stage."""
+        with self.lock:
+            stage = self._columns_of_stages[self._stage_of_row[rows[0]]]
+            values = self.matrices(stage)
             copies = {matrix: old.index_select(0, _index(rows, old)) for matrix, old in values.items()}
-            return GatheredStates(number, stage, copies, len(rows))
+            return GatheredStates(stage, copies, len(rows))
+
+    def joined(self, states: Mapping[str, LayerState], count: int) -> tuple[StageColumns, dict[_Matrix, Tensor]]:
+        """The stage of the states of so many streams after a pass, and the new rows of all its matrices."""
+        with self.lock:
+            if isinstance(states, GatheredStates) and states.is_in_place:
+                return states.stage, states.copies
+            return self._joined(states, count)
 
     @torch.no_grad()
     def scatter(self, rows: Sequence[int], states: Mapping[str, LayerState]) -> None:
@@ -306,12 +322,9 @@ class StreamTable:
         A stream whose new state is not finite keeps the old one. On a GPU that is waited for only if the stage changes.
         """
         with self.lock:
-            if isinstance(states, GatheredStates) and states.is_in_place:
-                number, new = states.number, states.copies
-            else:
-                number, new = self._joined(states, len(rows))
-            is_finite = _is_finite(new)
-            is_same_stage = all(self._stage_of_row[row] == number for row in rows)
+            stage, new = self.joined(states, len(rows))
+            is_finite = finite_streams(new)
+            is_same_stage = all(self._stage_of_row[row] == stage.number for row in rows)
             kept = list(range(len(rows)))
             if is_finite is not None and (is_finite.is_cpu or not is_same_stage):
                 kept = is_finite.nonzero()[:, 0].tolist()
@@ -325,7 +338,7 @@ class StreamTable:
                     values = torch.where(is_finite.to(old.device)[:, None], values, columns.index_select(0, index))
                 columns.index_copy_(0, index, values)
             for position in kept:
-                self._stage_of_row[rows[position]] = number
+                self._stage_of_row[rows[position]] = stage.number
 
     def _stage_of(self, states: Mapping[str, LayerState]) -> _Stage:
         entries: list[tuple[str, str, _Column | int]] = []
@@ -362,13 +375,12 @@ class StreamTable:
                         new[: old.shape[0], : old.shape[1]] = old
                 self._matrices[matrix] = new
 
-    def _joined(self, states: Mapping[str, LayerState], count: int) -> tuple[int, dict[_Matrix, Tensor]]:
-        """The stage of these states, and the new rows of all matrices that it has columns in."""
+    def _joined(self, states: Mapping[str, LayerState], count: int) -> tuple[StageColumns, dict[_Matrix, Tensor]]:
         stage = self._stage_of(states)
         number = self._numbers_of_stages.setdefault(stage, len(self._stages))
         if number == len(self._stages):
             self._stages.append(stage)
-            self._columns_of_stages.append(_StageColumns(stage))
+            self._columns_of_stages.append(StageColumns(number, stage))
         self._make_room()
         pieces: dict[_Matrix, list[Tensor]] = {}
         ends: dict[_Matrix, int] = {}
@@ -381,7 +393,7 @@ class StreamTable:
                 joined.append(value.new_zeros(count, column.start - end))
             joined.append(value if value.dim() == 2 else value.reshape(count, -1))
             ends[matrix] = column.start + column.width
-        return number, {matrix: torch.cat(joined, 1) for matrix, joined in pieces.items()}
+        return self._columns_of_stages[number], {matrix: torch.cat(joined, 1) for matrix, joined in pieces.items()}
 
 
 def _stacked(state: LayerState) -> LayerState:
@@ -396,7 +408,7 @@ def _index(rows: Sequence[int], like: Tensor) -> Tensor:
     return tensor_on(like.device, rows, torch.long)
 
 
-def _is_finite(new: dict[_Matrix, Tensor]) -> Tensor | None:
+def finite_streams(new: dict[_Matrix, Tensor]) -> Tensor | None:
     """Which streams have a state that is finite, [S]; None if that is known of all, or if there are no such numbers."""
     found: Tensor | None = None
     for values in new.values():

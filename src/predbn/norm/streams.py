@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from predbn.common import AdaptationError
 
 from .adapted_layer import Adaptation, adaptations
+from .capture import CapturedModel
 from .passes import Stream
 from .saved_state import restored
 from .stream_blocks import Selection, current_selection, open_blocks
@@ -49,11 +50,13 @@ def streams(model: M, ids: Iterable[Hashable]) -> Iterator[M]:
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise AdaptationError(f"predbn.streams(model, …) got {ids!r}; it takes a list with the stream of each example")
     rows = StreamRows(_hashable(ids.tolist() if hasattr(ids, "tolist") else ids))
-    for adaptation in adaptations(model):
+    for adaptation in _adaptations(model):
         _check_streams(adaptation)
     if not rows.names:
         raise AdaptationError("predbn.streams(model, …) got no ids; it takes a list with the stream of each example")
-    mixed = rows if len(rows.names) > 1 else None
+    # A graph that batches are filled up for has room for several streams, and one may alternate with many.
+    is_padded = isinstance(model, CapturedModel) and model.pad
+    mixed = rows if len(rows.names) > 1 or is_padded else None
     with _opened(model, rows.names, lambda opened: Selection(opened, mixed, len(rows))):
         yield model
 
@@ -65,7 +68,7 @@ def _opened(
     """Open a block of streams in all adaptations of a model."""
     with ExitStack() as stack:
         selections = []
-        for adaptation in adaptations(model):
+        for adaptation in _adaptations(model):
             opened = adaptation.streams.open(names, partial(restored, model, adaptation))
             stack.callback(adaptation.streams.close, opened)
             selection = select(opened)
@@ -74,6 +77,10 @@ def _opened(
             selections.append((adaptation, selection))
         stack.enter_context(open_blocks(selections))
         yield
+
+
+def _adaptations(model: nn.Module) -> list[Adaptation]:
+    return model.adaptations() if isinstance(model, CapturedModel) else adaptations(model)
 
 
 def _hashable(ids: Iterable[Any]) -> list[Hashable]:

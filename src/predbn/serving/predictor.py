@@ -15,13 +15,55 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import PredbnError, ServingError, first_line
-from predbn.norm import AdaptationError, Drift, DriftMeter, Strategy, UnnamedStream, device_of, remove_stream, streams
+from predbn.norm import (
+    AdaptationError,
+    CapturedModel,
+    Drift,
+    DriftMeter,
+    Strategy,
+    UnnamedStream,
+    capture,
+    device_of,
+    remove_stream,
+    streams,
+)
 
 from .errors import RequestError
 from .stream_record import StreamRecord
 from .work import Prediction, Work
 
 _log = logging.getLogger("predbn.serving")
+
+
+_GRAPHS = 32
+"""How many shapes of batches are kept as CUDA graphs: rows and streams vary (`norm/static_rows.py`)."""
+
+
+class _MeasuredModel(nn.Module):
+    """A model with what the server needs of a pass, so that a CUDA graph has all of it.
+
+    For each row: the scores of K classes, their probabilities, and how far its stream is off in L layers (seen, used),
+    [N, 2·K + 2·L].
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.drift = model, DriftMeter(model)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.drift.clear()
+        logits: Tensor = self.model(rows).float()
+        drift = (own.to(logits) for own in self._measure(len(rows)))
+        return torch.cat([logits, logits.softmax(1), *drift], 1)
+
+    def _measure(self, rows: int) -> Drift:
+        """The drift, or NaN if it cannot be measured. The streams have changed already: the prediction is valid."""
+        try:
+            return self.drift.measure(rows)
+        except Exception as error:
+            _log.error("drift not measured", extra={"reason": first_line(error)}, exc_info=error)
+            unknown = torch.full((rows, len(self.drift.layers)), torch.nan)
+            return Drift(unknown, unknown)
 
 
 class Predictor:
@@ -46,13 +88,18 @@ class Predictor:
             raise ServingError(f"strategy '{strategy}' predicts one stream at a time and cannot be served.")
         self.model, self.strategy, self.records = model.eval(), strategy, records
         self.device = device_of(model)
+        self.passes = 0
         self._max_streams, self._keeps_unsaved, self._on_event = max_streams, keeps_unsaved, on_event
-        self._drift = DriftMeter(model)
+        measured = _MeasuredModel(self.model).eval()
+        self.layers = measured.drift.layers
+        self._measured: nn.Module = measured
+        if self.device is not None and self.device.type == "cuda":
+            self._measured = capture(measured, _GRAPHS, pad=True).eval()
 
     @property
-    def layers(self) -> list[str]:
-        """The layers whose drift is measured."""
-        return self._drift.layers
+    def replays(self) -> int:
+        """How many of the passes were replayed as CUDA graphs."""
+        return self._measured.replays if isinstance(self._measured, CapturedModel) else 0
 
     def predict(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
         """A prediction for each request, or why there is none. One that cannot be predicted fails alone.
@@ -85,18 +132,20 @@ class Predictor:
 
     def _forward(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
         """One pass through the model."""
+        self.passes += 1
         sizes = [len(work.rows) for work in works]
         joined = works[0].rows if len(works) == 1 else np.concatenate([work.rows for work in works])
         rows = torch.tensor(joined, device=self.device)
         if rows.dim() == 4:  # convolutions prefer it
             rows = rows.contiguous(memory_format=torch.channels_last)
-        self._drift.clear()
         with torch.inference_mode(), self._streams(works):
-            logits: Tensor = self.model(rows).float()
-            probabilities = logits.softmax(1)
-        scores, shares = (tensor.cpu().numpy() for tensor in (logits, probabilities))
+            found = self._measured(rows).cpu().numpy()
+        layers = len(self.layers)
+        classes = found.shape[1] // 2 - layers
+        scores, shares, seen, used = np.split(found, np.cumsum([classes, classes, layers]), 1)
         ends = list(accumulate(sizes))
-        self._count(works, [end - size for end, size in zip(ends, sizes, strict=True)])
+        first_rows = [end - size for end, size in zip(ends, sizes, strict=True)]
+        self._count(works, seen[first_rows].tolist(), used[first_rows].tolist())
         pieces = zip(np.split(shares, ends[:-1]), np.split(scores, ends[:-1]), strict=True)
         return [_checked(Prediction(*piece)) for piece in pieces]
 
@@ -112,28 +161,16 @@ class Predictor:
             return
         keeps_state = self.strategy.keeps_state
         names = [work.stream if keeps_state and work.stream is not None else UnnamedStream() for work in works]
-        with streams(self.model, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
+        with streams(self._measured, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
             yield
 
-    def _count(self, works: Sequence[Work], first_rows: Sequence[int]) -> None:
+    def _count(self, works: Sequence[Work], seen: Sequence[list[float]], used: Sequence[list[float]]) -> None:
         """Note what the pass has shown of each stream."""
-        if all(work.stream is None for work in works):
-            return
-        seen, used = self._measure(first_rows, sum(len(work.rows) for work in works))
-        for work, own_seen, own_used in zip(works, seen.tolist(), used.tolist(), strict=True):
+        for work, own_seen, own_used in zip(works, seen, used, strict=True):
             if work.stream is not None:
                 record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
                 record.count(len(work.rows), own_seen, own_used)
                 self.records[work.stream] = record
-
-    def _measure(self, first_rows: Sequence[int], rows: int) -> Drift:
-        """The drift, or NaN if it cannot be measured. The streams have changed already: the prediction is valid."""
-        try:
-            return self._drift.measure(first_rows, rows)
-        except Exception as error:
-            _log.error("drift not measured", extra={"reason": first_line(error)}, exc_info=error)
-            unknown = torch.full((len(first_rows), len(self.layers)), torch.nan)
-            return Drift(unknown, unknown)
 
     def forget(self, id: str) -> bool:
         """Forget a stream, in memory and in the store; False if it is not known."""

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
-from ..stream_rows import Segments
+from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, kernel, power_of_2
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
@@ -33,8 +33,6 @@ _FEW_VALUES, _MOST_COLUMNS = 256, 32
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
 _CLASSES_AT_A_TIME = 32
-_EXAMPLES = 4, 8, 32
-"""Numbers of examples that kernels are compiled for, besides larger powers of two."""
 
 
 @triton.jit
@@ -233,11 +231,6 @@ def _statistics(
         tl.store(block + 6, count)
 
 
-def _at_least(examples: int) -> int:
-    """So many examples or more, for which a kernel is compiled: few versions, because each takes seconds."""
-    return next((most for most in _EXAMPLES if examples <= most), power_of_2(examples))
-
-
 def statistics(
     found: Tensor,
     n: int,
@@ -275,12 +268,12 @@ def statistics(
     if segments is not None:
         most = segments.largest
         if bounds is not None:
-            examples = _at_least(most)
+            examples = rounded_size(most)
         else:
             examples = _FEW_AT_A_TIME if most <= _FEW_AT_A_TIME else _MOST_AT_A_TIME
         columns = min(_MOST_COLUMNS, max(_FEW_VALUES, min(_TILE, _COLUMNS * examples)) // examples)
     elif bounds is not None:
-        examples = _at_least(n)
+        examples = rounded_size(n)
         columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
     blocks = ceil_div(channels, columns)
     if out is None:
