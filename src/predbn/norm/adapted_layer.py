@@ -27,6 +27,7 @@ from .mixed_classes import SeenLayer
 from .model_calls import Call, new_pass, running_call
 from .observation import is_known_finite, undefined_variance_error
 from .passes import Stream
+from .prepared_call import PreparedCalls, TableStatistics, can_be_prepared
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
 from .stream_blocks import Selection, current_selection
@@ -115,11 +116,12 @@ class LayerAdaptation:
         self.shared = shared
         self._calibration: Calibration | None = None
         self.calibration = calibration
-        self.last_batch: LazyStatistics | None = None
+        self.last_batch: LazyStatistics | TableStatistics | None = None
         self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
         """The statistics of the streams, [C] or [S, C], and those that were used, [C], [S, C] or, of rows, [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
+        self.prepared = PreparedCalls()
 
     @property
     def calibration(self) -> Calibration | None:
@@ -156,6 +158,7 @@ class LayerAdaptation:
         call = running_call()
         own_call = None if call is None else call.of(shared)
         selection = current_selection(shared) if own_call is None else own_call.selection
+        is_own_layer = running[0] is None and running[1] is None
         if call is None:
             selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
@@ -188,6 +191,8 @@ class LayerAdaptation:
                 composition=None if call is None else call.composition,
             )
             normalised = observation.normalise_with_kernels(strategy, weight, bias, keep_used=shared.watches_drift)
+            if normalised is not None and call is not None and is_own_layer and can_be_prepared(shared, call, x):
+                self.prepared.prepare(self, layer, observation, x, normalised, eps)
             if normalised is None:
                 weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
@@ -289,6 +294,14 @@ class AdaptedLayer(nn.Module):
     _predbn_epilogue: Epilogue | None
 
     def forward(self, input: Tensor) -> Tensor:
+        if not self.training and not kernels.is_tracing():
+            adaptation = self.__dict__.get("_predbn")
+            call = running_call()
+            if adaptation is not None and call is not None:
+                y = adaptation.prepared.repeat(adaptation, self, input, call)
+                if y is not None:
+                    call.layer_calls += 1
+                    return self._predbn_epilogue(self, y)  # type: ignore[misc]
         if _keeps_its_forward(self, input):
             return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
         check_input = getattr(self, "_check_input_dim", None)
@@ -305,6 +318,7 @@ class AdaptedLayer(nn.Module):
                 stream.leave_table()
                 state = stream.state(self._predbn.name)
                 state.update({k: v.to(device) for k, v in state.items() if isinstance(v, Tensor)})
+                stream.joined = None
             calibration = self._predbn.calibration
             if calibration is not None:
                 self._predbn.calibration = calibration.to(device)
