@@ -196,8 +196,9 @@ class AutoStream(Auto):
 
 
 def _value(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor | int | None:
-    is_in_place = isinstance(states, (GatheredStates, ChangedStates))
-    return states.value(layer, key) if is_in_place else states[layer].get(key)
+    if isinstance(states, (GatheredStates, ChangedStates)):
+        return states.value(layer, key)
+    return states[layer].get(key)
 
 
 def _tensor(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor:
