@@ -24,7 +24,7 @@ from . import kernels
 from .calibration import Calibration
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .mixed_classes import SeenLayer
-from .model_calls import Call, new_pass, running_call
+from .model_calls import Call, eager_call, new_pass, running_call
 from .observation import is_known_finite, undefined_variance_error
 from .passes import Stream
 from .prepared_call import PreparedCalls, TableStatistics, can_be_prepared
@@ -165,9 +165,11 @@ class LayerAdaptation:
         if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
-            weight, bias = self._convert(dtype, weight, bias)
+            weight, bias = self.convert(dtype, weight, bias)
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
+                if is_own_layer and can_be_prepared(shared, call, x):
+                    self.prepared.prepare(self, layer, x, eps, y, None)
                 self._record(x, batch)
                 if shared.watches_drift:
                     self.last_pass = batch.statistics, batch.statistics
@@ -191,10 +193,10 @@ class LayerAdaptation:
                 composition=None if call is None else call.composition,
             )
             normalised = observation.normalise_with_kernels(strategy, weight, bias, keep_used=shared.watches_drift)
-            if normalised is not None and call is not None and is_own_layer and can_be_prepared(shared, call, x):
-                self.prepared.prepare(self, layer, observation, x, normalised, eps)
+            if normalised is not None and is_own_layer and can_be_prepared(shared, call, x):
+                self.prepared.prepare(self, layer, x, eps, normalised, observation)
             if normalised is None:
-                weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
+                weight, bias, mean, var = self.convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
                 statistics = observation.used = observation.choose(strategy)
             if shared.watches_drift:
@@ -219,7 +221,7 @@ class LayerAdaptation:
         if seen is not None and self.calibration is not None and self.calibration.class_sizes is not None:
             call.last_seen = SeenLayer(seen, self.calibration, eps)
 
-    def _convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
+    def convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
         """Parameters and running statistics in the dtype of the statistics.
 
         They are converted in every call, because writes through `.data`, numpy or views cannot be noticed. Without
@@ -295,8 +297,7 @@ class AdaptedLayer(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training and not kernels.is_tracing():
-            adaptation = self.__dict__.get("_predbn")
-            call = running_call()
+            adaptation, call = self.__dict__.get("_predbn"), eager_call()
             if adaptation is not None and call is not None:
                 y = adaptation.prepared.repeat(adaptation, self, input, call)
                 if y is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -53,6 +53,7 @@ class Layout:
         """The key, the number of the part of the vector, and the shape unless it is a vector, for each tensor."""
         self._device = device
         self._offsets: dict[Sequence[str], dict[str, Tensor]] = {}
+        self._shared: dict[Any, list[Place] | None] = {}
 
     def offsets(self, layer: str, keys: Sequence[str]) -> Tensor:
         """Where the tensors with these keys begin, for kernels: whole numbers of 32 bits; −1 if missing."""
@@ -73,14 +74,16 @@ class Layout:
 
     def shared_places(self, has: str, values: Mapping[str, Tensor]) -> list[Place] | None:
         """Where these tensors are, if all layers with the key `has` share them; otherwise None."""
-        layers = [places for places in self.places.values() if has in places]
-        first = layers[0]
-        for key, value in values.items():
-            if key not in first or first[key].shape != value.shape:
-                return None
-            if any(places.get(key) != first[key] for places in layers):
-                return None
-        return [first[key] for key in values]
+        wanted = has, *((key, value.shape) for key, value in values.items())
+        if wanted not in self._shared:
+            layers = [places for places in self.places.values() if has in places]
+            found = [layers[0].get(key) for key in values] if layers else []
+            is_shared = all(
+                place is not None and place.shape == value.shape and all(own.get(key) == place for own in layers)
+                for place, (key, value) in zip(found, values.items(), strict=True)
+            )
+            self._shared[wanted] = cast(list[Place], found) if layers and is_shared else None
+        return self._shared[wanted]
 
 
 @lru_cache(maxsize=256)
@@ -99,6 +102,10 @@ class JoinedStates(NamedTuple):
         """A tensor of a layer, which changes with the vector."""
         start, shape = self.layout.places[layer][key]
         return self.vector.narrow(0, start, math.prod(shape)).view(shape)
+
+    def states(self) -> States:
+        """All tensors of all layers."""
+        return self.layout.states(self.vector)
 
     def state(self, layer: str) -> LayerState:
         """All tensors of a layer."""

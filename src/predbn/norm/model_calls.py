@@ -177,6 +177,11 @@ def running_call() -> Call | None:
     return (torch.compiler.is_compiling() and _traced.current) or _eager.current
 
 
+def eager_call() -> Call | None:
+    """The same where nothing is compiled, which is known to the caller."""
+    return _eager.current
+
+
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     first = _first_tensor(*args, *kwargs.values())
     if torch.compiler.is_compiling():

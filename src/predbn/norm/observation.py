@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,7 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .gpu.operators import bounded_moments
-from .gpu.rules import MOST_EXAMPLES, Bounds, Mix, Mixture, Past
+from .gpu.rules import MOST_EXAMPLES, Bounds, Fixed, Mix, Mixture, Past
 from .joined_states import JoinedStates
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
@@ -48,6 +48,9 @@ class Observation:
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
     """
+
+    has_streams: ClassVar[bool] = False
+    """Whether the batch has several streams, so that moments and the tensors in `state` have a dimension of streams."""
 
     def __init__(
         self,
@@ -122,11 +125,6 @@ class Observation:
             return joined_columns(self.state, self._x.device, keys)
         offsets = joined.layout.offsets(self.layer, keys)
         return LayerColumns(joined.layout.places[self.layer].keys(), joined.vector[None], offsets)
-
-    @property
-    def has_streams(self) -> bool:
-        """Whether the tensors in `state` have a first dimension of streams."""
-        return isinstance(self._memory, PassPart)
 
     def take_state(self, key: str) -> None:
         """Kernels have used this tensor of the state up."""
@@ -351,8 +349,14 @@ class Observation:
         if rule is None or (isinstance(rule, Mixture) and not rule.is_on(x.device)):
             return None
         from .gpu.launch import new_zeros, recorded
-        from .gpu.layer import normalise_by_rule, normalise_streams_by_rule
+        from .gpu.layer import normalise_by_rule, normalise_streams_by_rule, normalise_with
 
+        if isinstance(rule, Fixed):
+            self.used = rule.statistics
+            if not all(kernels.can_be_read_by_kernels(t, x) and t.dtype == torch.float32 for t in rule.statistics):
+                return None
+            with recorded() as self.recording:
+                return normalise_with(x, rule.statistics, weight, bias, self.eps)
         with recorded() as self.recording:
             if isinstance(rule, Past):  # the batch is that of a single stream
                 segments = whole_batch(x.shape[0]).segments(x.device)

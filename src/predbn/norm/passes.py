@@ -41,16 +41,16 @@ class Stream:
     `states` is empty. A stream that is used by itself has tensors of its own in `states`.
 
     `previous` holds the states before the last pass, because activation checkpointing runs parts of that pass once
-    more; in inference mode it cannot. `joined` is the vector that `states` are parts of, with these states; None if
-    they are not. `number` is the order in which streams are locked.
+    more; in inference mode it cannot. `joined` is the vector that `states` are parts of, which are made only when
+    somebody asks for them; None if there is none. `number` is the order in which streams are locked.
     `users` counts the open blocks of the stream, `is_saved` says that it is in a store as it is here, and `is_removed`
     that nobody can open it again. `is_captured` says that a CUDA graph changes the tensors in place (`capture.py`).
     """
 
     def __init__(self, states: States | None = None) -> None:
-        self.states: States = {} if states is None else states
-        self.previous: States = {}
-        self.joined: tuple[States, JoinedStates] | None = None
+        self._states: States | None = {} if states is None else states
+        self.joined: JoinedStates | None = None
+        self.previous: States | JoinedStates = {}
         self.table: StreamTable | None = None
         self.row = -1
         self.number = next(_numbers)
@@ -59,6 +59,23 @@ class Stream:
         self.is_captured = False
         self.is_removed = False
         self.lock = threading.RLock()
+
+    @property
+    def states(self) -> States:
+        if self._states is None:
+            assert self.joined is not None
+            self._states = self.joined.states()
+        return self._states
+
+    @states.setter
+    def states(self, states: States) -> None:
+        self._states, self.joined = states, None
+
+    def keep(self, states: States | JoinedStates, previous: States | JoinedStates) -> None:
+        """Remember this from now on."""
+        is_joined = isinstance(states, JoinedStates)
+        self._states, self.joined = (None, states) if is_joined else (states, None)  # type: ignore[assignment]
+        self.previous = previous
 
     def clear(self) -> None:
         """Forget everything, once no other thread is in a pass."""
@@ -72,9 +89,7 @@ class Stream:
 
     def joined_states(self) -> JoinedStates | None:
         """All that the stream remembers as a vector, which must not be changed; None if that is impossible."""
-        if self.joined is not None and self.joined[0] is self.states:
-            return self.joined[1]
-        return join_states(self.states)
+        return join_states(self.states) if self.joined is None else self.joined
 
     def enter(self, table: StreamTable) -> int:
         """Put the states into a table; the number of the row."""
@@ -103,9 +118,14 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """Locks cannot be copied, and nobody uses a copy yet."""
-        return {key: value for key, value in self.__dict__.items() if key != "lock"} | {"users": 0, "joined": None}
+        previous = self.previous.states() if isinstance(self.previous, JoinedStates) else self.previous
+        own = {key: value for key, value in self.__dict__.items() if key != "lock"}
+        return own | {"users": 0, "_states": self.states, "joined": None, "previous": previous}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "states" in state:  # written by an earlier version
+            state = {**state, "_states": state["states"], "joined": None}
+            del state["states"]
         self.__dict__.update(state, lock=threading.RLock(), number=next(_numbers))
 
 
@@ -158,6 +178,8 @@ class Pass:
             state = self._joined.state(layer)
             return {key: value for key, value in state.items() if (layer, key) not in self._taken}
         states = self.stream.previous if self.is_repeated else self.stream.states
+        if isinstance(states, JoinedStates):
+            states = self.stream.previous = states.states()
         return dict(states.get(layer, {}))
 
     def joined(self, layer: str) -> JoinedStates | None:
@@ -217,18 +239,16 @@ class Pass:
     def end(self, *, keep: bool) -> None:
         """Keep the new states, or drop them."""
         if keep and (self.states or self.changed) and not self.is_repeated and not self.is_rejected:
-            old, joined = self.stream.states, None
+            can_be_repeated = is_tracing() or not torch.is_inference_mode_enabled()
             if self.changed and not self.states and not self._taken:
-                joined = self._finite_vector()
-                states = joined.layout.states(joined.vector)
+                assert self._before is not None
+                self.stream.keep(self._finite_vector(), self._before if can_be_repeated else {})
             else:
                 for layer in self.changed:
                     self.state(layer)
+                old = self.stream.states
                 states = {**old, **(self.states if is_tracing() else self._finite_states())}
-            can_be_repeated = is_tracing() or not torch.is_inference_mode_enabled()
-            self.stream.previous = old if can_be_repeated else {}
-            self.stream.states = states
-            self.stream.joined = None if joined is None else (states, joined)
+                self.stream.keep(states, old if can_be_repeated else {})
         if self.is_locked:
             self.is_locked = False
             self.stream.lock.release()

@@ -14,7 +14,8 @@ which also makes the recording.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -22,12 +23,14 @@ from torch import Tensor
 
 from .gpu.rules import PAST_KEYS
 from .joined_states import JoinedStates, Layout
+from .kernels import IS_INTERPRETED, batch_norm, is_transformed, stats_dtype
 from .passes import Pass
 from .statistics import Statistics
 from .stream_rows import whole_batch
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation, LayerAdaptation
+    from .gpu.launch import Recording
     from .model_calls import Call
     from .observation import Observation
 
@@ -49,24 +52,75 @@ class TableStatistics(NamedTuple):
         return Statistics(self.tables[0, 0], self.tables[1, 0])
 
 
-class _Parameter(NamedTuple):
-    """A parameter or buffer, or None, as it was when the call was recorded."""
+class _Fixed(NamedTuple):
+    """A tensor as it was when the call was recorded, and the dictionary that it was in under this name."""
 
+    place: str
+    name: str
     tensor: Tensor | None
     address: int
     dtype: torch.dtype | None
 
     @classmethod
-    def of(cls, tensor: Tensor | None) -> _Parameter:
-        return cls(None, 0, None) if tensor is None else cls(tensor, tensor.data_ptr(), tensor.dtype)
+    def of(cls, place: str, name: str, tensor: Tensor | None) -> _Fixed:
+        return cls(place, name, tensor, *((0, None) if tensor is None else (tensor.data_ptr(), tensor.dtype)))
 
-    def is_still(self, tensor: Tensor | None) -> bool:
-        """Whether it is the same one in the same memory: `.data` may have been replaced."""
-        if tensor is not self.tensor:
+
+def _parameters_of(layer: Any) -> list[_Fixed] | None:
+    """Parameters and buffers of a layer; None if one of them is neither."""
+    found = []
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        place = next((place for place in ("_parameters", "_buffers") if name in layer.__dict__[place]), None)
+        tensor = getattr(layer, name)
+        if place is None or layer.__dict__[place][name] is not tensor:
+            return None
+        found.append(_Fixed.of(place, name, tensor))
+    return found
+
+
+def _are_still(recorded: list[_Fixed], places: Mapping[str, Any]) -> bool:
+    """Whether they are the same in the same memory: a tensor, or what its `.data` is, may have been replaced."""
+    for place, name, tensor, address, dtype in recorded:
+        if places[place].get(name) is not tensor:
             return False
-        if tensor is None:
-            return True
-        return tensor.data_ptr() == self.address and tensor.dtype == self.dtype and tensor.is_contiguous()
+        if tensor is not None and (tensor.data_ptr() != address or tensor.dtype != dtype or not tensor.is_contiguous()):
+            return False
+    return True
+
+
+class PreparedCall(ABC):
+    """All that a call depends on besides the shape of the input.
+
+    parameters   parameters and buffers of the layer
+    statistics   what the stream remembers and the call reads, if that is fixed
+    layout       of the vector of states that the call changes in place
+    taken        what it takes out of the state
+    """
+
+    def __init__(self, adaptation: LayerAdaptation, parameters: list[_Fixed], x: Tensor, eps: float) -> None:
+        self.strategy, self.calibration, self.eps = adaptation.shared.strategy, adaptation.calibration, eps
+        self.parameters = parameters
+        self.device, self.is_aligned = x.get_device(), x.data_ptr() % 16 == 0
+        self.statistics: list[_Fixed] = []
+        self.layout: Layout | None = None
+        self.taken: str | None = None
+
+    @abstractmethod
+    def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
+        """The normalised input, which is at this address, and the statistics of the batch; None if not computed."""
+
+
+class PreparedBatch(PreparedCall):
+    """The call of PyTorch's own kernel for training, in which `batch` is all there is."""
+
+    def __init__(self, adaptation: LayerAdaptation, parameters: list[_Fixed], x: Tensor, eps: float) -> None:
+        super().__init__(adaptation, parameters, x, eps)
+        self._affine = [parameter.tensor for parameter in parameters[:2]]
+        self._convert, self._dtype = adaptation.convert, stats_dtype(x)
+
+    def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
+        weight, bias = self._convert(self._dtype, *self._affine)
+        return batch_norm(x, weight, bias, self.eps)
 
 
 class _PreparedLaunch(NamedTuple):
@@ -78,92 +132,89 @@ class _PreparedLaunch(NamedTuple):
     addresses: list[tuple[int, int, int]]
 
 
-class PreparedCall:
-    """The launches of a call, and all that they depend on besides the shape of the input."""
-
-    def __init__(self, adaptation: LayerAdaptation, layer: Any, x: Tensor, eps: float) -> None:
-        self.strategy, self.calibration, self.eps = adaptation.shared.strategy, adaptation.calibration, eps
-        self.parameters = [_Parameter.of(tensor) for tensor in _parameters(layer)]
-        self.device, self.is_aligned = x.get_device(), x.data_ptr() % 16 == 0
-        self.layout: Layout | None = None
-        self.taken: str | None = None
-        self._launches: list[_PreparedLaunch] = []
-        self._kept: list[Any] = []
+class PreparedKernels(PreparedCall):
+    """The launches of our own kernels."""
 
     def record(self, observation: Observation, x: Tensor, y: Tensor) -> bool:
-        """Take over launches; False if one of them works in memory that is not known, or if a state was not in place.
-
-        They may read parameters, and `fixed` tensors that stay what they are.
-        """
+        """Take over launches; False if one works in memory that is not known, or if a state was not in place."""
         recording, seen, joined = observation.recording, observation.seen, observation.joined_state
-        if seen is None or len(recording.zeros) > 1 or (joined is None and self.strategy.keeps_state):
-            return False
         fixed: list[Any] = [*(self.calibration or ()), *whole_batch(len(x)).segments(x.device)]
-        if joined is not None:
+        if seen is None:
+            if observation.used is None:
+                return False
+            names = zip(("mean", "var"), observation.used, strict=True)
+            self.statistics = [_Fixed.of(observation.layer, name, tensor) for name, tensor in names]
+        elif joined is not None:
+            self.layout = joined.layout
             fixed.append(joined.layout.offsets(observation.layer, PAST_KEYS))
             if "new_shares" in joined.layout.places[observation.layer]:
                 self.taken = "new_shares"
-        mean = seen.mean
-        sizes = {}
-        places = {_storage(x): (_INPUT, x.data_ptr()), _storage(y): (_OUTPUT, y.data_ptr())}
-        if joined is not None:
-            places[_storage(joined.vector)] = _STATE, joined.vector.data_ptr()
-        for zeros in recording.zeros:
-            places[_storage(zeros)] = _ZEROS, zeros.data_ptr()
-        scratch = 0
-        for memory in recording.memory:
-            if _storage(memory) == _storage(mean):
-                places[_storage(memory)], sizes[_TABLES] = (_TABLES, memory.data_ptr()), tuple(memory.shape)
-            else:
-                places[_storage(memory)] = _SCRATCH, memory.data_ptr() - 4 * scratch
-                scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
-        fixed += [parameter.tensor for parameter in self.parameters]
-        known = {id(tensor) for tensor in fixed if isinstance(tensor, Tensor) and tensor.device == x.device}
+        elif self.strategy.keeps_state:
+            return False
+        fixed += [each.tensor for each in (*self.parameters, *self.statistics)]
+        places = self._places(recording, x, y, None if seen is None else seen.mean, joined)
+        known = {tensor.data_ptr() for tensor in fixed if isinstance(tensor, Tensor) and tensor.device == x.device}
+        self._launches: list[_PreparedLaunch] = []
         for version, grid, tensors, others in recording.launches:
-            arguments: list[Any] = []
+            arguments: list[Any] = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
             addresses = []
             for position, tensor in enumerate(tensors):
-                arguments.append(0 if tensor is None else tensor.data_ptr())
-                if tensor is None:
-                    continue
-                place = places.get(_storage(tensor))
+                place = None if tensor is None else places.get(tensor.untyped_storage().data_ptr())
                 if place is not None:
-                    addresses.append((position, place[0], tensor.data_ptr() - place[1]))
-                elif id(tensor) not in known:
+                    addresses.append((position, place[0], arguments[position] - place[1]))
+                elif tensor is not None and arguments[position] not in known:
                     return False
             self._launches.append(_PreparedLaunch(version, grid, [*arguments, *others], addresses))
-        self._kept = fixed
-        self._uses_zeros, self._tables, self._scratch = bool(recording.zeros), sizes[_TABLES], scratch
-        self._like = mean.new_empty(0)
-        self.layout = None if joined is None else joined.layout
-        return True
+        self._fixed = fixed  # so that their memory stays
+        self._uses_zeros = bool(recording.zeros)
+        self._like = torch.empty(0, dtype=torch.float32, device=x.device)
+        return len(recording.zeros) <= 1
 
-    def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Tensor]:
-        """Normalise an input at this address: the result, and the tables with the statistics of the batch."""
-        like = self._like
-        y, tables, scratch = torch.empty_like(x), like.new_empty(self._tables), like.new_empty(self._scratch)
+    def _places(
+        self, recording: Recording, x: Tensor, y: Tensor, mean: Tensor | None, joined: JoinedStates | None
+    ) -> dict[int, tuple[int, int]]:
+        """Which memory begins where, by the address of its storage. `mean`, of the batch, is in the tables."""
+        own = [(_INPUT, x), (_OUTPUT, y), *((_ZEROS, zeros) for zeros in recording.zeros)]
+        if joined is not None:
+            own.append((_STATE, joined.vector))
+        places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
+        self._tables: tuple[int, ...] | None = None
+        self._scratch = 0
+        for memory in recording.memory:
+            storage = memory.untyped_storage().data_ptr()
+            if mean is not None and storage == mean.untyped_storage().data_ptr():
+                places[storage], self._tables = (_TABLES, memory.data_ptr()), tuple(memory.shape)
+            else:
+                places[storage] = _SCRATCH, memory.data_ptr() - self._scratch * memory.itemsize
+                self._scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
+        return places
+
+    def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
+        y, tables, scratch = torch.empty_like(x), None, None
         stream = torch._C._cuda_getCurrentRawStream(self.device) if self.device >= 0 else 0
-        memory = (
-            address,
-            y.data_ptr(),
-            0 if joined is None else joined.vector.data_ptr(),
-            call.zeros(x, stream) if self._uses_zeros else 0,
-            tables.data_ptr(),
-            scratch.data_ptr(),
-        )
+        memory = [address, y.data_ptr(), 0, 0, 0, 0]
+        if joined is not None:
+            memory[_STATE] = joined.vector.data_ptr()
+        if self._uses_zeros:
+            memory[_ZEROS] = call.zeros(x, stream)
+        if self._tables is not None:
+            tables, scratch = self._like.new_empty(self._tables), self._like.new_empty(self._scratch)
+            memory[_TABLES], memory[_SCRATCH] = tables.data_ptr(), scratch.data_ptr()
         for version, grid, arguments, addresses in self._launches:
             own = arguments.copy()
             for position, which, offset in addresses:
                 own[position] = memory[which] + offset
             version.launch(grid, stream, own)
-        return y, tables
+        return y, None if tables is None else TableStatistics(tables)
 
 
-def can_be_prepared(shared: Adaptation, call: Call, x: Tensor) -> bool:
+def can_be_prepared(shared: Adaptation, call: Call | None, x: Tensor) -> bool:
     """Whether `PreparedCalls.repeat` would look for a call like this one."""
+    if call is None or not (x.is_cuda or IS_INTERPRETED) or not shared.strategy.has_fixed_rule or is_transformed(x):
+        return False
     is_plain = call.adaptation is shared and call.composition is None and call.selection.rows is None
     is_alone = shared.group is None and not shared.watches_drift and call.examples == x.shape[0]
-    return is_plain and is_alone and shared.strategy.has_fixed_rule and not torch.is_grad_enabled()
+    return is_plain and is_alone and not torch.is_grad_enabled()
 
 
 class PreparedCalls:
@@ -176,19 +227,26 @@ class PreparedCalls:
         return PreparedCalls, ()
 
     def prepare(
-        self, adaptation: LayerAdaptation, layer: Any, observation: Observation, x: Tensor, y: Tensor, eps: float
+        self, adaptation: LayerAdaptation, layer: Any, x: Tensor, eps: float, y: Tensor, observation: Observation | None
     ) -> None:
-        """Take over the launches that have just computed y, if they can be repeated."""
-        call = PreparedCall(adaptation, layer, x, eps)
-        if not call.record(observation, x, y):
+        """Prepare to compute y again, as the kernels have just done. Without an observation these were PyTorch's."""
+        parameters = _parameters_of(layer)
+        if parameters is None:
             return
+        call: PreparedCall
+        if observation is None:
+            call = PreparedBatch(adaptation, parameters, x, eps)
+        else:
+            call = PreparedKernels(adaptation, parameters, x, eps)
+            if not call.record(observation, x, y):
+                return
         while len(self._calls) >= _MOST_SHAPES:
             self._calls.pop(next(iter(self._calls)), None)
         self._calls[_shape(x)] = call
 
-    def repeat(self, adaptation: LayerAdaptation, layer: Any, x: Any, call: Call | None) -> Tensor | None:
+    def repeat(self, adaptation: LayerAdaptation, layer: Any, x: Any, call: Call) -> Tensor | None:
         """The normalised input, if such a call is prepared; None otherwise. There is no graph, and no training."""
-        if call is None or type(x) is not Tensor or torch.is_grad_enabled():
+        if not self._calls or type(x) is not Tensor or torch.is_grad_enabled():
             return None
         prepared = self._calls.get(_shape(x))
         if prepared is None or torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -206,14 +264,16 @@ class PreparedCalls:
             or call.composition is not None
             or call.selection.rows is not None
             or call.examples != x.shape[0]
-            or not all(map(_Parameter.is_still, prepared.parameters, _parameters(layer)))
+            or not _are_still(prepared.parameters, layer.__dict__)
         ):
             return None
-        joined = None
-        if prepared.layout is not None:
-            own_pass, name = call.states, adaptation.name
-            if not isinstance(own_pass, Pass):
+        joined, own_pass, name = None, call.states, adaptation.name
+        if prepared.statistics:
+            states = (shared.default_stream if own_pass is None else own_pass.stream).states  # type: ignore[union-attr]
+            if name not in states or not _are_still(prepared.statistics, states):
                 return None
+        elif prepared.layout is not None:
+            assert isinstance(own_pass, Pass)
             joined = own_pass.joined(name)
             if joined is None or joined.layout is not prepared.layout:
                 return None
@@ -222,18 +282,11 @@ class PreparedCalls:
                     return None
                 own_pass.take(name, prepared.taken)
             own_pass.change(name)
-        y, tables = prepared.launch(x, address, call, joined)
-        adaptation.last_batch = TableStatistics(tables)
+        y, batch = prepared.launch(x, address, call, joined)
+        if batch is not None:
+            adaptation.last_batch = batch
         return y
 
 
 def _shape(x: Tensor) -> Any:
     return x.shape, x.stride(), x.dtype
-
-
-def _parameters(layer: Any) -> Iterable[Tensor | None]:
-    return layer.weight, layer.bias, layer.running_mean, layer.running_var
-
-
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()

@@ -43,8 +43,9 @@ class Version:
 
     def __init__(self, compiled: Any, dtypes: Sequence[torch.dtype]) -> None:
         self._compiled, self._dtypes = compiled, dtypes
-        known = all(hasattr(compiled, name) for name in ("run", "function", "packed_metadata"))
-        self._run = compiled.run if known else None
+        is_known = all(hasattr(compiled, name) for name in ("run", "function", "packed_metadata"))
+        self._run = compiled.run if is_known else None
+        self._function = (compiled.function, compiled.packed_metadata, None, None, None) if is_known else ()
 
     def launch(self, grid: tuple[int, int, int], stream: int, arguments: Sequence[Any]) -> None:
         """Launch it on the current device. `stream` is the address of the CUDA stream."""
@@ -55,14 +56,15 @@ class Version:
         elif self._run is None or _has_hooks():
             self._compiled[grid](*arguments)
         else:  # what the line above does, without looking for hooks
-            compiled = self._compiled
-            self._run(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments)
+            self._run(*grid, stream, *self._function, *arguments)
+
+
+_hooks = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel
 
 
 def _has_hooks() -> bool:
     """Whether somebody, such as a profiler, wants to be told about launches."""
-    place = triton.knobs.runtime if hasattr(triton, "knobs") else triton.compiler.CompiledKernel
-    enter, leave = place.launch_enter_hook, place.launch_exit_hook
+    enter, leave = _hooks.launch_enter_hook, _hooks.launch_exit_hook
     return bool(getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
 
 

@@ -53,6 +53,11 @@ def normalise_by_rule(
     return _normalised(x, weight, bias, eps, [rule], tables, block_sums, None, keep_used)
 
 
+def normalise_with(x: Tensor, fixed: Statistics, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Normalise x with statistics [C] that are known."""
+    return normalise(x, (fixed.mean[None], fixed.var[None]), weight, bias, eps)
+
+
 def normalise_streams_by_rule(
     x: Tensor,
     weight: Tensor | None,
