@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .joined_states import JoinedStates, join_states
-from .kernels import is_tracing
+from .kernels import current_cuda_stream, is_tracing
 from .stream_table import LayerState, States, StreamTable
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ class Pass:
         self._before: JoinedStates | None = None
         self._joined: JoinedStates | None = None
         self._is_asked = False
+        self._cuda_stream = 0
         self._taken: dict[tuple[str, str], bool] = {}
         self.is_rejected = False
         self.is_locked = False
@@ -189,9 +190,14 @@ class Pass:
             self._lock()
             self._before = self.stream.joined_states()
             if self._before is not None:
-                self._joined = JoinedStates(self._before.layout, self._before.vector.clone())
+                self._cuda_stream = current_cuda_stream(self._before.vector)
+                with torch.inference_mode(False):  # a part of the model may be in this mode, and the rest not
+                    self._joined = JoinedStates(self._before.layout, self._before.vector.clone())
         joined = self._joined
-        return joined if joined is not None and layer in joined.layout.places and layer not in self.states else None
+        if joined is None or layer not in joined.layout.places or layer in self.states:
+            return None
+        # A layer on another CUDA stream need not wait for the one that has made the copy.
+        return joined if current_cuda_stream(joined.vector) == self._cuda_stream else None
 
     def change(self, layer: str) -> None:
         """Kernels have changed the state of a layer in the vector."""

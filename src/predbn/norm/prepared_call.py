@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .gpu.rules import PAST_KEYS
 from .joined_states import JoinedStates, Layout
-from .kernels import IS_INTERPRETED, batch_norm, is_transformed, stats_dtype
+from .kernels import IS_INTERPRETED, batch_norm, current_cuda_stream, is_transformed, stats_dtype
 from .passes import Pass
 from .statistics import Statistics
 from .stream_rows import whole_batch
@@ -119,7 +119,9 @@ class PreparedBatch(PreparedCall):
         self._convert, self._dtype = adaptation.convert, stats_dtype(x)
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
-        weight, bias = self._convert(self._dtype, *self._affine)
+        weight, bias = self._affine
+        if weight is None or bias is None or weight.dtype != self._dtype or bias.dtype != self._dtype:
+            weight, bias = self._convert(self._dtype, weight, bias)
         return batch_norm(x, weight, bias, self.eps)
 
 
@@ -191,7 +193,7 @@ class PreparedKernels(PreparedCall):
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
         y, tables, scratch = torch.empty_like(x), None, None
-        stream = torch._C._cuda_getCurrentRawStream(self.device) if self.device >= 0 else 0
+        stream = current_cuda_stream(x)
         memory = [address, y.data_ptr(), 0, 0, 0, 0]
         if joined is not None:
             memory[_STATE] = joined.vector.data_ptr()

@@ -21,7 +21,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ..kernels import IS_INTERPRETED
+from ..kernels import IS_INTERPRETED, current_cuda_stream
 
 
 def power_of_2(number: int) -> int:
@@ -75,11 +75,6 @@ def _tensor_at(value: Tensor | int | None, dtype: torch.dtype) -> Tensor:
     if not value:
         return torch.empty(1, dtype=dtype)
     return torch.frombuffer((ctypes.c_char * dtype.itemsize).from_address(value), dtype=dtype)
-
-
-def current_stream(tensor: Tensor) -> int:
-    """The address of the current CUDA stream of the device of a tensor."""
-    return torch._C._cuda_getCurrentRawStream(tensor.get_device()) if tensor.is_cuda else 0
 
 
 class Launch(NamedTuple):
@@ -174,7 +169,7 @@ class Kernel:
             compiled = self._function[grid](*given, *others, num_warps=warps, num_stages=stages)
             version = self._versions[key] = Version(self._function if IS_INTERPRETED else compiled, dtypes)
         else:
-            version.launch(grid, current_stream(first), (*tensors, *others))
+            version.launch(grid, current_cuda_stream(first), (*tensors, *others))
         if _in_thread.recording is not None:
             _in_thread.recording.launches.append(Launch(version, grid, tuple(tensors), others))
 
