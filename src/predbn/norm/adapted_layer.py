@@ -123,6 +123,10 @@ class LayerAdaptation:
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
         self.prepared = PreparedCalls()
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Earlier versions have written no prepared calls."""
+        self.__dict__.update({"prepared": PreparedCalls(), **state})
+
     @property
     def calibration(self) -> Calibration | None:
         """What `calibrate` measured for the layer."""
