@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class Layout:
         """The key, the number of the part of the vector, and the shape unless it is a vector, for each tensor."""
         self._device = device
         self._offsets: dict[Sequence[str], dict[str, Tensor]] = {}
-        self._shared: dict[Any, list[Place] | None] = {}
+        self._filled: dict[Any, tuple[Tensor, Tensor] | None] = {}
 
     def offsets(self, layer: str, keys: Sequence[str]) -> Tensor:
         """Where the tensors with these keys begin, for kernels: whole numbers of 32 bits; −1 if missing."""
@@ -72,18 +72,26 @@ class Layout:
             for layer, own in self._parts.items()
         }
 
-    def shared_places(self, has: str, values: Mapping[str, Tensor]) -> list[Place] | None:
-        """Where these tensors are, if all layers with the key `has` share them; otherwise None."""
+    def filled(self, has: str, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Where these tensors go in all layers with the key `has`: numbers of the vector, and of the joined tensors.
+
+        None if one of the layers has no such tensors.
+        """
         wanted = has, *((key, value.shape) for key, value in values.items())
-        if wanted not in self._shared:
-            layers = [places for places in self.places.values() if has in places]
-            found = [layers[0].get(key) for key in values] if layers else []
-            is_shared = all(
-                place is not None and place.shape == value.shape and all(own.get(key) == place for own in layers)
-                for place, (key, value) in zip(found, values.items(), strict=True)
-            )
-            self._shared[wanted] = cast(list[Place], found) if layers and is_shared else None
-        return self._shared[wanted]
+        if wanted not in self._filled:
+            numbers: dict[int, int] = {}
+            for own in (own for own in self.places.values() if has in own):
+                first = 0
+                for key, value in values.items():
+                    place = own.get(key)
+                    if place is None or place.shape != value.shape:
+                        self._filled[wanted] = None
+                        return None
+                    numbers.update((place.start + i, first + i) for i in range(place.width))
+                    first += place.width
+            rows = tensor_on(self._device, [list(numbers), list(numbers.values())], torch.long)
+            self._filled[wanted] = rows[0], rows[1]
+        return self._filled[wanted]
 
 
 @lru_cache(maxsize=256)

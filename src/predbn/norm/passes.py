@@ -212,11 +212,12 @@ class Pass:
         joined = self._joined
         if joined is None or self.states or self.changed.keys() != joined.layout.places.keys():
             return False
-        places = joined.layout.shared_places(has, values)
-        if places is None:
+        found = joined.layout.filled(has, values)
+        if found is None:
             return False
-        parts = [joined.vector.narrow(0, place.start, place.width) for place in places]
-        torch._foreach_copy_(parts, [value.flatten() for value in values.values()])
+        numbers, positions = found
+        new = torch.cat([value.flatten() for value in values.values()])
+        joined.vector.index_copy_(0, numbers, new.index_select(0, positions))
         self._taken = {place: True for place in self._taken if place[1] not in values}
         return True
 
