@@ -24,9 +24,10 @@ from . import kernels
 from .calibration import Calibration
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .mixed_classes import SeenLayer
-from .model_calls import Call, new_pass, running_call
+from .model_calls import Call, eager_call, new_pass, running_call
 from .observation import is_known_finite, undefined_variance_error
 from .passes import Stream
+from .prepared_call import PreparedCalls, TableStatistics, can_be_prepared
 from .statistics import LazyStatistics, Statistics
 from .strategies import Strategy
 from .stream_blocks import Selection, current_selection
@@ -115,11 +116,16 @@ class LayerAdaptation:
         self.shared = shared
         self._calibration: Calibration | None = None
         self.calibration = calibration
-        self.last_batch: LazyStatistics | None = None
+        self.last_batch: LazyStatistics | TableStatistics | None = None
         self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
         """The statistics of the streams, [C] or [S, C], and those that were used; with groups these are [N, C]."""
         self.bad_rows = 0
         self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
+        self.prepared = PreparedCalls()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Earlier versions have written no prepared calls."""
+        self.__dict__.update({"prepared": PreparedCalls(), **state})
 
     @property
     def calibration(self) -> Calibration | None:
@@ -156,15 +162,18 @@ class LayerAdaptation:
         call = running_call()
         own_call = None if call is None else call.of(shared)
         selection = current_selection(shared) if own_call is None else own_call.selection
+        is_own_layer = running[0] is None and running[1] is None
         if call is None:
             selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
         if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
-            weight, bias = self._convert(dtype, weight, bias)
+            weight, bias = self.convert(dtype, weight, bias)
             y, batch = kernels.batch_norm(x, weight, bias, eps)
             if is_known_finite(batch.mean, batch.spread):
+                if is_own_layer and can_be_prepared(shared, call, x):
+                    self.prepared.prepare(self, layer, x, eps, y, None)
                 self._record(x, batch)
                 if shared.watches_drift:
                     self.last_pass = batch.statistics, batch.statistics
@@ -188,8 +197,10 @@ class LayerAdaptation:
                 composition=None if call is None else call.composition,
             )
             normalised = observation.normalise_with_kernels(strategy, weight, bias, keep_used=shared.watches_drift)
+            if normalised is not None and is_own_layer and can_be_prepared(shared, call, x):
+                self.prepared.prepare(self, layer, x, eps, normalised, observation)
             if normalised is None:
-                weight, bias, mean, var = self._convert(dtype, weight, bias, *running)
+                weight, bias, mean, var = self.convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
                 statistics = observation.choose(strategy)
             if shared.watches_drift:
@@ -214,7 +225,7 @@ class LayerAdaptation:
         if seen is not None and self.calibration is not None and self.calibration.class_sizes is not None:
             call.last_seen = SeenLayer(seen, self.calibration, eps)
 
-    def _convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
+    def convert(self, dtype: torch.dtype, *tensors: Tensor | None) -> Sequence[Tensor | None]:
         """Parameters and running statistics in the dtype of the statistics.
 
         They are converted in every call, because writes through `.data`, numpy or views cannot be noticed. Without
@@ -289,6 +300,13 @@ class AdaptedLayer(nn.Module):
     _predbn_epilogue: Epilogue | None
 
     def forward(self, input: Tensor) -> Tensor:
+        if not self.training and not kernels.is_tracing():
+            adaptation, call = self.__dict__.get("_predbn"), eager_call()
+            if adaptation is not None and call is not None:
+                y = adaptation.prepared.repeat(adaptation, self, input, call)
+                if y is not None:
+                    call.layer_calls += 1
+                    return self._predbn_epilogue(self, y)  # type: ignore[misc]
         if _keeps_its_forward(self, input):
             return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
         check_input = getattr(self, "_check_input_dim", None)
@@ -305,6 +323,7 @@ class AdaptedLayer(nn.Module):
                 stream.leave_table()
                 state = stream.state(self._predbn.name)
                 state.update({k: v.to(device) for k, v in state.items() if isinstance(v, Tensor)})
+                stream.joined = None
             calibration = self._predbn.calibration
             if calibration is not None:
                 self._predbn.calibration = calibration.to(device)

@@ -60,6 +60,11 @@ def is_transformed(x: Tensor) -> bool:
     return is_tracing() or type(x) is not Tensor or torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
+def current_cuda_stream(x: Tensor) -> int:
+    """The address of the current CUDA stream of the device of a tensor; 0 on a CPU."""
+    return torch._C._cuda_getCurrentRawStream(x.get_device()) if x.is_cuda else 0
+
+
 def _is_eager(x: Tensor) -> bool:
     return (x.is_cpu or x.is_cuda) and not is_transformed(x)
 

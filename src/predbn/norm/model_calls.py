@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .calibration import Calibration
 
 _ATTRIBUTE = "_predbn_calls"
+_LAYERS = 64
+"""For so many layers at a time there is memory for what the kernels find out about examples."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Call:
         self.selection = current_selection(self.adaptation)
         self.states: Pass | MixedPass | None = None
         self.layer_calls = 0
+        self._zeros: dict[Any, tuple[Tensor, int]] = {}
         self.begin_pass()
         # The following are not used in compiled graphs.
         self.depth = 1
@@ -129,6 +132,18 @@ class Call:
         if examples is None or examples == rows:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
+
+    def zeros(self, x: Tensor, stream: int) -> int:
+        """The address of a zero of 32 bits for each row of x, for kernels on this CUDA stream.
+
+        One operation makes those of many layers. They are in memory until the call has ended.
+        """
+        rows = x.shape[0]
+        memory, used = self._zeros.get((stream, rows), (None, _LAYERS))
+        if memory is None or used == _LAYERS:
+            memory, used = torch.zeros(_LAYERS, rows, dtype=torch.int32, device=x.device), 0
+        self._zeros[stream, rows] = memory, used + 1
+        return memory.data_ptr() + used * rows * memory.itemsize
 
     def of(self, adaptation: Adaptation) -> Call | None:
         """The innermost call whose layers have this adaptation."""
@@ -163,6 +178,11 @@ _traced, _eager = _Running(), _RunningInThread()
 def running_call() -> Call | None:
     """torch.compile cannot follow what changes in a `threading.local`, but reads what eager code has set there."""
     return (torch.compiler.is_compiling() and _traced.current) or _eager.current
+
+
+def eager_call() -> Call | None:
+    """The same where nothing is compiled, which is known to the caller."""
+    return _eager.current
 
 
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -16,7 +16,8 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .gpu.operators import bounded_moments
-from .gpu.rules import MOST_EXAMPLES, Bounds, Mixture, Past
+from .gpu.rules import MOST_EXAMPLES, Bounds, Fixed, Mix, Mixture, Past
+from .joined_states import JoinedStates
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
 from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
@@ -47,6 +48,9 @@ class Observation:
     `calibration`  what `calibrate` measured for the layer; None without calibration
     `state`        a dictionary for the strategy's own use that lives as long as the stream
     """
+
+    has_streams: ClassVar[bool] = False
+    """Whether the batch has several streams, so that moments and the tensors in `state` have a dimension of streams."""
 
     def __init__(
         self,
@@ -90,29 +94,44 @@ class Observation:
             )
         self._process_group = shared.process_group
         self._moments: Moments | None = None
+        self.recording: Any = None
+        """What the kernels have been launched with, if they were (`gpu/launch.py`)."""
+        self.joined_state: JoinedStates | None = None
+        """What they have changed in place, if they have."""
 
     @property
     def state(self) -> LayerState:
         return self._memory.state(self.layer)
 
-    @property
-    def owns_state(self) -> bool:
-        """Whether the tensors in `state` are copies for this pass, so that kernels may change them."""
-        return isinstance(self._memory, PassPart)
+    def state_in_place(self) -> LayerState | None:
+        """The same for kernels, which change the tensors in place; None if they cannot."""
+        if isinstance(self._memory, Pass):
+            joined = self._memory.joined(self.layer)
+            return None if joined is None else joined.state(self.layer)
+        return self.state if isinstance(self._memory, PassPart) else None
 
     def state_columns(self, keys: Sequence[str]) -> LayerColumns | None:
-        """The same for kernels: where the tensors with these keys are; None if kernels cannot read them.
+        """The same as columns of a matrix: where the tensors with these keys are; None if kernels cannot read them.
 
-        Those of several streams may be changed in place (`stream_table.py`). Those of a single one are copied.
+        They may be changed in place unless it is a copy: in the rows of several streams (`stream_table.py`), and in the
+        vector of a single one (`joined_states.py`).
         """
         if isinstance(self._memory, PassPart):
             return self._memory.states.columns(self.layer, self._x.device, keys)
-        return joined_columns(self.state, self._x.device, keys) if isinstance(self._memory, Pass) else None
+        if not isinstance(self._memory, Pass):
+            return None
+        joined = self._memory.joined(self.layer)
+        if joined is None or self.layer in self._memory.changed:
+            return joined_columns(self.state, self._x.device, keys)
+        offsets = joined.layout.offsets(self.layer, keys)
+        return LayerColumns(joined.layout.places[self.layer].keys(), joined.vector[None], offsets)
 
     def take_state(self, key: str) -> None:
         """Kernels have used this tensor of the state up."""
-        assert isinstance(self._memory, PassPart)
-        self._memory.states.take(self.layer, key)
+        if isinstance(self._memory, PassPart):
+            self._memory.states.take(self.layer, key)
+        elif isinstance(self._memory, Pass):
+            self._memory.take(self.layer, key)
 
     def count_pass(self) -> int:
         """How many passes of this stream have called the layer, including this one.
@@ -329,21 +348,34 @@ class Observation:
         rule = strategy.rule(self)
         if rule is None or (isinstance(rule, Mixture) and not rule.is_on(x.device)):
             return None
-        from .gpu.layer import normalise_by_rule, normalise_streams_by_rule
+        from .gpu.launch import new_zeros, recorded
+        from .gpu.layer import normalise_by_rule, normalise_streams_by_rule, normalise_with
 
-        if isinstance(rule, Past):  # the batch is that of a single stream
-            segments = whole_batch(x.shape[0]).segments(x.device)
-            is_bad = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
-            y, batch, used = normalise_streams_by_rule(
-                x, weight, bias, self.eps, [(rule, None)], bounds, segments, is_bad, keep_used=keep_used
-            )
-        else:
-            y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
+        if isinstance(rule, Fixed):
+            self.used = rule.statistics
+            if not all(kernels.can_be_read_by_kernels(t, x) and t.dtype == torch.float32 for t in rule.statistics):
+                return None
+            with recorded() as self.recording:
+                return normalise_with(x, rule.statistics, weight, bias, self.eps)
+        with recorded() as self.recording:
+            if isinstance(rule, Past):  # the batch is that of a single stream
+                segments = whole_batch(x.shape[0]).segments(x.device)
+                is_bad = new_zeros(x.shape[0], x.device)
+                y, batch, used = normalise_streams_by_rule(
+                    x, weight, bias, self.eps, [(rule, None)], bounds, segments, is_bad, keep_used=keep_used
+                )
+            else:
+                y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
         mean, var = (batch.mean[0], batch.var[0]) if self._group is None else batch
         self._moments = Moments(mean, var, values, self.size)
+        is_in_place = isinstance(rule, Mix | Past) and rule.in_place
+        if is_in_place and isinstance(self._memory, Pass):
+            self.joined_state = self._memory.joined(self.layer)
+            self._memory.change(self.layer)
         if used is not None and self._group is None:
             used = Statistics(used.mean[0], used.var[0])
-            strategy.save(self, rule, used)
+            if not (is_in_place and isinstance(rule, Mix)):
+                strategy.save(self, rule, used)
         if used is not None and keep_used:
             self.used = self.per_row(used)
         return y

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class StreamObservation(Observation):
     `size` is how many examples each stream has, [S, 1], without those that are not finite once the moments are known.
     `index` are the streams that a strategy is asked about, as whole numbers of 32 bits; None for all.
     """
+
+    has_streams: ClassVar[bool] = True
 
     def __init__(self, x: Tensor, rows: StreamRows, memory: MixedPass | Stream, **arguments: Any) -> None:
         self._parts = memory.parts() if isinstance(memory, MixedPass) else []

@@ -14,11 +14,8 @@ from .conftest import INTERPRETED
 
 HERE = Path(__file__).parent
 NORM = HERE.parents[1] / "norm"
-TESTS = [
-    HERE,
-    *(NORM / f"test_{name}.py" for name in ("activation", "cudnn", "gpu_kernels", "gpu_streams")),
-    *(NORM / f"test_{name}.py" for name in ("fused_conv", "fused_network")),
-]
+NAMES = "activation", "cudnn", "gpu_kernels", "gpu_streams", "prepared_call", "fused_conv", "fused_network"
+TESTS = [HERE, *(NORM / f"test_{name}.py" for name in NAMES)]
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the process of the interpreter")
@@ -30,7 +27,7 @@ def test_the_kernels_under_the_interpreter():
         cwd=HERE.parents[2],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     counted = re.search(r"(\d+) passed", done.stdout)

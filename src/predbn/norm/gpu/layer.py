@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..statistics import Statistics
 from ..stream_rows import Segments
+from .launch import new_zeros
 from .normalise import normalise
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .statistics import statistics
@@ -45,11 +46,16 @@ def normalise_by_rule(
     examples = len(x)
     is_bad, parts = None, groups
     if bounds is not None:
-        is_bad, parts = torch.zeros(examples, dtype=torch.int32, device=x.device), examples
+        is_bad, parts = new_zeros(examples, x.device), examples
     tiling = tiling_of(x, parts)
     found = sums(x, tiling, is_bad)
     tables, block_sums = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
     return _normalised(x, weight, bias, eps, [rule], tables, block_sums, None, keep_used)
+
+
+def normalise_with(x: Tensor, fixed: Statistics, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Normalise x with statistics [C] that are known."""
+    return normalise(x, (fixed.mean[None], fixed.var[None]), weight, bias, eps)
 
 
 def normalise_streams_by_rule(

@@ -120,7 +120,14 @@ class Past:
         return self.has_classes and self.has_last and (self.has_shares or self.is_expected)
 
 
-Rule = Mix | Mixture | Past
+@dataclass(frozen=True)
+class Fixed:
+    """These statistics, [C], whatever the batch is. Not for several streams."""
+
+    statistics: Statistics
+
+
+Rule = Mix | Mixture | Past | Fixed
 
 
 MOST_EXAMPLES = 1024

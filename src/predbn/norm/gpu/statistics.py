@@ -10,14 +10,13 @@ for each. With h, z² and r of `auto.py` they are
 # mypy: ignore-errors
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments, rounded_size
-from .launch import ceil_div, kernel, power_of_2
+from .launch import ceil_div, kernel, new_memory, power_of_2
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, moments_of_sums, pieces_at_a_time
@@ -277,17 +276,17 @@ def statistics(
         columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
     blocks = ceil_div(channels, columns)
     if out is None:
-        out = torch.empty((6, groups, channels), dtype=torch.float32, device=found.device)
+        out = new_memory((6, groups, channels), found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None
     if mixture is not None:
-        block_sums = torch.empty((groups, blocks, BLOCK_SUMS), dtype=torch.float32, device=found.device)
+        block_sums = new_memory((groups, blocks, BLOCK_SUMS), found.device)
         clean, shares = mixture.clean, mixture.shares
     if mix is not None and mix.reference is not None:
         reference = mix.reference
     states = offsets = None
     classes = 0 if shares is None else shares.shape[-1]
     if past is not None:
-        block_sums, clean = torch.empty(groups, dtype=torch.float32, device=found.device), past.clean
+        block_sums, clean = new_memory((groups,), found.device), past.clean
         states, offsets = past.states.matrix, past.states.offsets
         classes = 0 if clean.class_sizes is None else clean.class_sizes.shape[0]
     clean_mean = clean_var = class_means = class_squares = h = None

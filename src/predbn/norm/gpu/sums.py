@@ -28,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import ceil_div, kernel, power_of_2
+from .launch import ceil_div, kernel, new_memory, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
@@ -238,7 +238,7 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
 
     In `is_bad`, zeros [groups] of type int32, groups that are not finite become 1.
     """
-    found = torch.empty((tiling.groups, tiling.pieces, 3, tiling.channels), dtype=torch.float32, device=x.device)
+    found = new_memory((tiling.groups, tiling.pieces, 3, tiling.channels), x.device)
     is_one_tile = tiling.tiles == 1 and tiling.pieces == 1
     _sums(
         tiling.grid,

@@ -127,6 +127,7 @@ class Auto(Strategy):
     name: ClassVar[str] = "auto"
     works_in_groups: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
     default_passes: ClassVar[int] = 4
     skewed: bool | None = field(default=None, metadata={"added_later": True})
     calibrated: bool = True

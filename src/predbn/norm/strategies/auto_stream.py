@@ -40,6 +40,7 @@ from ..calibration import Calibration
 from ..gpu.rules import MOST_CHANNELS, PAST_KEYS, Past, Rule, StateColumns
 from ..kernels import readable_without_sync
 from ..observation import Observation
+from ..passes import ChangedStates
 from ..statistics import Statistics
 from ..stream_classes import StreamClasses, gives_classes
 from ..stream_rows import StreamRows
@@ -95,7 +96,7 @@ class AutoStream(Auto):
     def statistics(self, observation: Observation) -> Statistics:
         source, eps = observation.source, observation.eps
         moments = observation.moments(allow_single_value=source is not None)
-        if source is not None and observation.owns_state and _can_use_numpy(moments.mean, source.mean):
+        if source is not None and observation.has_streams and _can_use_numpy(moments.mean, source.mean):
             rule = self.rule(observation)
             if isinstance(rule, Past):
                 from ..cpu_past import follow  # it needs the equations of this folder
@@ -174,7 +175,7 @@ class AutoStream(Auto):
             if key in saved or (rule.has_classes and key in _NEW):
                 value = rule.results.matrix.narrow(1, start, width)
                 value = value[:, 0] if key == "new_size" else value
-                state[key] = value if observation.owns_state else value[0]
+                state[key] = value if observation.has_streams else value[0]
 
     def after_pass(
         self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
@@ -196,7 +197,7 @@ class AutoStream(Auto):
         sync = shared.sync and dist.is_available() and dist.is_initialized()
         classes = classes.after(output, sizes, groups, self.momentum, sync, shared.process_group, rows)
         new = {**dict(zip(_CLASSES, classes, strict=True)), "new_shares": classes.shares}
-        if isinstance(states, GatheredStates) and states.fill("new_size", new):
+        if isinstance(states, (GatheredStates, ChangedStates)) and states.fill("new_size", new):
             return
         for state in states.values():
             if "new_size" in state:
@@ -209,11 +210,13 @@ def _can_use_numpy(*tensors: Tensor) -> bool:
 
 
 def _value(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor | int | None:
-    return states.value(layer, key) if isinstance(states, GatheredStates) else states[layer].get(key)
+    if isinstance(states, (GatheredStates, ChangedStates)):
+        return states.value(layer, key)
+    return states[layer].get(key)
 
 
 def _tensor(states: Mapping[str, LayerState], layer: str, key: str) -> Tensor:
-    if not isinstance(states, GatheredStates):
+    if not isinstance(states, (GatheredStates, ChangedStates)):
         return load_tensor(states[layer], key)
     value = states.value(layer, key)
     assert isinstance(value, Tensor)

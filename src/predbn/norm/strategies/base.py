@@ -44,6 +44,10 @@ class Strategy(ABC):
     """Whether `statistics` can handle the batches of S streams at once. Moments and what it remembers are then [S, C],
     numbers of examples [S, 1], and so may be the result."""
 
+    has_fixed_rule: ClassVar[bool] = False
+    """Whether `rule` depends on nothing but the size of the batch, the parameters, the calibration, the composition and
+    which tensors there are in the state. The kernels can then be launched again without asking for it."""
+
     _by_name: ClassVar[dict[str, type[Strategy]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -21,6 +21,7 @@ class Batch(Strategy):
     name: ClassVar[str] = "batch"
     works_in_groups: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
 
     @property
     def uses_batch_alone(self) -> bool:

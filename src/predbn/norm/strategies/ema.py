@@ -25,6 +25,7 @@ class Ema(Strategy):
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
     momentum: float = 0.1
     start: Literal["source", "first"] = "source"
 
@@ -43,10 +44,11 @@ class Ema(Strategy):
         return save_statistics(state, mix(average, batch, self.momentum))
 
     def rule(self, observation: Observation) -> Rule | None:
-        saved = load_statistics(observation.state)
-        average = saved or (observation.source if self.start == "source" else None)
-        in_place = saved is not None and observation.owns_state
-        return None if average is None else Mix(average, self.momentum, in_place=in_place)
+        state = observation.state_in_place()
+        if state is not None and "mean" in state:
+            return Mix(Statistics(state["mean"], state["var"]), self.momentum, in_place=True)  # type: ignore[arg-type]
+        average = load_statistics(observation.state) or (observation.source if self.start == "source" else None)
+        return None if average is None else Mix(average, self.momentum)
 
     def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:
         save_statistics(observation.state, statistics)

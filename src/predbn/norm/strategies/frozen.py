@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from predbn.common import AdaptationError
 
+from ..gpu.rules import Fixed, Rule
 from ..observation import Observation
 from ..statistics import Moments, Statistics, pool
 from .base import Strategy, load_statistics, save_statistics
@@ -25,6 +26,7 @@ class Frozen(Strategy):
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
     batches: int = 1
 
     def __post_init__(self) -> None:
@@ -47,3 +49,9 @@ class Frozen(Strategy):
             pooled = pool(earlier, observation.moments(allow_single_value=True))
         state["values"], state["size"] = pooled.values, pooled.size
         return save_statistics(state, pooled.statistics)
+
+    def rule(self, observation: Observation) -> Rule | None:
+        if observation.has_streams or "done" not in observation.state:
+            return None
+        saved = load_statistics(observation.state)
+        return None if saved is None else Fixed(saved)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from predbn.common import AdaptationError
 
+from ..gpu.rules import Fixed, Rule
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy, load_statistics
@@ -29,6 +30,7 @@ class Population(Strategy):
     name: ClassVar[str] = "population"
     can_be_folded: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
     exact: bool = True
 
     def statistics(self, observation: Observation) -> Statistics:
@@ -39,3 +41,6 @@ class Population(Strategy):
                 "loader=…) the data, or load saved ones with load_state_dict"
             )
         return statistics
+
+    def rule(self, observation: Observation) -> Rule | None:
+        return None if observation.has_streams else Fixed(self.statistics(observation))

@@ -25,6 +25,7 @@ class Prior(Strategy):
     name: ClassVar[str] = "prior"
     works_in_groups: ClassVar[bool] = True
     works_in_streams: ClassVar[bool] = True
+    has_fixed_rule: ClassVar[bool] = True
     N: float = 16
 
     def __post_init__(self) -> None:
