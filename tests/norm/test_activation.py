@@ -18,7 +18,9 @@ from torch import nn
 import predbn
 from predbn.models import resnet20
 from predbn.models.kernels import accelerate_prediction
-from predbn.norm import kernels, normalise_and_activate
+from predbn.norm import kernels
+from predbn.norm.activation import normalise_and_activate
+from predbn.norm.adapted_layer import attached
 
 from ..models.kernels.conftest import INTERPRETED, bench
 
@@ -159,23 +161,27 @@ def test_batch_norm_of_few_channels(bench, monkeypatch, affine, layout):
     monkeypatch.setattr(kernels, "_MANY_VALUES", 64)
     x, _ = new_maps(bench, (6, 16, 8, 8), layout)
     x = 3 * x + 5
-    layer = new_layer(16, bench.device)
-    weight, bias = (layer.weight.detach(), layer.bias.detach()) if affine else (None, None)
-    assert kernels._is_slow_in_cudnn(x, weight, bias)
-    y, found = kernels.batch_norm(x, weight, bias, 1e-3)
-    wide = x.double()
+    layer = new_layer(16, bench.device) if affine else nn.BatchNorm2d(16, affine=False, device=bench.device)
+    model = predbn.adapt(nn.Sequential(layer).eval(), "batch")
+    with torch.inference_mode():
+        assert kernels.is_slow_in_cudnn(x, layer.weight, layer.bias)
+        y = model(x)
+    wide, affine_parameters = x.double(), (layer.weight, layer.bias)
     expected = F.batch_norm(
-        wide, None, None, *(t if t is None else t.double() for t in (weight, bias)), True, 0.0, 1e-3
+        wide, None, None, *(t if t is None else t.double() for t in affine_parameters), True, 0.0, layer.eps
     )
     torch.testing.assert_close(y.double(), expected, atol=bench.tolerance, rtol=bench.tolerance)
     var, mean = torch.var_mean(wide, (0, 2, 3), correction=0)
-    torch.testing.assert_close(found.statistics.mean.double(), mean, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(found.statistics.var.double(), var, atol=1e-4, rtol=1e-4)
+    found = attached(layer).last_batch.statistics
+    torch.testing.assert_close(found.mean.double(), mean, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found.var.double(), var, atol=1e-4, rtol=1e-4)
 
 
 def test_which_inputs_are_slow_in_cudnn(bench):
-    def is_slow(*shape, dtype=torch.float32):
-        return kernels._is_slow_in_cudnn(torch.zeros(1, dtype=dtype, device=bench.device).expand(shape).contiguous())
+    def is_slow(*shape, dtype=torch.float32, layout=torch.contiguous_format):
+        x = torch.zeros(1, dtype=dtype, device=bench.device).expand(shape).contiguous(memory_format=layout)
+        with torch.inference_mode():
+            return kernels.is_slow_in_cudnn(x)
 
     assert is_slow(64, 16, 32, 32)
     assert is_slow(256, 32, 16, 16, dtype=torch.half)
@@ -183,6 +189,9 @@ def test_which_inputs_are_slow_in_cudnn(bench):
     assert not is_slow(64, 33, 32, 32)
     assert not is_slow(64, 16, 32, 32, dtype=torch.double)
     assert not is_slow(2**16, 16)
+    assert is_slow(8, 64, 7, 7, dtype=torch.half, layout=torch.channels_last)
+    assert not is_slow(8, 64, 7, 7, dtype=torch.half)
+    assert not is_slow(8, 64, 7, 7, layout=torch.channels_last)
 
 
 @pytest.mark.parametrize("programs", [1, 3, 1000])

@@ -166,7 +166,8 @@ class LayerAdaptation:
         if call is None:
             selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
-        if strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch:
+        is_plain = strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch
+        if is_plain and not kernels.is_slow_in_cudnn(x, weight, bias):
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             weight, bias = self.convert(dtype, weight, bias)

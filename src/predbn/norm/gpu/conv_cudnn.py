@@ -97,8 +97,8 @@ def moments_of_totals(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
     It is a kernel of its own: in the kernel that normalises, it would be computed again for every value.
     """
     channels = totals.shape[1]
-    found = torch.empty((2, 1, channels), dtype=torch.float32, device=totals.device)
-    mean, var = found.unbind()
+    # Not parts of one tensor: results of an operator must not share memory.
+    mean, var = (torch.empty((1, channels), dtype=torch.float32, device=totals.device) for _ in range(2))
     grid = ceil_div(channels, _COLUMNS), 1, 1
     _moments_of_totals(grid, (totals, mean, var), (count, channels), (LEAST_VARIANCE,), (_COLUMNS,))
     return mean, var

@@ -8,6 +8,7 @@ that a graph need not be compiled again for another one. Gradients and exported 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -93,3 +94,34 @@ def tables_of_examples(
 
     bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
     return statistics(found, len(is_bad) // groups, rows, eps, None, bounds, is_bad)[0]
+
+
+def _empty_statistics(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    _tell_inductor()  # here, because it takes seconds to import Inductor, which a graph is about to do
+    return torch.empty_like(mean), torch.empty_like(var)
+
+
+@operator("computed_once(Tensor mean, Tensor var) -> (Tensor, Tensor)", _empty_statistics)
+def computed_once(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    """The same statistics. In a graph of Inductor they are computed before the kernel that normalises with them.
+
+    Otherwise Inductor makes what a strategy computes for each channel a part of that kernel, which then computes it
+    again for every value.
+    """
+    return mean.clone(), var.clone()
+
+
+@cache
+def _tell_inductor() -> None:
+    """Let Inductor write these tensors to memory; nothing is called when the graph runs."""
+    try:
+        from torch._inductor.lowering import register_lowering
+    except ImportError:  # another version of PyTorch: the operator is called, which copies them
+        return
+
+    def lower(*statistics: Any) -> list[Any]:
+        for tensor in statistics:
+            tensor.realize()
+        return list(statistics)
+
+    register_lowering(computed_once, type_promotion_kind=None)(lower)

@@ -48,9 +48,9 @@ def _examples(order, begin, index, n, STREAMS: tl.constexpr):
 def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr):
     """Mean and variance of each example of a group, [columns, examples]; `examples` are their numbers in the batch.
 
-    Several pieces are read at a time if there are few examples: one after the other would take long.
+    Several pieces are read at a time if there are few examples and channels: one after the other would take long.
     """
-    AT_A_TIME: tl.constexpr = 1 if EXAMPLES >= 256 else 256 // EXAMPLES
+    AT_A_TIME: tl.constexpr = 1 if EXAMPLES * COLUMNS >= 1024 else 1024 // (EXAMPLES * COLUMNS)
     total = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
     squares = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
     inside = (examples >= 0)[None, :] & (channel < channels)[:, None]
