@@ -2,6 +2,7 @@
 
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
+    python benchmarks/inference.py --device cuda --modes networks  # other networks, captured
     python benchmarks/inference.py --device cuda --kernels  # single kernels of a layer and of 1×1 convolutions
     python benchmarks/inference.py --device cuda --kernels --small  # those of a layer only
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
@@ -231,10 +232,20 @@ MORE_COMPILED, MORE_FUSED = ("auto",), ("auto",)
 """Only with --all: four passes of `auto` in one graph take minutes to compile."""
 
 
+NETWORKS = (
+    ("mobilenetv2_100", torch.half),
+    ("efficientnet_b0", torch.half),
+    ("densenet121", torch.half),
+    ("resnet50", torch.float32),
+)
+"""Others than ResNet-50 in half precision: depthwise convolutions, many small layers, single precision."""
+OF_NETWORKS = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "ema")
+
+
 def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[tuple[str, Rows]]:
     """Eager, as CUDA graphs (`predbn.capture`), compiled, and compiled with a CUDA graph of the result.
 
-    Everything is relative to plain in the same mode.
+    Everything is relative to plain in the same mode. `networks` are others than ResNet-50 in half precision.
     """
     for batch in (100, 500) if "eager" in modes else ():
         models = gpu_variants(None, batch)
@@ -248,6 +259,16 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
         yield gpu_case(models, batch, "captured", rounds)
     if "compiled" in modes:
         yield from compiled_cases(rounds, everything)
+    for name, dtype in NETWORKS if "networks" in modes else ():
+        x = gpu_images(100, dtype)
+        plain = build(name).to(dtype=dtype, device="cuda", memory_format=torch.channels_last)
+        models = {key: predbn.capture(model) for key, model in variants(plain, x, OF_NETWORKS).items()}
+        with torch.inference_mode():
+            for model in models.values():
+                for _ in range(6):
+                    model(x)
+        kind = {torch.half: "fp16", torch.float32: "fp32"}[dtype]
+        yield f"{name} 224 px {kind}, batch 100, captured", measure(models, x, rounds, "cuda")
 
 
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
@@ -319,8 +340,8 @@ def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
     return replay
 
 
-def gpu_images(batch: int) -> Tensor:
-    x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half).contiguous(memory_format=torch.channels_last)
+def gpu_images(batch: int, dtype: torch.dtype = torch.half) -> Tensor:
+    x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=dtype).contiguous(memory_format=torch.channels_last)
     torch._dynamo.maybe_mark_dynamic(x, 0)
     return x
 
@@ -453,7 +474,7 @@ def show(case: str, rows: Rows, targets: dict[str, float]) -> None:
         print(f"  {name:20s} {row['ratio']:.3f}{wanted}{memory}", flush=True)
 
 
-MODES = ("eager", "captured", "compiled")
+MODES = ("eager", "captured", "compiled", "networks")
 SHORT = ("batch", "prior(N=16)", "ema", "auto, one pass", "auto", "frozen, folded")
 """The rows of the README's table."""
 
@@ -476,7 +497,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="on a GPU: what to measure")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES[:3], help="on a GPU: what to measure")
     parser.add_argument("--all", action="store_true", help="on a GPU: more compiled models, which takes much longer")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")

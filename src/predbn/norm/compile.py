@@ -1,4 +1,4 @@
-"""torch.compile for adapted models, with statistics and normalisation fused into 1×1 convolutions."""
+"""torch.compile for adapted models, with statistics and normalisation fused into convolutions."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def compile(model: nn.Module, *, fuse: bool = True, backend: Any = "inductor", *
             fast(images)
         print(predbn.describe(fast))  # which layers are fused, and why others are not
 
-    Fused are 1×1 convolutions without bias, in half precision or bfloat16, in channels_last, on a GPU and without
-    gradients. For each of them the fastest way is measured when a shape is predicted for the first time, and separate
-    kernels are one of the ways. Everything else is compiled as torch.compile does it; on a CPU that is the whole model.
+    Fused are convolutions without bias, in channels_last, on a GPU and without gradients: 1×1 convolutions in half
+    precision or bfloat16, and with cuDNN's package (pip install predbn[cudnn]) all of them in half precision, unless
+    the strategy bounds the influence of examples. For each of them the fastest way is measured, and separate kernels
+    are one of the ways. Everything else is compiled as torch.compile does it; on a CPU that is the whole model.
 
     fuse      False leaves everything to torch.compile
     backend   what compiles the graph when it is fused

@@ -6,12 +6,17 @@
     rules.py       what the last two have to know about a strategy
     layer.py       the three kernels, one after the other
     operators.py   the first two as operators of torch.compile
+    stream_past.py a fourth kernel for `auto_stream`: the past of each stream
+    launch.py      launches with little work for the host, which can be recorded
 
-In networks that `predbn.compile` fuses, a 1×1 convolution gives the sums of its output and normalises its input:
+In networks that `predbn.compile` fuses, a convolution gives the sums of its output, and a 1×1 convolution may normalise
+its input:
 
-    conv.py            the kernel, and the one that adds up what its tiles have found
+    conv.py            our kernel for 1×1 convolutions, and the one that adds up what its tiles have found
+    conv_cudnn.py      cuDNN's kernels for any convolution
     conv_choice.py     which way is the fastest for a shape, separate kernels included
-    conv_operators.py  both as operators of torch.compile
+    conv_operators.py  all of them as operators of torch.compile
+    timing.py          how long a call takes on the GPU
 
 Triton is imported only when a kernel is first run. Everything here is also written in plain operations elsewhere in
 `predbn.norm`, which is what a CPU, gradients and exported graphs use, and what the tests compare with.
