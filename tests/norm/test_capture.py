@@ -9,6 +9,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 import predbn
 
@@ -105,3 +106,32 @@ def test_a_copy_of_a_captured_model_has_no_graphs_of_the_original():
     with torch.inference_mode():
         assert torch.equal(again(images(8)), captured(images(8)))
     assert again._lock is not captured._lock
+
+
+def test_a_part_of_the_model_between_replays_of_two_streams(recorder):
+    """What a stream keeps after it must not be memory of the graph, which the other stream changes."""
+
+    def states_of(is_captured: bool):
+        torch.manual_seed(0)
+        layers = (nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4)) for channels in (3, 4))
+        model = predbn.adapt(nn.Sequential(*layers).eval(), "ema(momentum=0.5)")
+        fast = predbn.capture(model) if is_captured else model
+        batches = torch.randn(10, 4, 3, 8, 8, generator=torch.Generator().manual_seed(1)) + torch.arange(10).view(
+            -1, 1, 1, 1, 1
+        )
+        with torch.no_grad():
+            for batch, name in zip(batches, "aaaabba", strict=False):
+                with predbn.stream(fast, name):
+                    fast(batch)
+            with predbn.stream(fast, "a"):
+                model[0](batches[7])
+            for batch in batches[8:]:
+                with predbn.stream(fast, "b"):
+                    fast(batch)
+        assert not is_captured or fast.replays > 2
+        return predbn.state_dict(model)["streams"]
+
+    expected, found = states_of(False), states_of(True)
+    for name in "ab":
+        for layer, state in expected[name]["layers"].items():
+            torch.testing.assert_close(found[name]["layers"][layer]["mean"], state["mean"])

@@ -14,6 +14,7 @@ from torch import nn
 
 import predbn
 from predbn.norm import Statistics, Strategy, find_strategy
+from predbn.norm.strategies.ema import Ema
 
 from .models import images, net, randomise
 
@@ -181,3 +182,19 @@ def test_a_new_strategy_is_one_class():
     assert_close(layer(x), expected)
     predbn.adapt(layer, "instance-mix", share=0.0)
     assert_close(layer(x), normalised(layer, x, layer.running_mean, layer.running_var))
+
+
+def test_a_strategy_that_changes_the_statistics_does_not_inherit_their_kernels():
+    class Doubled(Ema):
+        def statistics(self, observation):
+            mean, var = super().statistics(observation)
+            return Statistics(mean, 4 * var)
+
+    class Counting(Ema):
+        def rule(self, observation):
+            return super().rule(observation)
+
+    assert Ema.has_fixed_rule
+    assert Doubled().rule(None) is None
+    assert not Doubled.has_fixed_rule
+    assert not Counting.has_fixed_rule

@@ -509,3 +509,19 @@ def test_the_route_of_a_gpu(strategy, monkeypatch):
     monkeypatch.setattr(StreamObservation, "_statistics_on_cpu", StreamObservation._statistics_without_waiting)
     for bad in (float("nan"), float("inf")):
         test_bad_rows_reach_no_other_stream(strategy, False, bad)
+
+
+class _Marked(torch.Tensor):
+    """A subclass, as other tools have them."""
+
+
+@pytest.mark.parametrize("ids", ["aaabbb", "ababab"])
+def test_subclasses_of_tensors_and_derivatives(ids):
+    torch.manual_seed(0)
+    model = predbn.adapt(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).eval(), "batch")
+    x = torch.randn(6, 3, 8, 8)
+    with torch.no_grad(), predbn.streams(model, list(ids)):
+        expected = model(x)
+        torch.testing.assert_close(model(x.as_subclass(_Marked)).as_subclass(torch.Tensor), expected)
+        value, _ = torch.func.jvp(model, (x,), (torch.ones_like(x),))
+        torch.testing.assert_close(value, expected)

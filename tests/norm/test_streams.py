@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import predbn
+from predbn.norm.joined_states import JoinedStates
+from predbn.norm.passes import Stream
 
 from .models import images, net
 
@@ -135,3 +137,17 @@ def test_bad_states_are_refused_and_change_nothing():
     for call in (predbn.state_dict, predbn.reset, lambda m: predbn.stream(m, "x").__enter__()):
         with pytest.raises(predbn.AdaptationError, match="not adapted"):
             call(net())
+
+
+def test_a_stream_that_is_read_while_it_is_kept_anew():
+    """Readers take no lock: what they make of the old states must not replace the new ones."""
+    stream = Stream()
+
+    class Slow(JoinedStates):
+        def states(self):
+            stream.keep({"layer": {"mean": torch.ones(1)}}, {})  # as another thread does meanwhile
+            return {"layer": {"mean": torch.zeros(1)}}
+
+    stream.keep(Slow(None, torch.zeros(1)), {})
+    assert float(stream.states["layer"]["mean"]) == 0
+    assert float(stream.states["layer"]["mean"]) == 1

@@ -120,7 +120,7 @@ class LayerAdaptation:
         self.last_pass: tuple[Statistics | None, Statistics | None] = None, None
         """The statistics of the streams, [C] or [S, C], and those that were used; with groups these are [N, C]."""
         self.bad_rows = 0
-        self._converted: tuple[Any, tuple[Tensor, ...]] = None, ()
+        self._converted: dict[Any, tuple[Tensor, ...]] = {}
         self.prepared = PreparedCalls()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -242,10 +242,11 @@ class LayerAdaptation:
         if torch.is_grad_enabled() or not is_plain or len(present) < len(tensors) or kernels.is_tracing():
             return [kernels.convert(dtype, t) for t in tensors]
         key = dtype, first.device, (len(present), *first.shape)
-        if self._converted[0] != key:
+        converted = self._converted.get(key)
+        if converted is None:  # which is kept, because a CUDA graph may write to it
             with torch.inference_mode(False):
-                self._converted = key, torch.empty(key[2], dtype=dtype, device=first.device).unbind()
-        converted = self._converted[1]
+                converted = torch.empty(key[2], dtype=dtype, device=first.device).unbind()
+            self._converted[key] = converted
         torch._foreach_copy_(converted, present)
         return converted
 
@@ -322,9 +323,10 @@ class AdaptedLayer(nn.Module):
         if device is not None:
             for stream in self._predbn.shared.streams.values():
                 stream.leave_table()
-                state = stream.state(self._predbn.name)
+                states = stream.copied_states()
+                state = states.get(self._predbn.name, {})
                 state.update({k: v.to(device) for k, v in state.items() if isinstance(v, Tensor)})
-                stream.joined = None
+                stream.states = states
             calibration = self._predbn.calibration
             if calibration is not None:
                 self._predbn.calibration = calibration.to(device)

@@ -40,7 +40,8 @@ class CapturedModel(nn.Module):
     """A model whose predictions are recorded as CUDA graphs, one for each shape of its inputs.
 
     On a CPU, with gradients, in training, with arguments that are not tensors, and in a graph of torch.compile, the
-    model is called as it is. `replays` counts the predictions that were replayed, `calls` those that were not.
+    model is called as it is. Of all other predictions, `replays` counts those that were replayed,
+    and `calls` those that were not.
     """
 
     def __init__(self, model: nn.Module, graphs: int, pad: bool) -> None:
@@ -64,8 +65,9 @@ class CapturedModel(nn.Module):
 
     def adaptations(self) -> list[Adaptation]:
         """Those of the model. It is not searched for them again as long as no layer is adapted or restored."""
-        self._notice_changes()
-        return self._shared or adaptations(self.model)
+        with self._lock:
+            self._notice_changes()
+            return self._shared or adaptations(self.model)
 
     def forward(self, *inputs: Any, **others: Any) -> Any:
         if others or not inputs or self.model.training or torch.is_grad_enabled() or is_tracing():
@@ -107,7 +109,7 @@ class CapturedModel(nn.Module):
             if key not in self._graphs:
                 output = self._call(inputs)
                 if before == tuple(_kinds(stream.states) for stream in streams) and self._graphs.make_room(key):
-                    with _locked(streams):
+                    with _locked([[stream] for stream in streams]):
                         new = SingleStreamPass(self.model, self._watched(), inputs, examples, kept)
                     self._graphs[key] = self._recorded(new, inputs)
                 return output
@@ -125,7 +127,7 @@ class CapturedModel(nn.Module):
         self, inputs: tuple[Tensor, ...], rows: StreamRows, selections: Sequence[tuple[Adaptation, Selection]]
     ) -> Any:
         kept = [(shared, selection.streams) for shared, selection in selections if shared.strategy.keeps_state]
-        with _locked([stream for _, streams in kept for stream in streams]):
+        with _locked([streams for _, streams in kept]):
             places = [[stream.enter(shared.streams.table) for stream in streams] for shared, streams in kept]
             tables = [shared.streams.table for shared, _ in kept]
             stages = [table.common_stage(own) for table, own in zip(tables, places, strict=True)]
@@ -230,10 +232,11 @@ def capture(model: nn.Module, graphs: int = 8, *, pad: bool = False) -> Captured
     changed, and both can be used in turn. Parameters may be changed in place, but not replaced or moved. `graphs` of
     them are kept, those that are used most; they share the memory of a pass.
 
-    With `predbn.streams`, a shape is also how many streams there are, and how many rows the largest has (up to 4, 8,
-    32, 64, …). If these vary, `pad=True` fills batches up to one of a few shapes, without any effect on the results.
-    All that the model takes and returns must then have one row for each example, and rows may depend on each other only
-    through adapted layers. Batches of a single stream that is opened with `predbn.stream` are not filled up.
+    With `predbn.streams`, a shape is also how many streams there are, how many rows the largest has (up to 4, 8, 32,
+    64, …), and whether one has a single row. If these vary, `pad=True` fills batches up to one of a few shapes, without
+    any effect on the results. All that the model takes and returns must then have one row for each example, and rows
+    may depend on each other only through adapted layers. Batches of a single stream that is opened with `predbn.stream`
+    are not filled up.
     """
     if isinstance(graphs, bool) or not isinstance(graphs, int) or graphs < 1:
         raise AdaptationError(f"graphs={graphs!r}; it is how many shapes of inputs are kept as graphs, 1 or more")
@@ -241,9 +244,12 @@ def capture(model: nn.Module, graphs: int = 8, *, pad: bool = False) -> Captured
 
 
 @contextmanager
-def _locked(streams: Sequence[Stream]) -> Iterator[None]:
-    """Lock streams in the order of their numbers, so that no two passes block each other."""
-    ordered = sorted(streams, key=lambda stream: stream.number)
+def _locked(streams: Sequence[Sequence[Stream]]) -> Iterator[None]:
+    """Lock the streams of each adaptation in the order of a pass, so that no two passes block each other.
+
+    Adaptations come one after the other, as their layers do, and the streams of each in the order of their numbers.
+    """
+    ordered = [stream for own in streams for stream in sorted(own, key=lambda stream: stream.number)]
     for stream in ordered:
         stream.lock.acquire()
     try:

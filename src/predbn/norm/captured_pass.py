@@ -17,13 +17,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 from predbn.common import AdaptationError
 
 from .adapted_layer import Adaptation, LayerAdaptation
+from .joined_states import JoinedStates
 from .passes import Stream, copy_states
 from .recorder import CudaRecorder
 from .static_rows import RowShape, StaticRows
 from .static_states import StaticStates
 from .statistics import Statistics
 from .stream_blocks import Selection, open_blocks
-from .stream_rows import StreamRows
+from .stream_rows import StreamRows, whole_batch
 from .stream_table import StageColumns, States
 
 LastPass = tuple[Statistics | None, Statistics | None]
@@ -103,12 +104,16 @@ class SingleStreamPass(CapturedPass):
         self._states = [copy_states(stream.states) for _, stream in streams]
         self._owners = [stream for _, stream in streams]
         self._own = [Stream() for _ in streams]
+        # Kernels read tables that are in caches, which may drop them: so they are kept here.
+        self._batches = [whole_batch(len(value)) for value in self._inputs if value.dim()]
+        self._vectors: list[JoinedStates | None] = []
         self._selections = [(shared, Selection((own,))) for (shared, _), own in zip(streams, self._own, strict=True)]
 
     def _run(self) -> tuple[Any, list[LastPass]]:
         for own, states in zip(self._own, self._states, strict=True):
             own.states = states
         found = super()._run()
+        self._vectors = [own.joined for own in self._own]
         for own, states in zip(self._own, self._states, strict=True):
             here, new = _tensors(states), _tensors(own.states)
             if here:

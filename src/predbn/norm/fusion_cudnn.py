@@ -26,6 +26,8 @@ def can_use_cudnn(conv: fx.Node) -> bool:
     x, weight, y = (example_value(node) for node in (*conv.args[:2], conv))
     if x is None or weight is None or y is None or x.dim() != 4 or y.requires_grad or not kernels.can_fuse(x):
         return False
+    if not x.dtype == weight.dtype == y.dtype:  # autocast
+        return False
     if argument(conv, 2, "bias", None) is not None or argument(conv, 6, "groups", 1) != 1:
         return False
     if isinstance(argument(conv, 4, "padding", 0), str) or torch.are_deterministic_algorithms_enabled():
@@ -50,17 +52,18 @@ def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, 
         if x is None or weight is None:
             return False
         geometry = _geometry_of(conv)
-        own = conv_cudnn.time_of(x, weight, geometry)
-        if not is_ours:
-            return own < conv_cudnn.time_of_separate(x, weight, geometry)
-        prologue = None
-        if is_normalised:
-            mean, scale, shift = torch.rand(3, x.shape[1], device=x.device)
-            prologue = Prologue(mean, scale, shift, relu)
-            apply_prologue(x, prologue)
-            own += microseconds(lambda: apply_prologue(x, prologue))
-        arguments = x, weight, geometry.stride[0], prologue, BATCH
-        return own < conv_choice.time_of(conv_choice.fastest(*arguments), *arguments)
+        with torch.cuda.device(x.device):  # where it is timed
+            own = conv_cudnn.time_of(x, weight, geometry)
+            if not is_ours:
+                return own < conv_cudnn.time_of_separate(x, weight, geometry)
+            prologue = None
+            if is_normalised:
+                mean, scale, shift = torch.rand(3, x.shape[1], device=x.device)
+                prologue = Prologue(mean, scale, shift, relu)
+                apply_prologue(x, prologue)
+                own += microseconds(lambda: apply_prologue(x, prologue))
+            arguments = x, weight, geometry.stride[0], prologue, BATCH
+            return own < conv_choice.time_of(conv_choice.fastest(*arguments), *arguments)
 
 
 def replace_by_cudnn(graph: fx.Graph, conv: fx.Node, moments: fx.Node) -> int:

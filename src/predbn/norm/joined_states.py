@@ -100,11 +100,12 @@ def _layout(entries: tuple[_Entry, ...], device: torch.device) -> Layout:
     return Layout(entries, device)
 
 
-class JoinedStates(NamedTuple):
+class JoinedStates:
     """A vector, and what is where in it."""
 
-    layout: Layout
-    vector: Tensor
+    def __init__(self, layout: Layout, vector: Tensor) -> None:
+        self.layout, self.vector = layout, vector
+        self._states: States | None = None
 
     def view(self, layer: str, key: str) -> Tensor:
         """A tensor of a layer, which changes with the vector."""
@@ -112,8 +113,10 @@ class JoinedStates(NamedTuple):
         return self.vector.narrow(0, start, math.prod(shape)).view(shape)
 
     def states(self) -> States:
-        """All tensors of all layers."""
-        return self.layout.states(self.vector)
+        """All tensors of all layers, the same ones every time."""
+        if self._states is None:
+            self._states = self.layout.states(self.vector)
+        return self._states
 
     def state(self, layer: str) -> LayerState:
         """All tensors of a layer."""

@@ -143,6 +143,11 @@ def _can_be_built(device: torch.device) -> bool:
     return True
 
 
+def is_being_captured(x: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded, in which nothing can be read, timed or built."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def _is_half_precision_map(x: Tensor) -> bool:
     return x.dim() > 2 and x.dtype in (torch.float16, torch.bfloat16)
 
@@ -423,10 +428,10 @@ def _scale_and_shift(
             # Maps of one value are in both formats. PyTorch's kernel gives the strides of contiguous ones; for others
             # the next convolution would copy its weight, which takes longer than all else here.
             return y.view(x.shape) if x.is_contiguous() else y.as_strided(x.shape, x.stride())
-        if len(scale) < len(x):
-            scale, shift = (t.repeat_interleave(len(x) // len(scale), 0) for t in (scale, shift))
-        if _is_channels_first(x) and _is_native(x) and x[0, 0].numel() >= _LEAST_NATIVE_MAP:
-            return _scale_and_shift_maps(x, scale, shift)
+    if scale.dim() == 2 and not is_tracing() and len(scale) < len(x):
+        scale, shift = (t.repeat_interleave(len(x) // len(scale), 0) for t in (scale, shift))
+    if scale.dim() == 2 and _is_channels_first(x) and _is_native(x) and x[0, 0].numel() >= _LEAST_NATIVE_MAP:
+        return _scale_and_shift_maps(x, scale, shift)
     shape = [*scale.shape, *[1] * (x.dim() - 2)]
     if x.is_cuda and _is_half_precision_map(x) and _is_native(x) and not torch.is_grad_enabled():
         return torch.addcmul(shift.view(shape), x, scale.view(shape), out=torch.empty_like(x))

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 
 from .composition import Composition, composition_of
 from .forward import entries_of
-from .kernels import can_use_triton, is_tracing
+from .kernels import can_use_triton, is_being_captured, is_tracing
 from .mixed_classes import SeenLayer, better_explanation, is_few, source_composition
 from .mixed_pass import MixedPass
 from .passes import Pass
@@ -139,10 +139,11 @@ class Call:
         One operation makes those of many layers. They are in memory until the call has ended.
         """
         rows = x.shape[0]
-        memory, used = self._zeros.get((stream, rows), (None, _LAYERS))
+        key = x.get_device(), stream, rows
+        memory, used = self._zeros.get(key, (None, _LAYERS))
         if memory is None or used == _LAYERS:
             memory, used = torch.zeros(_LAYERS, rows, dtype=torch.int32, device=x.device), 0
-        self._zeros[stream, rows] = memory, used + 1
+        self._zeros[key] = memory, used + 1
         return memory.data_ptr() + used * rows * memory.itemsize
 
     def of(self, adaptation: Adaptation) -> Call | None:
@@ -244,7 +245,7 @@ def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any])
         mixed = source_composition(clean, few, n)
         suspicious = is_few(few, mixed, n)
         # Processes that share a batch make the same passes, whatever each of them predicts.
-        if is_tracing() or adaptation.sync or _is_captured(suspicious) or bool(suspicious.any()):
+        if is_tracing() or adaptation.sync or is_being_captured(suspicious) or bool(suspicious.any()):
             difference = seen.difference(few)
             follow(mixed)
             if call.last_seen is not None:
@@ -263,11 +264,6 @@ def _examples_of(call: Call, composition: Composition) -> Tensor | int | None:
         assert composition.shares is not None
         return call.selection.rows.size_tensor(composition.shares)
     return call.examples if call.adaptation.group is None else call.adaptation.group
-
-
-def _is_captured(x: Tensor) -> bool:
-    """Whether a CUDA graph is recorded, in which nothing can be read."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:

@@ -41,15 +41,15 @@ class Stream:
     `states` is empty. A stream that is used by itself has tensors of its own in `states`.
 
     `previous` holds the states before the last pass, because activation checkpointing runs parts of that pass once
-    more; in inference mode it cannot. `joined` is the vector that `states` are parts of, which are made only when
-    somebody asks for them; None if there is none. `number` is the order in which streams are locked.
+    more; in inference mode it cannot. `states` may be parts of one vector (`joined_states.py`), which are made only if
+    somebody asks for them. `number` is the order in which streams are locked.
     `users` counts the open blocks of the stream, `is_saved` says that it is in a store as it is here, and `is_removed`
     that nobody can open it again. `is_captured` says that a CUDA graph changes the tensors in place (`capture.py`).
     """
 
     def __init__(self, states: States | None = None) -> None:
-        self._states: States | None = {} if states is None else states
-        self.joined: JoinedStates | None = None
+        # One attribute, because threads that only read it take no lock.
+        self._kept: States | JoinedStates = {} if states is None else states
         self.previous: States | JoinedStates = {}
         self.table: StreamTable | None = None
         self.row = -1
@@ -62,20 +62,22 @@ class Stream:
 
     @property
     def states(self) -> States:
-        if self._states is None:
-            assert self.joined is not None
-            self._states = self.joined.states()
-        return self._states
+        kept = self._kept
+        return kept.states() if isinstance(kept, JoinedStates) else kept
 
     @states.setter
     def states(self, states: States) -> None:
-        self._states, self.joined = states, None
+        self._kept, self.is_captured = states, False
+
+    @property
+    def joined(self) -> JoinedStates | None:
+        """The vector that the states are parts of; None if there is none."""
+        kept = self._kept
+        return kept if isinstance(kept, JoinedStates) else None
 
     def keep(self, states: States | JoinedStates, previous: States | JoinedStates) -> None:
         """Remember this from now on."""
-        is_joined = isinstance(states, JoinedStates)
-        self._states, self.joined = (None, states) if is_joined else (states, None)  # type: ignore[assignment]
-        self.previous = previous
+        self._kept, self.previous, self.is_captured = states, previous, False
 
     def clear(self) -> None:
         """Forget everything, once no other thread is in a pass."""
@@ -89,7 +91,7 @@ class Stream:
 
     def joined_states(self) -> JoinedStates | None:
         """All that the stream remembers as a vector, which must not be changed; None if that is impossible."""
-        return join_states(self.states) if self.joined is None else self.joined
+        return self.joined or join_states(self.states)
 
     def enter(self, table: StreamTable) -> int:
         """Put the states into a table; the number of the row."""
@@ -120,11 +122,11 @@ class Stream:
         """Locks cannot be copied, and nobody uses a copy yet."""
         previous = self.previous.states() if isinstance(self.previous, JoinedStates) else self.previous
         own = {key: value for key, value in self.__dict__.items() if key != "lock"}
-        return own | {"users": 0, "_states": self.states, "joined": None, "previous": previous}
+        return own | {"users": 0, "_kept": self.states, "previous": previous}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "states" in state:  # written by an earlier version
-            state = {**state, "_states": state["states"], "joined": None}
+            state = {**state, "_kept": state["states"]}
             del state["states"]
         self.__dict__.update(state, lock=threading.RLock(), number=next(_numbers))
 
@@ -253,7 +255,8 @@ class Pass:
             else:
                 for layer in self.changed:
                     self.state(layer)
-                old = self.stream.states
+                # What a CUDA graph changes in place is copied: it belongs to the next stream that the graph predicts.
+                old = self.stream.copied_states() if self.stream.is_captured else self.stream.states
                 states = {**old, **(self.states if is_tracing() else self._finite_states())}
                 self.stream.keep(states, old if can_be_repeated else {})
         if self.is_locked:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from ..kernels import IS_INTERPRETED
+from ..kernels import IS_INTERPRETED, is_being_captured
 from .conv import BATCH, NO_SUMS, Config, Prologue, apply_prologue, conv_with_sums
 from .sums import moments_from, sums, tiling_of
 from .timing import microseconds
@@ -134,7 +134,7 @@ def _choose(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, w
     way = _chosen.get(key)
     if way is not None:
         return way
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+    if is_being_captured(x):
         return SEPARATE
     with _lock:
         way = _chosen.get(key)

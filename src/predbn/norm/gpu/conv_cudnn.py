@@ -8,8 +8,8 @@ the output again takes half as long as all convolutions of a ResNet-50. They are
 
 The sums are in single precision, those of the values before they are rounded, and not about a pilot: var has an error
 of up to 1.4·10⁻⁶ of mean² (measured on an H200), which matters if the mean is large compared to the spread. So ε bounds
-from below what can be known, and a convolution whose output has mean² > 1,000·var when it is first called is computed
-separately from then on. What is added up in which order may vary from run to run.
+from below what can be known, and a convolution whose output has mean² > 1,000·var in its first finite batch is
+computed separately from then on. What is added up in which order may vary from run to run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch.nn.functional as F
 import triton.language as tl
 from torch import Tensor
 
+from ..kernels import is_being_captured
 from .conv_choice import CUDNN, SEPARATE, SITES
 from .conv_operators import convolved_shape
 from .launch import ceil_div, kernel
@@ -37,6 +38,8 @@ MOST_SQUARED_OFFSET = 1000.0
 """The most that mean²/var may be."""
 _MOST_PLANS = 5
 """So many of the plans that cuDNN offers are timed. It offers about ten, the best of which is among the first."""
+_MOST_SHAPES = 4096
+"""So many shapes have plans. Every batch size is one for each convolution."""
 _ALIGNMENT = 8
 _COLUMNS = 256
 """Channels of a program."""
@@ -116,11 +119,13 @@ def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) 
     if plan is None:
         return _separate(x, weight, geometry)
     y, mean, var = _with_plan(plan, x, weight, geometry)
-    if known is not None and known.way is None and not _is_captured(x):
-        is_precise = bool((mean * mean <= MOST_SQUARED_OFFSET * var).all())
-        known.way = CUDNN if is_precise else SEPARATE
-        if not is_precise:
+    if known is not None and known.way is None and not is_being_captured(x):
+        squared = mean * mean
+        if bool((squared > MOST_SQUARED_OFFSET * var).any()):
+            known.way = SEPARATE
             return _separate(x, weight, geometry)
+        if bool(squared.isfinite().all()):  # otherwise the next batch tells
+            known.way = CUDNN
     return y, mean, var
 
 
@@ -155,20 +160,17 @@ _lock = threading.RLock()
 def _plan_of(x: Tensor, weight: Tensor, geometry: Geometry) -> _Plan | None:
     """The fastest plan for tensors of these shapes in channels_last; None if there is none.
 
-    It is looked for when they are first seen. While a CUDA graph is recorded nothing can be timed.
+    It is looked for when they are first seen. While a CUDA graph is recorded nothing can be timed. Plans are kept for
+    good, because a graph may use them; for shapes beyond a number that models do not have there are none.
     """
     key = x.device, x.shape, weight.shape, geometry
     if key not in _plans:
-        if _is_captured(x):
+        if is_being_captured(x) or len(_plans) >= _MOST_SHAPES:
             return None
         with _lock, torch.cuda.device(x.device):
             if key not in _plans:
                 _plans[key] = _fastest_plan(x, weight, geometry)
     return _plans[key]
-
-
-def _is_captured(x: Tensor) -> bool:
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _fastest_plan(x: Tensor, weight: Tensor, geometry: Geometry) -> _Plan | None:
@@ -237,7 +239,7 @@ def _run(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Te
     totals = torch.empty((2, weight.shape[0]), dtype=torch.float32, device=x.device)
     workspace = torch.empty(plan.workspace, dtype=torch.uint8, device=x.device)
     values = x, weight, y, *totals.unbind()
-    with _lock:
+    with _lock, torch.cuda.device(x.device):
         handle = _handle(x.device)
         cudnn.set_stream(handle, torch.cuda.current_stream(x.device).cuda_stream)
         plan.graph.execute(dict(zip(plan.tensors, values, strict=True)), workspace, handle=handle)

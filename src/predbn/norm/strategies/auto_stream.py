@@ -81,6 +81,7 @@ class AutoStream(Auto):
     can_be_folded: ClassVar[bool] = True
     works_in_groups: ClassVar[bool] = False
     default_passes: ClassVar[int] = 1
+    has_fixed_rule: ClassVar[bool] = True
     momentum: float = 0.1
 
     def __post_init__(self) -> None:

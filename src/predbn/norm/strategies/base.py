@@ -54,6 +54,11 @@ class Strategy(ABC):
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             Strategy._by_name[cls.name] = cls
+        # What a class inherits from a strategy holds no longer if it changes what that follows from.
+        if "statistics" in cls.__dict__ and "rule" not in cls.__dict__:
+            cls.rule = Strategy.rule  # type: ignore[method-assign]
+        if "rule" in cls.__dict__ and "has_fixed_rule" not in cls.__dict__:
+            cls.has_fixed_rule = False
 
     @abstractmethod
     def statistics(self, observation: Observation) -> Statistics:
