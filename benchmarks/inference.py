@@ -480,11 +480,25 @@ SHORT = ("batch", "prior(N=16)", "ema", "auto, one pass", "auto", "frozen, folde
 
 
 def markdown(device: str = "*", chosen: Sequence[str] | None = None) -> str:
-    """The ratios of all results, or of one device and some variants, as one table."""
+    """The ratios of all results, or of one device and some variants: a table each for CPU, GPU and compiled models."""
     files = sorted(RESULTS.glob(f"inference-{device}.json"))
     cases = {k: v for f in files for k, v in json.loads(f.read_text())["cases"].items()}
+    groups: dict[str, dict[str, Rows]] = {}
+    for case, rows in cases.items():
+        kind = next((kind for kind in ("compiled", "captured", "eager") if kind in case), "cpu")
+        groups.setdefault({"captured": "gpu", "eager": "gpu"}.get(kind, kind), {})[case] = rows
+    return "\n\n".join(table(own, chosen) for own in groups.values())
+
+
+def table(cases: dict[str, Rows], chosen: Sequence[str] | None) -> str:
+    """One of these tables. What all columns have in common is in the first one."""
     names = chosen or list(dict.fromkeys(name for rows in cases.values() for name in rows if name != "plain"))
-    lines = ["| relative to the plain model | " + " | ".join(cases) + " |", "|---|" + "--:|" * len(cases)]
+    networks = {case.partition(", ")[0] for case in cases}
+    corner, columns = "relative to the plain model", list(cases)
+    if len(networks) == 1:
+        corner += f", {networks.pop()}"
+        columns = [case.partition(", ")[2] for case in cases]
+    lines = [f"| {corner} | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(cases)]
     for name in names:
         cells = (f"{rows[name]['ratio']:.2f}" if name in rows else "" for rows in cases.values())
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
