@@ -19,7 +19,7 @@ from .test_gpu_streams import calibrated
 
 __all__ = ["bench"]
 
-STRATEGIES = ["batch", "prior", "frozen", "ema", "auto(passes=1)", "auto_stream"]
+STRATEGIES = ["batch", "prior", "frozen", "ema", "auto(passes=1)", "auto(passes=3)", "auto_stream"]
 STATEFUL = ["ema", "auto_stream"]
 
 
@@ -94,7 +94,8 @@ def test_calls_are_repeated_with_the_results_of_the_general_route(bench, monkeyp
 
     compare(monkeypatch, strategy, bench.device, [*steps, last])
     assert model_calls[0] == 0
-    assert model_calls[1] == 4  # two layers, in the last two calls
+    passes = 3 if strategy == "auto(passes=3)" else 1
+    assert model_calls[1] == 4 * passes  # two layers, in the last two calls
 
 
 def changed_data(model, x):

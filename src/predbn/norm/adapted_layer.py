@@ -207,7 +207,7 @@ class LayerAdaptation:
             if shared.watches_drift:
                 self.last_pass = observation.seen, observation.used
             if own_call is not None and own_call.composition is not None:
-                self._tell_call(own_call, observation.seen, eps)
+                self.tell_call(own_call, observation.seen, eps)
             is_kept = True
         finally:
             if own_pass is not None:
@@ -221,7 +221,7 @@ class LayerAdaptation:
         mean, var = (t.to(x.device, dtype) for t in statistics)
         return kernels.normalise(x, mean, var, weight, bias, eps)
 
-    def _tell_call(self, call: Call, seen: Statistics | None, eps: float) -> None:
+    def tell_call(self, call: Call, seen: Statistics | None, eps: float) -> None:
         """Tell the call what this layer has seen, if it knows classes (`mixed_classes.py`)."""
         if seen is not None and self.calibration is not None and self.calibration.class_sizes is not None:
             call.last_seen = SeenLayer(seen, self.calibration, eps)

@@ -7,9 +7,9 @@ launches the same again with its own memory: it reads another input, writes anot
 its own pass.
 
 A call is like a recorded one if all that the launches depend on is the same, which `PreparedCalls.repeat` compares.
-Parameters are compared by their addresses, so that the kernels read what they hold now. Everything else (gradients,
-torch.func, graphs, several streams in a batch, several passes, drift) takes the general route in `adapted_layer.py`,
-which also makes the recording.
+Parameters are compared by their addresses, so that the kernels read what they hold now. Which classes a batch holds
+(`composition.py`) is read from the composition of the call. Everything else (gradients, torch.func, graphs, several
+streams in a batch, drift) takes the general route in `adapted_layer.py`, which also makes the recording.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from .stream_rows import whole_batch
 
 if TYPE_CHECKING:
     from .adapted_layer import Adaptation, LayerAdaptation
+    from .composition import Composition
     from .gpu.launch import Recording
     from .model_calls import Call
     from .observation import Observation
 
-_MOST_SHAPES = 8
-"""How many shapes of inputs a layer has prepared calls for."""
-_INPUT, _OUTPUT, _STATE, _ZEROS, _TABLES, _SCRATCH = range(6)
-"""Memory that differs from call to call. The tables, in which the statistics of the batch are, are kept afterwards."""
+_MOST_SHAPES = 32
+"""How many shapes of inputs a layer has prepared calls for; there are three for each if a batch has several passes."""
+_INPUT, _OUTPUT, _STATE, _ZEROS, _TABLES, _SCRATCH, _COMPOSITION = range(7)
+"""Memory that differs from call to call. The tables, in which the statistics of the batch are, are kept afterwards.
+From the last number on these are the tensors of the composition."""
 _ALIGNMENT = 16
 """Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
 
@@ -156,13 +158,20 @@ class PreparedKernels(PreparedCall):
         fixed += [each.tensor for each in (*self.parameters, *self.statistics)]
         places = self._places(recording, x, y, None if seen is None else seen.mean, joined)
         known = {tensor.data_ptr() for tensor in fixed if isinstance(tensor, Tensor) and tensor.device == x.device}
+        of_classes = {
+            tensor.data_ptr(): number
+            for number, tensor in enumerate(observation.composition or (), _COMPOSITION)
+            if isinstance(tensor, Tensor)
+        }
         self._launches: list[_PreparedLaunch] = []
         for version, grid, tensors, others in recording.launches:
             arguments: list[Any] = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
             addresses = []
             for position, tensor in enumerate(tensors):
                 place = None if tensor is None else places.get(tensor.untyped_storage().data_ptr())
-                if place is not None:
+                if arguments[position] in of_classes:
+                    addresses.append((position, of_classes[arguments[position]], 0))
+                elif place is not None:
                     addresses.append((position, place[0], arguments[position] - place[1]))
                 elif tensor is not None and arguments[position] not in known:
                     return False
@@ -195,6 +204,8 @@ class PreparedKernels(PreparedCall):
         y, tables, scratch = torch.empty_like(x), None, None
         stream = current_cuda_stream(x)
         memory = [address, y.data_ptr(), 0, 0, 0, 0]
+        if call.composition is not None:
+            memory += [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in call.composition]
         if joined is not None:
             memory[_STATE] = joined.vector.data_ptr()
         if self._uses_zeros:
@@ -214,7 +225,7 @@ def can_be_prepared(shared: Adaptation, call: Call | None, x: Tensor) -> bool:
     """Whether `PreparedCalls.repeat` would look for a call like this one."""
     if call is None or not (x.is_cuda or IS_INTERPRETED) or not shared.strategy.has_fixed_rule or is_transformed(x):
         return False
-    is_plain = call.adaptation is shared and call.composition is None and call.selection.rows is None
+    is_plain = call.adaptation is shared and call.selection.rows is None
     is_alone = shared.group is None and not shared.watches_drift and call.examples == x.shape[0]
     return is_plain and is_alone and not torch.is_grad_enabled()
 
@@ -244,13 +255,13 @@ class PreparedCalls:
                 return
         while len(self._calls) >= _MOST_SHAPES:
             self._calls.pop(next(iter(self._calls)), None)
-        self._calls[_shape(x)] = call
+        self._calls[_shape(x, None if observation is None else observation.composition)] = call
 
     def repeat(self, adaptation: LayerAdaptation, layer: Any, x: Any, call: Call) -> Tensor | None:
         """The normalised input, if such a call is prepared; None otherwise. There is no graph, and no training."""
         if not self._calls or type(x) is not Tensor or torch.is_grad_enabled():
             return None
-        prepared = self._calls.get(_shape(x))
+        prepared = self._calls.get(_shape(x, call.composition))
         if prepared is None or torch._C._functorch.is_functorch_wrapped_tensor(x):
             return None
         shared, address = adaptation.shared, x.data_ptr()
@@ -263,7 +274,6 @@ class PreparedCalls:
             or (prepared.device >= 0 and torch._C._cuda_getDevice() != prepared.device)
             or shared.watches_drift
             or call.adaptation is not shared
-            or call.composition is not None
             or call.selection.rows is not None
             or call.examples != x.shape[0]
             or not _are_still(prepared.parameters, layer.__dict__)
@@ -287,8 +297,14 @@ class PreparedCalls:
         y, batch = prepared.launch(x, address, call, joined)
         if batch is not None:
             adaptation.last_batch = batch
+            if call.composition is not None:
+                adaptation.tell_call(call, batch.statistics, prepared.eps)
         return y
 
 
-def _shape(x: Tensor) -> Any:
-    return x.shape, x.stride(), x.dtype
+def _shape(x: Tensor, composition: Composition | None) -> Any:
+    """Of the input, and of what is known about its classes."""
+    if composition is None:
+        return x.shape, x.stride(), x.dtype
+    kinds = ((t.shape, t.dtype, t.get_device()) if isinstance(t, Tensor) else t for t in composition)
+    return x.shape, x.stride(), x.dtype, *kinds
