@@ -47,6 +47,8 @@ def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, 
     from .gpu.conv import BATCH, Prologue, apply_prologue
     from .gpu.timing import microseconds
 
+    if conv_choice.FORCED.way is not None:
+        return conv_choice.FORCED.way == "cudnn"
     with _disable_current_modes():
         x, weight = (_random_values(node) for node in conv.args[:2])
         if x is None or weight is None:

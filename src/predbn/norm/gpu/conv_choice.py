@@ -69,7 +69,7 @@ SITES: list[Site] = []
 
 @dataclass
 class Forced:
-    """For tests: "fused" or "separate" takes this way without a measurement."""
+    """For tests: "fused", "separate" or "cudnn" takes this way without a measurement."""
 
     way: str | None = "fused" if IS_INTERPRETED else None
 
