@@ -42,6 +42,7 @@ _READS: tuple[Target, ...] = (
 )  # fmt: skip
 """What may use the input of a layer whose normalisation is computed later than it was: nothing that writes."""
 _UNKNOWN = "not compiled yet, or its strategy does not look at the batch"
+_SEPARATE_IS_FASTER = "separate kernels are faster"
 _OPERATORS = operators.__name__, conv_operators.__name__
 """Importing these modules registers the operators."""
 _MOMENTS = torch.ops.predbn.moments.default, torch.ops.predbn.bounded_moments.default
@@ -75,7 +76,7 @@ class LayerFusion:
         if way is None:
             return "not called yet"
         is_fused = way.is_normalised if is_normalisation else way.has_sums
-        return None if is_fused else "separate kernels are faster"
+        return None if is_fused else _SEPARATE_IS_FASTER
 
 
 @dataclass
@@ -119,8 +120,12 @@ def fuse(module: fx.GraphModule, report: Fusion) -> None:
             if found is not None:
                 report.of(layer_of(node)).normalisation = found
     for conv, candidate in candidates.items():
-        if not _take_cudnn(graph, conv, candidate, report):
+        if _take_cudnn(graph, conv, candidate, report):
+            continue
+        if candidate.reason is None:
             _take_ours(graph, conv, candidate, report)
+        elif candidate.moments is not None:
+            report.of(layer_of(candidate.moments)).statistics = candidate.reason
     if candidates:
         graph.lint()
         module.recompile()
@@ -167,8 +172,6 @@ def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bo
 
 def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
     """Let cuDNN compute the moments, if that is the fastest way."""
-    from .gpu.conv_choice import SEPARATE, SITES, new_site
-
     moments, norm, is_ours = candidate.moments, candidate.norm, candidate.reason is None
     if moments is None or moments.target is not _MOMENTS[0] or not can_use_cudnn(conv):
         return False
@@ -176,17 +179,12 @@ def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: F
         return False
     report.of(layer_of(moments)).statistics = replace_by_cudnn(graph, conv, moments)
     if norm is not None:
-        before = report.of(layer_of(norm)).normalisation = new_site()
-        SITES[before].way = SEPARATE
+        report.of(layer_of(norm)).normalisation = _SEPARATE_IS_FASTER
     return True
 
 
 def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:
     """Replace a 1×1 convolution and its neighbours by one of ours."""
-    if candidate.reason is not None:
-        if candidate.moments is not None:
-            report.of(layer_of(candidate.moments)).statistics = candidate.reason
-        return
     from .gpu.conv_choice import new_site
 
     site, (x, weight, *_), stride = new_site(), conv.args, pair(argument(conv, 3, "stride", 1))[0]

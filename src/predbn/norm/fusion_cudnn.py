@@ -65,7 +65,7 @@ def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, 
                 apply_prologue(x, prologue)
                 own += microseconds(lambda: apply_prologue(x, prologue))
             arguments = x, weight, geometry.stride[0], prologue, BATCH
-            return own < conv_choice.time_of(conv_choice.fastest(*arguments), *arguments)
+            return own < conv_choice.time_of(conv_choice.choose(*arguments), *arguments)
 
 
 def replace_by_cudnn(graph: fx.Graph, conv: fx.Node, moments: fx.Node) -> int:

@@ -28,6 +28,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..kernels import IS_INTERPRETED
+from .conv_operators import convolved_shape
 from .launch import kernel
 
 NO_SUMS, BATCH, EXAMPLES = 0, 1, 2
@@ -200,11 +201,6 @@ def slots_of(tile_rows: int, group_rows: int) -> int:
     return (group_rows - math.gcd(tile_rows, group_rows) + tile_rows - 1) // group_rows + 1
 
 
-def output_shape(x: Tensor, weight: Tensor, stride: int) -> tuple[int, int, int, int]:
-    height, width = ((size - 1) // stride + 1 for size in x.shape[2:])
-    return x.shape[0], weight.shape[0], height, width
-
-
 def conv_with_sums(
     x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int, config: Config
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -213,7 +209,7 @@ def conv_with_sums(
     The sums are [1, pieces, 3, C] for `BATCH` and [N, 1, 3, C] for `EXAMPLES`, which also tells which examples are not
     finite, [N].
     """
-    shape = output_shape(x, weight, stride)
+    shape = convolved_shape(x.shape, weight.shape, (stride, stride))
     examples, channels, height, width = shape
     positions, depth = height * width, x.shape[1]
     rows = examples * positions

@@ -92,7 +92,7 @@ def convolve(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, 
     and which examples are not finite, [N].
     """
     x, weight = x.contiguous(memory_format=torch.channels_last), weight.contiguous()
-    way = _choose(x, weight, stride, prologue, wanted)
+    way = choose(x, weight, stride, prologue, wanted)
     if 0 <= site < len(SITES):
         SITES[site].way = way
     return run(way, x, weight, stride, prologue, wanted)
@@ -125,7 +125,8 @@ def _separate(x: Tensor, weight: Tensor, stride: int, wanted: int) -> Result:
     return y, found, is_bad
 
 
-def _choose(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> Way:
+def choose(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> Way:
+    """The fastest way for this shape, which is measured once; the separate one while a CUDA graph is recorded."""
     if FORCED.way is not None:
         return SEPARATE if FORCED.way == "separate" else ways_of(weight, prologue)[0]
     relu = None if prologue is None else prologue.relu

@@ -32,9 +32,20 @@ def _run(
     return convolve(x, weight, stride, prologue, wanted, site)
 
 
+def convolved_shape(
+    x: Sequence[int],
+    weight: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+) -> tuple[int, ...]:
+    """The shape of a convolution from those of its input and weight."""
+    sizes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
+    return x[0], weight[0], *((size + 2 * p - d * (kernel - 1) - 1) // s + 1 for size, kernel, s, p, d in sizes)
+
+
 def _new_output(x: Tensor, weight: Tensor, stride: int) -> Tensor:
-    height, width = ((size - 1) // stride + 1 for size in x.shape[2:])
-    shape = x.shape[0], weight.shape[0], height, width
+    shape = convolved_shape(x.shape, weight.shape, (stride, stride))
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
@@ -79,14 +90,6 @@ def conv_example_sums(
     """The convolution, the sums of each example of its output, [N, 1, 3, C], and which are not finite, [N]."""
     y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 2)
     return y, *found  # type: ignore[return-value]
-
-
-def convolved_shape(
-    x: Sequence[int], weight: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
-) -> tuple[int, ...]:
-    """The shape of a convolution from those of its input and weight."""
-    sizes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
-    return x[0], weight[0], *((size + 2 * p - d * (kernel - 1) - 1) // s + 1 for size, kernel, s, p, d in sizes)
 
 
 def _empty_any_conv_moments(
