@@ -109,13 +109,13 @@ class GraphedFunction:
     If recording fails, the function is called as it is.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], place: GraphStream) -> None:
-        self._function, self._place = function, place
+    def __init__(self, function: Callable[[Tensor], Tensor], graph_stream: GraphStream) -> None:
+        self._function, self._graph_stream = function, graph_stream
         self._graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self._is_recordable = True
 
     def __call__(self, images: Tensor) -> Tensor:
-        static = self._place.copy_in(images)
+        static = self._graph_stream.copy_in(images)
         shape = tuple(images.shape)
         if self._is_recordable and shape not in self._graphs:
             self._record(shape, static)
@@ -130,7 +130,7 @@ class GraphedFunction:
 
         CUDA wants a few plain calls before a capture, and none of them on the default stream.
         """
-        stream = self._place.stream
+        stream = self._graph_stream.stream
         user = torch.cuda.current_stream(stream.device)
         stream.wait_stream(user)
         graph = torch.cuda.CUDAGraph()
@@ -138,7 +138,9 @@ class GraphedFunction:
             for _ in range(_WARM_UP):
                 self._function(static)
             try:
-                with torch.cuda.graph(graph, pool=self._place.pool, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(
+                    graph, pool=self._graph_stream.pool, stream=stream, capture_error_mode="thread_local"
+                ):
                     result = self._function(static)
                 self._graphs[shape] = graph, result
             except RuntimeError:
