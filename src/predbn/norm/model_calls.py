@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from .call_memory import CallMemory
 from .composition import Composition, composition_of
 from .forward import entries_of
 from .kernels import can_use_triton, is_being_captured, is_tracing
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from .calibration import Calibration
 
 _ATTRIBUTE = "_predbn_calls"
-_LAYERS = 64
-"""For so many layers at a time there is memory for what the kernels find out about examples."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ class Call:
         self.selection = current_selection(self.adaptation)
         self.states: Pass | MixedPass | None = None
         self.layer_calls = 0
-        self._zeros: dict[Any, tuple[Tensor, int]] = {}
+        self._memory: dict[tuple[int, int], CallMemory] = {}
         self.begin_pass()
         # The following are not used in compiled graphs.
         self.depth = 1
@@ -133,18 +132,13 @@ class Call:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
 
-    def zeros(self, x: Tensor, stream: int) -> int:
-        """The address of a zero of 32 bits for each row of x, for kernels on this CUDA stream.
-
-        One operation makes those of many layers. They are in memory until the call has ended.
-        """
-        rows = x.shape[0]
-        key = x.get_device(), stream, rows
-        memory, used = self._zeros.get(key, (None, _LAYERS))
-        if memory is None or used == _LAYERS:
-            memory, used = torch.zeros(_LAYERS, rows, dtype=torch.int32, device=x.device), 0
-        self._zeros[key] = memory, used + 1
-        return memory.data_ptr() + used * rows * memory.itemsize
+    def memory(self, x: Tensor, stream: int) -> CallMemory:
+        """The memory of kernels on this CUDA stream of the device of x."""
+        key = x.get_device(), stream
+        memory = self._memory.get(key)
+        if memory is None:
+            memory = self._memory[key] = CallMemory(x, stream)
+        return memory
 
     def of(self, adaptation: Adaptation) -> Call | None:
         """The innermost call whose layers have this adaptation."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_SHAPES = 32
 """How many shapes of inputs a layer has prepared calls for; there are three for each if a batch has several passes."""
-_INPUT, _OUTPUT, _STATE, _ZEROS, _TABLES, _SCRATCH, _COMPOSITION = range(7)
+_INPUT, _OUTPUT, _STATE, _ZEROS, _COUNTERS, _TABLES, _SCRATCH, _COMPOSITION = range(8)
 """Memory that differs from call to call. The tables, in which the statistics of the batch are, are kept afterwards.
 From the last number on these are the tensors of the composition."""
 _ALIGNMENT = 16
@@ -45,13 +46,15 @@ _ALIGNMENT = 16
 
 
 class TableStatistics(NamedTuple):
-    """The statistics of a batch as the first two rows of the tables of `gpu/statistics.py`, [6, 1, C]."""
+    """The statistics of a batch, the first two of the tables of `gpu/statistics.py`, [C] each, in a vector."""
 
-    tables: Tensor
+    memory: Tensor
+    begin: int
+    channels: int
 
     @property
     def statistics(self) -> Statistics:
-        return Statistics(self.tables[0, 0], self.tables[1, 0])
+        return Statistics(*self.memory[self.begin :][: 2 * self.channels].view(2, -1))
 
 
 class _Fixed(NamedTuple):
@@ -127,20 +130,13 @@ class PreparedBatch(PreparedCall):
         return batch_norm(x, weight, bias, self.eps)
 
 
-class _PreparedLaunch(NamedTuple):
-    """A launch, and which of its arguments are addresses in memory that differs: position, memory, offset in bytes."""
-
-    version: Any
-    grid: tuple[int, int, int]
-    arguments: list[Any]
-    addresses: list[tuple[int, int, int]]
-
-
 class PreparedKernels(PreparedCall):
     """The launches of our own kernels."""
 
     def record(self, observation: Observation, x: Tensor, y: Tensor) -> bool:
         """Take over launches; False if one works in memory that is not known, or if a state was not in place."""
+        from .gpu.packed_launch import PackedLaunch
+
         recording, seen, joined = observation.recording, observation.seen, observation.joined_state
         fixed: list[Any] = [*(self.calibration or ()), *whole_batch(len(x)).segments(x.device)]
         if seen is None:
@@ -163,7 +159,7 @@ class PreparedKernels(PreparedCall):
             for number, tensor in enumerate(observation.composition or (), _COMPOSITION)
             if isinstance(tensor, Tensor)
         }
-        self._launches: list[_PreparedLaunch] = []
+        self._launches: list[PackedLaunch] = []
         for version, grid, tensors, others in recording.launches:
             arguments: list[Any] = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
             addresses = []
@@ -175,50 +171,53 @@ class PreparedKernels(PreparedCall):
                     addresses.append((position, place[0], arguments[position] - place[1]))
                 elif tensor is not None and arguments[position] not in known:
                     return False
-            self._launches.append(_PreparedLaunch(version, grid, [*arguments, *others], addresses))
+            self._launches.append(PackedLaunch(version, grid, arguments, others, addresses))
         self._fixed = fixed  # so that their memory stays
-        self._uses_zeros = bool(recording.zeros)
-        self._like = torch.empty(0, dtype=torch.float32, device=x.device)
-        return len(recording.zeros) <= 1
+        self._zeros, self._counters = (sum(len(t) for t in kind) for kind in (recording.zeros, recording.counters))
+        self._lock = Lock()
+        return len(recording.zeros) <= 1 and len(recording.counters) <= 1
 
     def _places(
         self, recording: Recording, x: Tensor, y: Tensor, mean: Tensor | None, joined: JoinedStates | None
     ) -> dict[int, tuple[int, int]]:
         """Which memory begins where, by the address of its storage. `mean`, of the batch, is in the tables."""
         own = [(_INPUT, x), (_OUTPUT, y), *((_ZEROS, zeros) for zeros in recording.zeros)]
+        own += [(_COUNTERS, counters) for counters in recording.counters]
         if joined is not None:
             own.append((_STATE, joined.vector))
         places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
-        self._tables: tuple[int, ...] | None = None
-        self._scratch = 0
+        self._tables = self._channels = self._scratch = 0
         for memory in recording.memory:
             storage = memory.untyped_storage().data_ptr()
             if mean is not None and storage == mean.untyped_storage().data_ptr():
-                places[storage], self._tables = (_TABLES, memory.data_ptr()), tuple(memory.shape)
+                places[storage] = _TABLES, memory.data_ptr()
+                self._tables, self._channels = memory.numel(), memory.shape[-1]
             else:
                 places[storage] = _SCRATCH, memory.data_ptr() - self._scratch * memory.itemsize
                 self._scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
         return places
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
-        y, tables, scratch = torch.empty_like(x), None, None
+        y = torch.empty_like(x)
         stream = current_cuda_stream(x)
-        memory = [address, y.data_ptr(), 0, 0, 0, 0]
-        if call.composition is not None:
-            memory += [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in call.composition]
+        memory = [address, y.data_ptr(), 0, 0, 0, 0, 0]
+        own, statistics = call.memory(x, stream), None
         if joined is not None:
             memory[_STATE] = joined.vector.data_ptr()
-        if self._uses_zeros:
-            memory[_ZEROS] = call.zeros(x, stream)
-        if self._tables is not None:
-            tables, scratch = self._like.new_empty(self._tables), self._like.new_empty(self._scratch)
-            memory[_TABLES], memory[_SCRATCH] = tables.data_ptr(), scratch.data_ptr()
-        for version, grid, arguments, addresses in self._launches:
-            own = arguments.copy()
-            for position, which, offset in addresses:
-                own[position] = memory[which] + offset
-            version.launch(grid, stream, own)
-        return y, None if tables is None else TableStatistics(tables)
+        if self._zeros:
+            memory[_ZEROS] = own.zeros(self._zeros)
+        if self._counters:
+            memory[_COUNTERS] = own.counters(self._counters)
+        if self._tables:
+            tables, begin = own.tables(self._tables)
+            memory[_TABLES], memory[_SCRATCH] = tables.data_ptr() + 4 * begin, own.scratch(self._scratch)
+            statistics = TableStatistics(tables, begin, self._channels)
+        if call.composition is not None:
+            memory += [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in call.composition]
+        with self._lock:  # of the arguments
+            for launch in self._launches:
+                launch(stream, memory)
+        return y, statistics
 
 
 def can_be_prepared(shared: Adaptation, call: Call | None, x: Tensor) -> bool:

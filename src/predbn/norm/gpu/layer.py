@@ -49,8 +49,8 @@ def normalise_by_rule(
         is_bad, parts = new_zeros(examples, x.device), examples
     tiling = tiling_of(x, parts)
     found = sums(x, tiling, is_bad)
-    tables, block_sums = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
-    return _normalised(x, weight, bias, eps, [rule], tables, block_sums, None, keep_used)
+    tables, numbers = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
+    return _normalised(x, weight, bias, eps, [rule], tables, numbers, None, keep_used)
 
 
 def normalise_with(x: Tensor, fixed: Statistics, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -77,15 +77,15 @@ def normalise_streams_by_rule(
     """
     tiling = tiling_of(x, x.shape[0])
     found = sums(x, tiling, is_bad)
-    tables, block_sums = None, None
+    tables, numbers = None, None
     for rule, part in rules:
-        tables, block_sums = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
+        tables, numbers = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
         if isinstance(rule, Past):
-            assert block_sums is not None
-            follow(tables, block_sums, rule, eps, segments.numbers if part is None else part)
+            assert numbers is not None
+            follow(tables, numbers, rule, eps, segments.numbers if part is None else part)
     assert tables is not None
     chosen = [rule for rule, _ in rules]
-    return _normalised(x, weight, bias, eps, chosen, tables, block_sums, segments.streams, keep_used)
+    return _normalised(x, weight, bias, eps, chosen, tables, numbers, segments.streams, keep_used)
 
 
 def _normalised(
@@ -95,7 +95,7 @@ def _normalised(
     eps: float,
     rules: Sequence[Rule],
     tables: Tensor,
-    block_sums: Tensor | None,
+    numbers: Tensor | None,
     streams: Tensor | None,
     keep_used: bool,
 ) -> Normalised:
@@ -103,7 +103,7 @@ def _normalised(
     batch, mixed = Statistics(*tables_of[:2]), Statistics(*tables_of[2:4])
     if isinstance(rules[0], Mixture):
         used = torch.empty((2, *batch.mean.shape), device=x.device) if keep_used else None
-        y = normalise(x, mixed, weight, bias, eps, rules[0], block_sums, streams, used)
+        y = normalise(x, mixed, weight, bias, eps, rules[0], numbers, streams, used)
         return Normalised(y, batch, None if used is None else Statistics(used[0], used[1]))
     is_batch = isinstance(rules[0], Mix) and rules[0].reference is None
     chosen = batch if is_batch else mixed

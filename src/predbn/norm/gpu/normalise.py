@@ -1,10 +1,8 @@
 """Normalise the values of a layer, with given statistics or with those that `auto` derives from sums over the channels.
 
 The programs are those of `sums.py`: one for each piece of a group and block of channels. With `Mixture` each one first
-computes the few numbers of the layer (a², k, f of `auto.py`) from the sums of `statistics.py`, and from them the
-statistics of its own channels. d, which depends on a², is
-
-    Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
+computes the statistics of its own channels from the three numbers of the layer (a², k, f of `auto.py`), which
+`statistics.py` has found.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.
@@ -18,8 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..strategies.auto import LIMITS
-from .launch import kernel, power_of_2
+from .launch import kernel
 from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
@@ -45,20 +42,13 @@ def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
     return mean, tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
 
 
-@triton.jit
-def _sum_over_blocks(block_sums, group, blocks, which, BLOCKS: tl.constexpr):
-    block = tl.arange(0, BLOCKS)
-    return tl.sum(tl.load(block_sums + (group * blocks + block) * 8 + which, mask=block < blocks, other=0.0), 0)
-
-
 @kernel(aligned=("x", "y", "shortcut", "channels", "positions"))
 def _normalise(
-    x, y, shortcut, weight, bias, mean, var, block_sums, clean_mean, clean_var, source_mean, source_var, shares,
-    class_sizes, squares, doubt, streams, used, groups, rows, tiles, channels, positions, blocks, classes, eps, o,
-    per_example, constant, own, uneven, few, network, skew, least, most,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
-    WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr, CLASSES: tl.constexpr, LAST: tl.constexpr,
-    WHOLE: tl.constexpr, STREAMS: tl.constexpr, KEEP: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr,
+    x, y, shortcut, weight, bias, mean, var, numbers, clean_mean, clean_var, source_mean, source_var, streams, used,
+    groups, rows, tiles, channels, positions, eps,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr,
+    LAST: tl.constexpr, WHOLE: tl.constexpr, STREAMS: tl.constexpr, KEEP: tl.constexpr, ADD: tl.constexpr,
+    RELU: tl.constexpr,
 ):  # fmt: skip
     part, piece = tl.program_id(0), tl.program_id(1)
     group = part
@@ -69,29 +59,9 @@ def _normalise(
     m_b = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
     v_b = tl.load(var + group * channels + channel, mask=valid, other=1.0)
     if MIXTURE:
-        n = tl.load(block_sums + group * blocks * 8 + 6)
-        chance = per_example / n + constant
-        if CLASSES:
-            k = tl.arange(0, GROUPS_OF_CLASSES)
-            share = tl.load(shares + group * classes + k, mask=k < classes, other=0.0)
-            examples = tl.maximum(tl.load(class_sizes + k, mask=k < classes, other=1.0), 1.0)
-            chance += own * tl.sum(share * share / examples, 0)
-            chance += uneven * tl.sum(share * share, 0) * tl.load(doubt + group)
-            chance += few * tl.load(squares + group)
-        skewed = skew * (1 - 1 / n)
-        depth = network / (n + 1)
-        total = _sum_over_blocks(block_sums, group, blocks, 0, BLOCKS)
-        ell = _sum_over_blocks(block_sums, group, blocks, 1, BLOCKS) / total
-        ell2 = clamp(ell * ell, least, most)
-        omega = clamp(_sum_over_blocks(block_sums, group, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
-        ratio = source_ratio(chance / clamp(total * ell2 / 2 - skewed, least, most))
-        a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
-        r2 = _sum_over_blocks(block_sums, group, blocks, 5, BLOCKS) / (a2 * a2)
-        growth = r2 - 2 * _sum_over_blocks(block_sums, group, blocks, 4, BLOCKS) / a2 + total
-        d = clamp(_sum_over_blocks(block_sums, group, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
-        kept = 1 / (1 + source_ratio(chance / d) + depth)
-        e = clamp(d - chance, least, most)
-        f = 1 - kept * e / (e + o)
+        a2 = tl.load(numbers + group * 4)
+        kept = tl.load(numbers + group * 4 + 1)
+        f = tl.load(numbers + group * 4 + 2)
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
         delta = m_b - m
@@ -130,7 +100,7 @@ def normalise(
     bias: Tensor | None,
     eps: float,
     mixture: Mixture | None = None,
-    block_sums: Tensor | None = None,
+    numbers: Tensor | None = None,
     streams: Tensor | None = None,
     used: Tensor | None = None,
     shortcut: Tensor | None = None,
@@ -140,37 +110,24 @@ def normalise(
 
     A `shortcut`, which has the dtype and the strides of x, is added to it, and `relu` makes negative results 0.
 
-    With `mixture` the statistics are those of the batch, and `auto` follows from them; they are written to `used`,
-    [2, groups, C], if it is given. With `streams` the groups are streams, and this is the one of each example, [N].
+    With `mixture` the statistics are those of the batch, and `auto` follows from them and from the `numbers` of each
+    group; the result is written to `used`, [2, groups, C], if it is given. With `streams` the groups are streams, and
+    this is the one of each example, [N].
     """
     groups = statistics[0].shape[0]
     tiling = tiling_of(x, groups if streams is None else x.shape[0], _PROGRAMS)
     y = torch.empty_like(x)
     clean = source = None, None
-    shares = class_sizes = squares = doubt = None
-    numbers = [0.0] * 8
     if mixture is not None:
         clean, source = (mixture.clean.mean, mixture.clean.var), mixture.source
-        shares, class_sizes, squares, doubt = mixture.shares, mixture.clean.class_sizes, mixture.squares, mixture.doubt
-        numbers = [
-            mixture.clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
-            mixture.network, mixture.skew,
-        ]  # fmt: skip
-    classes = 1 if shares is None else shares.shape[-1]
-    blocks_of_sums = 1 if block_sums is None else block_sums.shape[1]
     _normalise(
         tiling.grid,
+        (x, y, shortcut, weight, bias, *statistics, numbers, *clean, *source, streams, used),
+        (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
+        (eps,),
         (
-            x, y, shortcut, weight, bias, *statistics, block_sums, *clean, *source, shares, class_sizes, squares, doubt,
-            streams, used,
-        ),
-        (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions, blocks_of_sums, classes),
-        (eps, *numbers, *LIMITS),
-        (
-            tiling.tile_rows, tiling.tile_columns, power_of_2(blocks_of_sums),
-            power_of_2(classes), weight is not None, bias is not None, mixture is not None,
-            shares is not None, tiling.is_last, tiling.is_whole, streams is not None, used is not None,
-            shortcut is not None, relu,
+            tiling.tile_rows, tiling.tile_columns, weight is not None, bias is not None, mixture is not None,
+            tiling.is_last, tiling.is_whole, streams is not None, used is not None, shortcut is not None, relu,
         ),
     )  # fmt: skip
     return y

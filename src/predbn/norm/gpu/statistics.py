@@ -1,10 +1,15 @@
 """From the sums of a batch to its statistics: bounded influence, and what its classes explain.
 
 The equations are those of `robust.py`, of step 0 of `auto`, and of its steps 1 and 4. One program has a few channels of
-one group; what a later step needs of all channels is added up over the channels of each program and stored, six sums
-for each. With h, z² and r of `auto.py` they are
+one group. What `auto` needs of all channels is added up over the channels of each program and stored, six sums for
+each. With h, z² and r of `auto.py` they are
 
     Σ h,  Σ h·log r,  Σ h·(log r)²,  Σ h·z²,  Σ h·r,  Σ h·r².
+
+The program of a group that is the last to be done adds up those of all programs, and finds the three numbers of the
+layer, a², k and f. d, which depends on a², is
+
+    Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
 """
 
 # mypy: ignore-errors
@@ -15,14 +20,14 @@ import triton.language as tl
 from torch import Tensor
 
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
+from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
-from .launch import ceil_div, kernel, new_memory, power_of_2
+from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
+from .normalise import clamp, source_ratio
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, moments_of_sums, pieces_at_a_time
 
-BLOCK_SUMS = 8
-"""The six sums, the number of examples that were used, and one that is not used."""
 _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
 programs there are before one gets a second channel. A search over the examples then stays within a warp, and takes as
@@ -86,16 +91,57 @@ def _store_classes(
     tl.store(place + size, tl.maximum(square - mean * mean, 0.0), mask=valid)
 
 
+@triton.jit
+def _sum_over_blocks(block_sums, blocks, which, BLOCKS: tl.constexpr):
+    block = tl.arange(0, BLOCKS)
+    return tl.sum(tl.load(block_sums + which * blocks + block, mask=block < blocks, other=0.0), 0)
+
+
+@triton.jit
+def _store_numbers(
+    block_sums, place, blocks, n, share, doubt, squares, class_sizes, classes, o, per_example, constant, own, uneven,
+    few, network, skew, least, most, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    """Find a², k and f of a group from the sums of its blocks."""
+    chance = per_example / n + constant
+    if CLASSES:
+        k = tl.arange(0, GROUPS_OF_CLASSES)
+        part = tl.load(share + k, mask=k < classes, other=0.0)
+        examples = tl.maximum(tl.load(class_sizes + k, mask=k < classes, other=1.0), 1.0)
+        chance += own * tl.sum(part * part / examples, 0)
+        chance += uneven * tl.sum(part * part, 0) * tl.load(doubt)
+        chance += few * tl.load(squares)
+    skewed = skew * (1 - 1 / n)
+    depth = network / (n + 1)
+    total = _sum_over_blocks(block_sums, blocks, 0, BLOCKS)
+    ell = _sum_over_blocks(block_sums, blocks, 1, BLOCKS) / total
+    ell2 = clamp(ell * ell, least, most)
+    omega = clamp(_sum_over_blocks(block_sums, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
+    ratio = source_ratio(chance / clamp(total * ell2 / 2 - skewed, least, most))
+    a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+    r2 = _sum_over_blocks(block_sums, blocks, 5, BLOCKS) / (a2 * a2)
+    growth = r2 - 2 * _sum_over_blocks(block_sums, blocks, 4, BLOCKS) / a2 + total
+    d = clamp(_sum_over_blocks(block_sums, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
+    kept = 1 / (1 + source_ratio(chance / d) + depth)
+    e = clamp(d - chance, least, most)
+    tl.store(place, a2)
+    tl.store(place + 1, kept)
+    tl.store(place + 2, 1 - kept * e / (e + o))
+
+
 @kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
-    reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, block_sums,
+    reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, block_sums, class_sizes,
+    squares, doubt, counters, numbers,
     groups, n, rows, pieces, channels, classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider,
-    tiny, gaussian, low_quantile, centre_quantile, high_quantile,
+    tiny, gaussian, low_quantile, centre_quantile, high_quantile, o, per_example, constant, own_classes, uneven, few,
+    network, skew, least_number, most_number,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
     LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
+    BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     begin = group * n
@@ -220,14 +266,21 @@ def _statistics(
         z2 = delta * delta / (v + eps)
         r = tl.where(valid, z2 + (var + eps) / (v + eps), 1.0)
         log_r = tl.log(r)
-        block = block_sums + (group * tl.num_programs(1) + tl.program_id(1)) * 8
-        tl.store(block, tl.sum(weight, 0))
-        tl.store(block + 1, tl.sum(weight * log_r, 0))
-        tl.store(block + 2, tl.sum(weight * log_r * log_r, 0))
-        tl.store(block + 3, tl.sum(weight * z2, 0))
-        tl.store(block + 4, tl.sum(weight * r, 0))
-        tl.store(block + 5, tl.sum(weight * r * r, 0))
-        tl.store(block + 6, count)
+        blocks = tl.num_programs(1)
+        of_group = block_sums + group * blocks * 6
+        place = of_group + tl.program_id(1)
+        tl.store(place, tl.sum(weight, 0))
+        tl.store(place + blocks, tl.sum(weight * log_r, 0))
+        tl.store(place + 2 * blocks, tl.sum(weight * log_r * log_r, 0))
+        tl.store(place + 3 * blocks, tl.sum(weight * z2, 0))
+        tl.store(place + 4 * blocks, tl.sum(weight * r, 0))
+        tl.store(place + 5 * blocks, tl.sum(weight * r * r, 0))
+        if is_last_program(counters + group, blocks):
+            _store_numbers(
+                of_group, numbers + group * 4, blocks, count, shares + group * classes, doubt + group,
+                squares + group, class_sizes, classes, o, per_example, constant, own_classes, uneven, few, network,
+                skew, least_number, most_number, BLOCKS, GROUPS_OF_CLASSES, CLASSES,
+            )  # fmt: skip
 
 
 def statistics(
@@ -242,12 +295,12 @@ def statistics(
     part: Tensor | None = None,
     out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The statistics of every group, [6, groups, C], and the sums of its channels, [groups, blocks, 8], for `Mixture`.
+    """The statistics of every group, [6, groups, C], and for `Mixture` the numbers of every group, [groups, 4].
 
     The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
     without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
     For `Past` the last four are mean and variance of clean data with the classes that are expected, and with those of
-    the batch before; and in place of sums of channels there is the number of examples, [groups].
+    the batch before; and the number of examples, [groups], is in place of the numbers.
 
     found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
     rows      how many values each of these sums has
@@ -278,9 +331,17 @@ def statistics(
     if out is None:
         out = new_memory((6, groups, channels), found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None
+    class_sizes = squares = doubt = counters = numbers = None
+    layer = [0.0] * 8
     if mixture is not None:
-        block_sums = new_memory((groups, blocks, BLOCK_SUMS), found.device)
+        block_sums, numbers = (new_memory((groups, *shape), found.device) for shape in ((6, blocks), (4,)))
+        counters = new_counters(groups, found)
         clean, shares = mixture.clean, mixture.shares
+        class_sizes, squares, doubt = clean.class_sizes, mixture.squares, mixture.doubt
+        layer = [
+            clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
+            mixture.network, mixture.skew,
+        ]  # fmt: skip
     if mix is not None and mix.reference is not None:
         reference = mix.reference
     states = offsets = None
@@ -306,12 +367,12 @@ def statistics(
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
             class_squares, shares, h, *reference, bound_var, order, starts, part, states, offsets, out,
-            block_sums,
+            block_sums, class_sizes, squares, doubt, counters, numbers,
         ),
         (groups, n, rows, found.shape[1], channels, classes, stride),
         (
             eps, limit, 0.0 if weight is None else float(weight), source_size, 1.0 if has_scatter else float(scatter),
-            WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
+            WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES, *layer, *LIMITS,
         ),
         (
             columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None,
@@ -320,8 +381,8 @@ def statistics(
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
-            MOST_SORTED,
+            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)),
         ),
         warps=4 if bounds is None else 1,
     )  # fmt: skip
-    return out, block_sums
+    return out, block_sums if past is not None else numbers
