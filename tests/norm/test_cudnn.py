@@ -121,7 +121,7 @@ def test_values_with_a_mean_that_is_large_compared_to_their_spread_are_computed_
     for site, offset, way in ((near, 3.0, CUDNN), (far, 100.0, SEPARATE)):
         values = (x + offset).contiguous(memory_format=torch.channels_last)
         for _ in range(2):
-            y, found_mean, found_var = with_moments(values, weight, geometry, site)
+            y, (found_mean, found_var) = with_moments(values, weight, geometry, site)
             var, mean = torch.var_mean(y.double(), (0, 2, 3), correction=0)
             torch.testing.assert_close(found_mean[0].double(), mean, rtol=1e-4, atol=1e-4)
             torch.testing.assert_close(found_var[0].double(), var, rtol=1e-3, atol=0)
@@ -164,7 +164,7 @@ def test_cudnn_against_float64(examples, depth, channels, size, kernel, stride):
     weight = torch.randn(channels, depth, kernel, kernel, device="cuda") / (depth * kernel**2) ** 0.5
     weight = weight.half().contiguous(memory_format=torch.channels_last)
     geometry = Geometry((stride, stride), (kernel // 2, kernel // 2), (1, 1))
-    y, found_mean, found_var = with_moments(x, weight, geometry)
+    y, (found_mean, found_var) = with_moments(x, weight, geometry)
     assert _plan_of(x, weight, geometry) is not None
     expected = geometry.convolve(x.double(), weight.double())
     assert y.shape == expected.shape

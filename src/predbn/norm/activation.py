@@ -77,7 +77,7 @@ def _statistics(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor] | None:
     from .gpu.sums import moments
 
     _count_call()
-    mean, var = moments(x)
+    mean, var = moments(x).unbind()
     adaptation.last_batch = LazyStatistics(mean[0], var[0])
     return mean, var
 

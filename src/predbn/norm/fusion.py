@@ -204,7 +204,8 @@ def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fu
         fused = graph.call_function(target, (x, weight, stride, *prologue, site))
         parts = [fused]
         if candidate.moments is not None:
-            parts = [graph.call_function(operator.getitem, (fused, index)) for index in range(3)]
+            count = 2 if name == "conv_moments" else 3
+            parts = [graph.call_function(operator.getitem, (fused, index)) for index in range(count)]
     parts[0].meta = dict(conv.meta)
     conv.replace_all_uses_with(parts[0])
     graph.erase_node(conv)
@@ -213,9 +214,11 @@ def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fu
     if candidate.norm is not None:
         _erase_unused(graph, candidate.norm)
     if candidate.moments is not None:
-        if name == "conv_example_sums":
-            parts[1:] = _bounded(graph, candidate.moments, *parts)
-        replace_parts(graph, candidate.moments, parts[1:])
+        if name == "conv_moments":
+            candidate.moments.replace_all_uses_with(parts[1])
+            graph.erase_node(candidate.moments)
+        else:
+            replace_parts(graph, candidate.moments, _bounded(graph, candidate.moments, *parts))
 
 
 def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, fx.Node, fx.Node, fx.Node]:

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import kernels
-from .fx_nodes import argument, example_value, in_channels_last, pair, replace_parts
+from .fx_nodes import argument, example_value, in_channels_last, pair
 
 if TYPE_CHECKING:
     from .gpu.conv_cudnn import Geometry
@@ -77,11 +77,12 @@ def replace_by_cudnn(graph: fx.Graph, conv: fx.Node, moments: fx.Node) -> int:
         x = in_channels_last(graph, conv.args[0])
         arguments = x, conv.args[1], *map(list, _geometry_of(conv)), site
         fused = graph.call_function(torch.ops.predbn.any_conv_moments.default, arguments)
-        y, *parts = (graph.call_function(operator.getitem, (fused, index)) for index in range(3))
+        y, found = (graph.call_function(operator.getitem, (fused, index)) for index in range(2))
     y.meta = dict(conv.meta)
     conv.replace_all_uses_with(y)
     graph.erase_node(conv)
-    replace_parts(graph, moments, parts)
+    moments.replace_all_uses_with(found)
+    graph.erase_node(moments)
     return site
 
 

@@ -162,12 +162,12 @@ def _can_use_gpu_moments(x: Tensor) -> bool:
 
 def _moments_by_kernel(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     if is_transformed(x):
-        mean, var = operators.moments(x, groups)
+        found = operators.moments(x, groups)
     else:
         from .gpu.sums import moments as run  # an operator takes longer to call
 
-        mean, var = run(x, groups)
-    return mean, var
+        found = run(x, groups)
+    return found[0], found[1]
 
 
 def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..kernels import IS_INTERPRETED, is_being_captured
 from .conv import BATCH, NO_SUMS, Config, Prologue, apply_prologue, conv_with_sums
-from .sums import moments_from, sums, tiling_of
+from .sums import moments, moments_from, sums, tiling_of
 from .timing import microseconds
 
 _CONFIGS = (
@@ -88,7 +88,7 @@ def new_site() -> int:
 def convolve(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int, site: int = -1) -> Result:
     """A 1×1 convolution of x, [N, K, H, W]: its output, and what is wanted of it.
 
-    For `BATCH`, mean and variance of each channel, [1, C] each; for `EXAMPLES` the sums of each example, [N, 1, 3, C],
+    For `BATCH`, mean and variance of each channel, [2, 1, C]; for `EXAMPLES` the sums of each example, [N, 1, 3, C],
     and which examples are not finite, [N].
     """
     x, weight = x.contiguous(memory_format=torch.channels_last), weight.contiguous()
@@ -107,7 +107,7 @@ def run(way: Way, x: Tensor, weight: Tensor, stride: int, prologue: Prologue | N
     y, found, is_bad = conv_with_sums(x, weight, stride, prologue, wanted, way.config)
     if wanted == BATCH:
         assert found is not None
-        return y, *moments_from(found, y.numel() // y.shape[1])
+        return y, moments_from(found, y.numel() // y.shape[1]), None
     return y, found, is_bad
 
 
@@ -116,8 +116,7 @@ def _separate(x: Tensor, weight: Tensor, stride: int, wanted: int) -> Result:
     if wanted == NO_SUMS:
         return y, None, None
     if wanted == BATCH:
-        tiling = tiling_of(y, 1)
-        return y, *moments_from(sums(y, tiling), tiling.rows)
+        return y, moments(y), None
     is_bad = torch.zeros(len(y), dtype=torch.int32, device=y.device)
     found = sums(y, tiling_of(y, len(y)), is_bad)
     if found.shape[1] > 1:  # all pieces are about the same pilot

@@ -82,7 +82,7 @@ def can_be_used(x: Tensor, weight: Tensor) -> bool:
 
 
 @kernel()
-def _moments_of_totals(totals, mean, var, count, channels, least, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _moments_of_totals(totals, out, count, channels, least, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
     middle = tl.load(totals + channel, mask=valid, other=0.0) / count
@@ -90,25 +90,24 @@ def _moments_of_totals(totals, mean, var, count, channels, least, COLUMNS: tl.co
     # Not maximum(·, ·), which would make a number of what is not one.
     difference = square - middle * middle
     bound = least * middle * middle
-    tl.store(mean + channel, middle, mask=valid)
-    tl.store(var + channel, tl.where(difference < bound, bound, difference), mask=valid)
+    tl.store(out + channel, middle, mask=valid)
+    tl.store(out + channels + channel, tl.where(difference < bound, bound, difference), mask=valid)
 
 
-def moments_of_totals(totals: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance, [1, C] each, from Σy and Σy², [2, C], over `count` values.
+def moments_of_totals(totals: Tensor, count: int) -> Tensor:
+    """Mean and variance, [2, 1, C], from Σy and Σy², [2, C], over `count` values.
 
     It is a kernel of its own: in the kernel that normalises, it would be computed again for every value.
     """
     channels = totals.shape[1]
-    # Not parts of one tensor: results of an operator must not share memory.
-    mean, var = (torch.empty((1, channels), dtype=torch.float32, device=totals.device) for _ in range(2))
+    found = torch.empty((2, 1, channels), dtype=torch.float32, device=totals.device)
     grid = ceil_div(channels, _COLUMNS), 1, 1
-    _moments_of_totals(grid, (totals, mean, var), (count, channels), (LEAST_VARIANCE,), (_COLUMNS,))
-    return mean, var
+    _moments_of_totals(grid, (totals, found), (count, channels), (LEAST_VARIANCE,), (_COLUMNS,))
+    return found
 
 
-def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) -> tuple[Tensor, Tensor, Tensor]:
-    """The convolution y of x, and mean and variance of its channels, [1, C] each.
+def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) -> tuple[Tensor, Tensor]:
+    """The convolution y of x, and mean and variance of its channels, [2, 1, C].
 
     They are computed separately where cuDNN has no kernel for the shape, and where its sums are not precise enough for
     the values of this site.
@@ -118,25 +117,25 @@ def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) 
     plan = None if known is not None and known.way == SEPARATE else _plan_of(x, weight, geometry)
     if plan is None:
         return _separate(x, weight, geometry)
-    y, mean, var = _with_plan(plan, x, weight, geometry)
+    y, found = _with_plan(plan, x, weight, geometry)
     if known is not None and known.way is None and not is_being_captured(x):
-        squared = mean * mean
-        if bool((squared > MOST_SQUARED_OFFSET * var).any()):
+        squared = found[0] * found[0]
+        if bool((squared > MOST_SQUARED_OFFSET * found[1]).any()):
             known.way = SEPARATE
             return _separate(x, weight, geometry)
         if bool(squared.isfinite().all()):  # otherwise the next batch tells
             known.way = CUDNN
-    return y, mean, var
+    return y, found
 
 
-def _with_plan(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+def _with_plan(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     y, totals = _run(plan, x, weight, geometry)
-    return y, *moments_of_totals(totals, y.numel() // y.shape[1])
+    return y, moments_of_totals(totals, y.numel() // y.shape[1])
 
 
-def _separate(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+def _separate(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
     y = geometry.convolve(x, weight).contiguous(memory_format=torch.channels_last)
-    return y, *moments(y)
+    return y, moments(y)
 
 
 def time_of(x: Tensor, weight: Tensor, geometry: Geometry) -> float:

@@ -63,18 +63,16 @@ def conv(
 
 
 def _empty_conv_moments(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
-    found = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
-    return _new_output(x, weight, stride), *found
+    return _new_output(x, weight, stride), x.new_empty((2, 1, weight.shape[0]), dtype=torch.float32)
 
 
-@operator(f"conv_moments{_ARGUMENTS}(Tensor, Tensor, Tensor)", _empty_conv_moments)
+@operator(f"conv_moments{_ARGUMENTS}(Tensor, Tensor)", _empty_conv_moments)
 def conv_moments(
     x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
     site: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The convolution, and mean and biased variance of each channel of its output, [1, C] each."""
-    y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 1)
-    return y, *found  # type: ignore[return-value]
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The convolution, and mean and biased variance of each channel of its output, [2, 1, C]."""
+    return _run(x, weight, stride, mean, scale, shift, relu, site, 1)[:2]  # type: ignore[return-value]
 
 
 def _empty_conv_example_sums(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
@@ -94,21 +92,20 @@ def conv_example_sums(
 
 def _empty_any_conv_moments(
     x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    mean, var = (x.new_empty((1, weight.shape[0]), dtype=torch.float32) for _ in range(2))
-    return y, mean, var
+    return y, x.new_empty((2, 1, weight.shape[0]), dtype=torch.float32)
 
 
 @operator(
     "any_conv_moments(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site)"
-    " -> (Tensor, Tensor, Tensor)",
+    " -> (Tensor, Tensor)",
     _empty_any_conv_moments,
 )
 def any_conv_moments(
     x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """The same for any convolution, by a kernel of cuDNN."""
     from .conv_cudnn import new_geometry, with_moments
 

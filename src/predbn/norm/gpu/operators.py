@@ -41,17 +41,24 @@ def is_dense(x: Tensor) -> bool:
     return x.movedim(1, -1).is_contiguous()
 
 
-def _empty_moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    shape = groups, x.shape[1]
-    return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.float32)
+def _empty_moments(x: Tensor, groups: int) -> Tensor:
+    return x.new_empty((2, groups, x.shape[1]), dtype=torch.float32)
 
 
-@operator("moments(Tensor x, SymInt groups) -> (Tensor, Tensor)", _empty_moments)
-def moments(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel of x, [N, C, …], in each of `groups` groups, [groups, C] each."""
+@operator("moments(Tensor x, SymInt groups) -> Tensor", _empty_moments)
+def moments(x: Tensor, groups: int) -> Tensor:
+    """Mean and biased variance of each channel of x, [N, C, …], in each of `groups` groups, [2, groups, C]."""
+    x = x if is_dense(x) else x.contiguous()
+    found: Tensor = _prepared_moments()((x,), ((2, groups, x.shape[1]),), groups)[0]
+    return found
+
+
+@cache
+def _prepared_moments() -> Any:
+    from .prepared_operator import PreparedOperator
     from .sums import moments as run
 
-    return run(x if is_dense(x) else x.contiguous(), groups)
+    return PreparedOperator(lambda inputs, outputs, groups: run(inputs[0], groups, outputs[0]))
 
 
 def _empty_tables(
@@ -103,7 +110,7 @@ def _empty_statistics(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
 
 @operator("computed_once(Tensor mean, Tensor var) -> (Tensor, Tensor)", _empty_statistics)
 def computed_once(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    """The same statistics. In a graph of Inductor they are computed before the kernel that normalises with them.
+    """The same statistics, [C] each. In a graph of Inductor they are computed before the kernel that normalises.
 
     Otherwise Inductor makes what a strategy computes for each channel a part of that kernel, which then computes it
     again for every value.
@@ -113,15 +120,29 @@ def computed_once(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
 
 @cache
 def _tell_inductor() -> None:
-    """Let Inductor write these tensors to memory; nothing is called when the graph runs."""
+    """Let one kernel of Inductor write both to memory, if they are not there already; nothing is called."""
     try:
-        from torch._inductor.lowering import register_lowering
-    except ImportError:  # another version of PyTorch: the operator is called, which copies them
+        from torch._inductor import ir
+        from torch._inductor.lowering import lowerings, register_lowering
+        from torch._inductor.virtualized import ops
+
+        select = lowerings[torch.ops.aten.select.int]
+    except (ImportError, KeyError):  # another version of PyTorch: the operator is called, which copies them
         return
 
-    def lower(*statistics: Any) -> list[Any]:
-        for tensor in statistics:
-            tensor.realize()
-        return list(statistics)
+    def lower(mean: Any, var: Any) -> list[Any]:
+        if all(ir.is_storage_and_layout(each) for each in (mean, var)):
+            return [mean, var]
+        load_mean, load_var = mean.make_loader(), var.make_loader()
+
+        def load(index: Any) -> Any:
+            is_mean = ops.eq(ops.index_expr(index[0], torch.int32), ops.constant(0, torch.int32))
+            return ops.where(is_mean, load_mean(index[1:]), load_var(index[1:]))
+
+        both = ir.Pointwise.create(
+            device=mean.get_device(), dtype=mean.get_dtype(), inner_fn=load, ranges=[2, *mean.get_size()]
+        )
+        both.realize()
+        return [select(both, 0, row) for row in range(2)]
 
     register_lowering(computed_once, type_promotion_kind=None)(lower)

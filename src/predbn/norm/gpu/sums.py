@@ -23,7 +23,6 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -163,12 +162,13 @@ def moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES: tl.con
 
 
 @kernel()
-def _moments(sums, mean, var, rows, pieces, channels, PIECES: tl.constexpr, COLUMNS: tl.constexpr):
+def _moments(sums, out, rows, pieces, channels, groups, PIECES: tl.constexpr, COLUMNS: tl.constexpr):
     group = tl.program_id(0)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     m, v = moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES, COLUMNS)
-    tl.store(mean + group * channels + channel, m, mask=channel < channels)
-    tl.store(var + group * channels + channel, v, mask=channel < channels)
+    place = out + group * channels + channel
+    tl.store(place, m, mask=channel < channels)
+    tl.store(place + groups * channels, v, mask=channel < channels)
 
 
 class Tiling(NamedTuple):
@@ -257,17 +257,17 @@ def pieces_at_a_time(pieces: int) -> int:
     return _PIECES if pieces <= _MOST_PIECES else _MOST_PIECES
 
 
-def moments_from(found: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance, [groups, C] each, from the sums of `rows` values for each group and channel."""
+def moments_from(found: Tensor, rows: int, out: Tensor | None = None) -> Tensor:
+    """Mean and biased variance, [2, groups, C], from the sums of `rows` values for each group and channel."""
     groups, pieces, _, channels = found.shape
-    mean = torch.empty((groups, channels), dtype=torch.float32, device=found.device)
-    var = torch.empty_like(mean)
+    if out is None:
+        out = new_memory((2, groups, channels), found.device)
     grid = groups, ceil_div(channels, BLOCK), 1
-    _moments(grid, (found, mean, var), (rows, pieces, channels), constants=(pieces_at_a_time(pieces), BLOCK))
-    return mean, var
+    _moments(grid, (found, out), (rows, pieces, channels, groups), constants=(pieces_at_a_time(pieces), BLOCK))
+    return out
 
 
-def moments(x: Tensor, groups: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each channel, [groups, C] each. x is dense, [N, C, …]."""
+def moments(x: Tensor, groups: int = 1, out: Tensor | None = None) -> Tensor:
+    """Mean and biased variance of each channel, [2, groups, C]. x is dense, [N, C, …]."""
     tiling = tiling_of(x, groups)
-    return moments_from(sums(x, tiling), tiling.rows)
+    return moments_from(sums(x, tiling), tiling.rows, out)

@@ -1,0 +1,123 @@
+"""Operators that launch kernels, prepared so that the host has little to do when they are called again.
+
+A compiled network calls an operator for every layer, and waits for it if it takes the host longer than its kernels take
+the GPU. So the launches of a call are recorded, and a call with tensors of the same kinds launches them again with its
+own memory, as `prepared_call.py` does for layers in eager mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels import current_cuda_stream, is_being_captured
+from .launch import recorded, stream_counters
+from .packed_launch import PackedLaunch
+
+_MOST_PREPARED = 4096
+_ALIGNMENT = 16
+"""Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
+_scratch: dict[tuple[torch.device, int], Tensor] = {}
+
+
+def _stream_scratch(x: Tensor, stream: int, count: int) -> Tensor:
+    """Memory for so many numbers that kernels on this stream share, because they follow each other."""
+    if is_being_captured(x):
+        return torch.empty(count, dtype=torch.float32, device=x.device)
+    found = _scratch.get((x.device, stream))
+    if found is None or len(found) < count:
+        with torch.inference_mode(False):
+            found = torch.empty(count, dtype=torch.float32, device=x.device)
+        _scratch[x.device, stream] = found
+    return found
+
+
+class _Prepared:
+    """The launches of a call, and how much memory they need: numbers, zeros and counters."""
+
+    def __init__(self, launches: list[PackedLaunch], scratch: int, zeros: int, counters: int) -> None:
+        self.launches, self.scratch, self.zeros, self.counters = launches, scratch, zeros, counters
+        self.lock = Lock()
+
+
+class PreparedOperator:
+    """A function that writes to its outputs what kernels compute from its inputs.
+
+    It is called with the inputs, the outputs and options, and may take memory from `launch.py` only.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+        self._calls: dict[Any, _Prepared | None] = {}
+
+    def __call__(self, inputs: Sequence[Tensor | None], shapes: Sequence[Sequence[int]], *options: Any) -> list[Tensor]:
+        """Outputs in single precision of these shapes, which follow from the inputs and options."""
+        x = inputs[0]
+        assert x is not None
+        outputs = [x.new_empty(shape, dtype=torch.float32) for shape in shapes]
+        if x.is_cuda and torch._C._cuda_getDevice() != x.get_device():
+            self._function(inputs, outputs, *options)
+            return outputs
+        key = *options, *(None if t is None else _kind(t) for t in inputs)
+        if key not in self._calls:
+            with recorded() as recording:
+                self._function(inputs, outputs, *options)
+            if len(self._calls) >= _MOST_PREPARED:
+                self._calls.clear()
+            self._calls[key] = _prepared(recording, inputs, outputs)
+            return outputs
+        call = self._calls[key]
+        if call is None:
+            self._function(inputs, outputs, *options)
+            return outputs
+        stream = current_cuda_stream(x)
+        memory = [0 if t is None else t.data_ptr() for t in (*inputs, *outputs)]
+        scratch = _stream_scratch(x, stream, call.scratch) if call.scratch else None
+        zeros = torch.zeros(call.zeros, dtype=torch.int32, device=x.device) if call.zeros else None
+        counters = stream_counters(x, stream, call.counters) if call.counters else None
+        memory += [0 if t is None else t.data_ptr() for t in (scratch, zeros, counters)]
+        with call.lock:
+            for launch in call.launches:
+                launch(stream, memory)
+        return outputs
+
+
+def _kind(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.data_ptr() % 16 == 0
+
+
+def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> _Prepared | None:
+    """What was recorded, to be launched again; None if a launch works in other memory."""
+    if len(recording.zeros) > 1 or len(recording.counters) > 1:
+        return None
+    own = {t.data_ptr(): number for number, t in enumerate(inputs) if t is not None}
+    count = len(inputs)
+    places = {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for number, t in enumerate(outputs)}
+    count += len(outputs)
+    scratch = 0
+    for memory in recording.memory:
+        places[memory.untyped_storage().data_ptr()] = count, memory.data_ptr() - scratch * memory.itemsize
+        scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
+    for number, kind in enumerate((recording.zeros, recording.counters), 1):
+        places |= {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for t in kind}
+    launches = []
+    for version, grid, tensors, others in recording.launches:
+        arguments = [0 if t is None else t.data_ptr() for t in tensors]
+        addresses = []
+        for position, tensor in enumerate(tensors):
+            if tensor is None:
+                continue
+            place = places.get(tensor.untyped_storage().data_ptr())
+            if arguments[position] in own:
+                addresses.append((position, own[arguments[position]], 0))
+            elif place is not None:
+                addresses.append((position, place[0], arguments[position] - place[1]))
+            else:
+                return None
+        launches.append(PackedLaunch(version, grid, arguments, others, addresses))
+    zeros, counters = (sum(len(t) for t in kind) for kind in (recording.zeros, recording.counters))
+    return _Prepared(launches, scratch, zeros, counters)
