@@ -233,15 +233,11 @@ def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, fx.Node, fx.N
 
 def _bounded(graph: fx.Graph, node: fx.Node, y: fx.Node, sums: fx.Node, is_bad: fx.Node) -> list[fx.Node]:
     """What `bounded_moments` returns, from the sums of examples."""
-    _, groups, eps, limit, clean_var, scatter = node.args
     with graph.inserting_before(node):
         rows = graph.call_function(operator.mul, tuple(graph.call_method("size", (y, dim)) for dim in (2, 3)))
         target = torch.ops.predbn.bounded_moments_of_sums.default
-        tables = graph.call_function(target, (sums, is_bad, groups, rows, eps, limit, clean_var, scatter))
-        is_good = graph.call_function(operator.eq, (is_bad, 0))
-        of_groups = graph.call_method("unflatten", (is_good, 0, (groups, -1)))
-        count = graph.call_method("float", (graph.call_method("sum", (of_groups, 1), {"keepdim": True}),))
-    return [tables, count]
+        found = graph.call_function(target, (sums, is_bad, *node.args[1:], rows))
+        return [graph.call_function(operator.getitem, (found, index)) for index in range(2)]
 
 
 def _erase_unused(graph: fx.Graph, norm: fx.Node) -> None:

@@ -16,7 +16,7 @@ from . import kernels
 from .calibration import Calibration
 from .composition import Composition
 from .gpu.operators import bounded_moments
-from .gpu.rules import MOST_EXAMPLES, Bounds, Fixed, Mix, Mixture, Past
+from .gpu.rules import MOST_CHANNELS, MOST_EXAMPLES, Bounds, Fixed, Mix, Mixture, Past
 from .joined_states import JoinedStates
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
@@ -199,7 +199,7 @@ class Observation:
             size = is_finite.sum().double()
         scatter = self._scatter(mean)
         found = robust_moments(mean, var, is_finite, self.eps, clean.var, scatter, self._group, self._bounds)
-        return self._corrected_moments(found, size)
+        return self._counted(self._corrected(found, size), size)
 
     def _scatter(self, like: Tensor) -> Tensor | float:
         """What `robust_moments` needs to know about clean examples."""
@@ -211,15 +211,16 @@ class Observation:
         groups = 1 if self._group is None else x.shape[0] // self._group
         if not isinstance(scatter, Tensor):
             scatter = torch.full_like(clean.var, scatter)
-        tables, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter)
+        clipping, evenness = (None if t is None else t.to(clean.var) for t in self._clipping())
+        tables, count = bounded_moments(x, groups, self.eps, self._bounds, clean.var, scatter, clipping, evenness)
         if self._group is None:
             tables, count = tables[:, 0], count[0]
-        mean, var, _, _, between, spread = tables
-        return self._corrected_moments(RobustMoments(mean, var, between, spread), count)
+        self._between = tables[4]
+        return self._counted(Statistics(tables[0], tables[1]), count)
 
-    def _corrected_moments(self, found: RobustMoments, size: Tensor | int) -> Moments:
+    def _counted(self, statistics: Statistics, size: Tensor | int) -> Moments:
         values = (size if self._sync else self.size) * (self._rows_per_example * math.prod(self._x.shape[2:]))
-        return Moments(*self._corrected(found, size), values, size)
+        return Moments(*statistics, values, size)
 
     def _corrected(self, found: RobustMoments, size: Tensor | int) -> Statistics:
         """Without what clipping does to `size` clean examples."""
@@ -329,6 +330,13 @@ class Observation:
         var, mean = torch.var_mean(means, 0, correction=0) if self.size else (zeros, zeros)
         pooled = pool_over_processes(Moments(mean, var, self.size, self.size), self._process_group)
         return pooled.var * (pooled.size / torch.as_tensor(pooled.size - 1).clamp(min=1))
+
+    @property
+    def can_use_mixture_operator(self) -> bool:
+        """Whether the mixture of `auto` may be an operator, which it is in compiled graphs."""
+        x = self._x
+        is_compiling = torch.compiler.is_dynamo_compiling() and kernels.can_use_operators(x)
+        return is_compiling and not self._sync and x.shape[1] <= MOST_CHANNELS
 
     def normalise_with_kernels(
         self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None, *, keep_used: bool = False

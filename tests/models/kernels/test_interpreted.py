@@ -14,7 +14,16 @@ from .conftest import INTERPRETED
 
 HERE = Path(__file__).parent
 NORM = HERE.parents[1] / "norm"
-NAMES = "activation", "cudnn", "gpu_kernels", "gpu_streams", "prepared_call", "fused_conv", "fused_network"
+NAMES = (
+    "activation",
+    "cudnn",
+    "gpu_kernels",
+    "gpu_operators",
+    "gpu_streams",
+    "prepared_call",
+    "fused_conv",
+    "fused_network",
+)
 TESTS = [HERE, *(NORM / f"test_{name}.py" for name in NAMES)]
 
 

@@ -8,11 +8,12 @@ way is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .operators import operator, tables_of_examples
+from .operators import BOUNDS, bounded_moments_of_examples, operator
 
 _ARGUMENTS = (
     "(Tensor x, Tensor weight, int stride, Tensor? mean, Tensor? scale, Tensor? shift, bool relu, int site) -> "
@@ -112,19 +113,17 @@ def any_conv_moments(
     return with_moments(x, weight, new_geometry(stride, padding, dilation), site)
 
 
-def _empty_tables_of_sums(
-    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> Tensor:
-    return sums.new_empty((6, groups, sums.shape[3]))
+def _empty_tables_of_sums(sums: Tensor, is_bad: Tensor, groups: int, *arguments: Any) -> tuple[Tensor, Tensor]:
+    return sums.new_empty((6, groups, sums.shape[3])), sums.new_empty((groups, 1))
 
 
 @operator(
-    "bounded_moments_of_sums(Tensor sums, Tensor is_bad, SymInt groups, SymInt rows, float eps, float limit, "
-    "Tensor clean_var, Tensor scatter) -> Tensor",
+    f"bounded_moments_of_sums(Tensor sums, Tensor is_bad, {BOUNDS}, SymInt rows) -> (Tensor, Tensor)",
     _empty_tables_of_sums,
 )
 def bounded_moments_of_sums(
-    sums: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> Tensor:
-    """The first result of `bounded_moments`, [6, groups, C], from the sums of each example over `rows` values."""
-    return tables_of_examples(sums, is_bad, groups, rows, eps, limit, clean_var, scatter)
+    sums: Tensor, is_bad: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor,
+    clipping: Tensor | None, evenness: Tensor | None, rows: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The results of `bounded_moments` from the sums of each example over `rows` values."""
+    return bounded_moments_of_examples(sums, is_bad, groups, rows, eps, limit, clean_var, scatter, clipping, evenness)

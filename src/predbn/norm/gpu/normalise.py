@@ -12,34 +12,16 @@ normalised values are rounded first, so that the result is that of separate oper
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from .launch import kernel
+from .mixture import mixed
 from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
 _PROGRAMS = 4096
 """They write nothing that has to be added up, so that there may be more than for sums."""
-
-
-@triton.jit
-def clamp(value, least, most):
-    return tl.minimum(tl.maximum(value, least), most)
-
-
-@triton.jit
-def source_ratio(s):
-    return s * (1 + s) * (1 + s)
-
-
-@triton.jit
-def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
-    """Mean and variance of steps 3 and 5."""
-    g = a2 * (1 - kept) + kept * (r - kept * z2)
-    mean = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
-    return mean, tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
 
 
 @kernel(aligned=("x", "y", "shortcut", "channels", "positions"))

@@ -7,7 +7,7 @@ that a graph need not be compiled again for another one. Gradients and exported 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -61,46 +61,103 @@ def _prepared_moments() -> Any:
     return PreparedOperator(lambda inputs, outputs, groups: run(inputs[0], groups, outputs[0]))
 
 
+BOUNDS = "SymInt groups, float eps, float limit, Tensor clean_var, Tensor scatter, Tensor? clipping, Tensor? evenness"
+
+
 def _empty_tables(
-    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor, clipping: Tensor | None,
+    evenness: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     shapes = (6, groups, x.shape[1]), (groups, 1)
     tables, count = (x.new_empty(shape, dtype=torch.float32) for shape in shapes)
     return tables, count
 
 
-@operator(
-    "bounded_moments(Tensor x, SymInt groups, float eps, float limit, Tensor clean_var, Tensor scatter)"
-    " -> (Tensor, Tensor)",
-    _empty_tables,
-)
+@operator(f"bounded_moments(Tensor x, {BOUNDS}) -> (Tensor, Tensor)", _empty_tables)
 def bounded_moments(
-    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, groups: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor, clipping: Tensor | None,
+    evenness: Tensor | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The tables of `statistics` without a rule, [6, groups, C], and how many examples are finite, [groups, 1].
 
-    The influence of each example is bounded, as in `robust_moments`.
+    The influence of each example is bounded, as in `robust_moments`, and corrected for what that does to clean
+    examples, as in `correct_clipping`.
     """
+    x = x if is_dense(x) else x.contiguous()
+    inputs = x, *_in_single_precision(clean_var, scatter, clipping, evenness)
+    tables, count = _prepared_bounds()(inputs, ((6, groups, x.shape[1]), (groups, 1)), groups, eps, limit)
+    return tables, count
+
+
+def _in_single_precision(*tensors: Tensor | None) -> Iterator[Tensor | None]:
+    return (None if t is None else t.float().contiguous() for t in tensors)
+
+
+@cache
+def _prepared_bounds() -> Any:
+    from .launch import new_zeros
+    from .prepared_operator import PreparedOperator
     from .sums import sums, tiling_of
 
-    x = x if is_dense(x) else x.contiguous()
-    is_bad = torch.zeros(len(x), dtype=torch.int32, device=x.device)
-    tiling = tiling_of(x, len(x))
-    found = sums(x, tiling, is_bad)
-    tables = tables_of_examples(found, is_bad, groups, tiling.rows, eps, limit, clean_var, scatter)
-    count = (is_bad == 0).unflatten(0, (groups, -1)).sum(1, keepdim=True)
-    return tables, count.float()
+    def run(inputs: Any, outputs: Any, groups: int, eps: float, limit: float) -> None:
+        x, *bounds = inputs
+        is_bad = new_zeros(len(x), x.device)
+        tiling = tiling_of(x, len(x))
+        found = sums(x, tiling, is_bad)
+        _bounded(found, is_bad, groups, tiling.rows, eps, limit, *bounds, *outputs)
+
+    return PreparedOperator(run)
 
 
-def tables_of_examples(
-    found: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor
-) -> Tensor:
-    """The tables of `statistics`, [6, groups, C], from the sums of each example over `rows` values."""
+def _bounded(
+    found: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, clean_var: Tensor, scatter: Tensor,
+    clipping: Tensor | None, evenness: Tensor | None, tables: Tensor | None = None, count: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     from .rules import Bounds
     from .statistics import statistics
 
-    bounds = Bounds(limit, clean_var.float(), scatter.float(), None)
-    return statistics(found, len(is_bad) // groups, rows, eps, None, bounds, is_bad)[0]
+    bounds = Bounds(limit, clean_var, scatter, clipping, evenness)
+    return statistics(found, len(is_bad) // groups, rows, eps, None, bounds, is_bad, out=tables, counts=count)
+
+
+def bounded_moments_of_examples(
+    found: Tensor, is_bad: Tensor, groups: int, rows: int, eps: float, limit: float, *bounds: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The results of `bounded_moments` from the sums of each example over `rows` values."""
+    tables, count = _bounded(found, is_bad, groups, rows, eps, limit, *_in_single_precision(*bounds))  # type: ignore[arg-type]
+    assert count is not None
+    return tables, count
+
+
+_MIXTURE = (
+    "Tensor mean, Tensor var, Tensor? count, Tensor? chance_of_classes, Tensor clean_mean, Tensor clean_var, "
+    "Tensor weight, Tensor source_mean, Tensor source_var, SymInt n, float eps, float offset, float per_example, "
+    "float constant, float network, float skew"
+)
+
+
+def _empty_mixture(mean: Tensor, *arguments: Any) -> Tensor:
+    return mean.new_empty((2, *mean.shape))
+
+
+@operator(f"mixture({_MIXTURE}) -> Tensor", _empty_mixture)
+def mixture(mean: Tensor, var: Tensor, *arguments: Any) -> Tensor:
+    """Steps 1 to 5 of `auto`: mean and variance, [2, …], from those of the batch, [C] or [groups, C].
+
+    count               how many examples there are, [1] or [groups, 1]; None if they are n
+    chance_of_classes   what classes add to chance, in the same shape; None for nothing
+    """
+    inputs = (*_in_single_precision(mean, var, *arguments[:7]),)
+    found: Tensor = _prepared_mixture()(inputs, ((2, *mean.shape),), *arguments[7:])[0]
+    return found
+
+
+@cache
+def _prepared_mixture() -> Any:
+    from .mixture import mixture as run
+    from .prepared_operator import PreparedOperator
+
+    return PreparedOperator(run)
 
 
 def _empty_statistics(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:

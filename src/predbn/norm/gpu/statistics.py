@@ -23,7 +23,7 @@ from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
-from .normalise import clamp, source_ratio
+from .mixture import clamp, source_ratio
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, moments_of_sums, pieces_at_a_time
@@ -192,6 +192,7 @@ def _statistics(
         else:
             var = within + between
         if not MIX and not MIXTURE and not PAST:
+            tl.store(block_sums + group, count)
             tl.store(place + 4 * size, between, mask=valid)
             tl.store(place + 5 * size, spread, mask=valid)
     elif STREAMS:
@@ -294,13 +295,15 @@ def statistics(
     segments: Segments | None = None,
     part: Tensor | None = None,
     out: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """The statistics of every group, [6, groups, C], and for `Mixture` the numbers of every group, [groups, 4].
 
     The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
     without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
     For `Past` the last four are mean and variance of clean data with the classes that are expected, and with those of
-    the batch before; and the number of examples, [groups], is in place of the numbers.
+    the batch before. For it, and without a rule, the numbers of examples, [groups, 1], are in place of the others; they
+    are written to `counts` if that is given.
 
     found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
     rows      how many values each of these sums has
@@ -347,9 +350,11 @@ def statistics(
     states = offsets = None
     classes = 0 if shares is None else shares.shape[-1]
     if past is not None:
-        block_sums, clean = new_memory((groups,), found.device), past.clean
+        clean = past.clean
         states, offsets = past.states.matrix, past.states.offsets
         classes = 0 if clean.class_sizes is None else clean.class_sizes.shape[0]
+    if past is not None or rule is None:
+        block_sums = numbers = new_memory((groups, 1), found.device) if counts is None else counts
     clean_mean = clean_var = class_means = class_squares = h = None
     if clean is not None:
         clean_mean, clean_var, h = clean.mean, clean.var, clean.weight
@@ -385,4 +390,4 @@ def statistics(
         ),
         warps=4 if bounds is None else 1,
     )  # fmt: skip
-    return out, block_sums if past is not None else numbers
+    return out, numbers

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..strategies.auto import LIMITS
 from ..strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
 from .launch import kernel, power_of_2
-from .normalise import clamp, mixed, source_ratio
+from .mixture import clamp, mixed, numbers_of_layer
 from .rules import Past
 
 _FEWEST_CHANNELS = 256
@@ -131,18 +131,7 @@ def _follow(
     delta = mean - m
     z2 = delta * delta / (v + eps)
     r = z2 + (var + eps) / (v + eps)
-    log_r = tl.log(r)
-    weights = tl.sum(h, 0)
-    ell = tl.sum(h * log_r, 0) / weights
-    ell2 = clamp(ell * ell, least, most)
-    omega = clamp(tl.sum(h * log_r * log_r, 0) / weights / ell2 - 1, least, most)
-    ratio = source_ratio(chance / clamp(weights * ell2 / 2 - of_classes, least, most))
-    a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
-    away = r / a2 - 1
-    d = clamp(tl.sum(h * (z2 / a2 + 0.5 * away * away), 0) - of_classes, least, most)
-    kept = 1 / (1 + source_ratio(chance / d) + depth)
-    e = clamp(d - chance, least, most)
-    f = 1 - kept * e / (e + o)
+    a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, of_classes, o, least, most)
     m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
     v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
     used_mean, used_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)

@@ -74,7 +74,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,6 +83,7 @@ from predbn.common import AdaptationError
 
 from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
 from ..composition import Composition
+from ..gpu import operators
 from ..gpu.rules import Mixture, Rule
 from ..kernels import readable_without_sync
 from ..observation import Observation
@@ -220,23 +221,39 @@ class Auto(Strategy):
         `doubt` is u, if the statistics were corrected for classes that are in doubt.
         """
         clean, relative_chance = clean_data
-        sampling = 1 / n + 1 / clean.size + CLASS_FACTOR * clean.between * doubt
-        network = NETWORK_FACTOR * clean.network**2 / (n + 1)
-        between_class = CLASS_FACTOR * clean.between * (1 - 1 / n) if self.skewed else 0.0
+        sampling = Sampling(1.0, 1 / clean.size, CLASS_FACTOR * clean.between * doubt)
+        network = NETWORK_FACTOR * clean.network**2
+        skew = CLASS_FACTOR * clean.between if self.skewed else 0.0
         composition = observation.composition
         if composition is not None and clean.class_sizes is not None:
-            batch, sampling = _with_source_classes(batch, clean, composition, n, observation.eps)
-        return mixture(batch, clean, source, observation.eps, sampling, between_class, network, relative_chance)
+            batch, sampling = _with_source_classes(batch, clean, composition, observation.eps)
+        is_counted = isinstance(n, Tensor | int)
+        if is_counted and observation.calibration is not None and observation.can_use_mixture_operator:
+            return _mixture_by_operator(batch, clean, source, observation.eps, n, sampling, network, skew)
+        between_class = skew * (1 - 1 / n) if self.skewed else 0.0
+        sampled, of_network = sampling.of(n), network / (n + 1)
+        return mixture(batch, clean, source, observation.eps, sampled, between_class, of_network, relative_chance)
+
+
+class Sampling(NamedTuple):
+    """What takes the place of 1/n + 1/M: per_example/n + constant + of_classes."""
+
+    per_example: float
+    constant: float
+    of_classes: Tensor | float = 0.0
+
+    def of(self, n: Tensor | float) -> Tensor | float:
+        return self.per_example / n + self.constant + self.of_classes
 
 
 def _with_source_classes(
-    batch: Statistics, clean: Calibration, composition: Composition, n: Tensor | float, eps: float
-) -> tuple[Statistics, Tensor | float]:
+    batch: Statistics, clean: Calibration, composition: Composition, eps: float
+) -> tuple[Statistics, Sampling]:
     """Step 0: the batch without what its classes explain, and what takes the place of 1/n + 1/M."""
     within, between = 1 - clean.between, clean.between
     assert clean.class_sizes is not None
     if composition.shares is None:
-        return batch, within * (1 / n + 1 / clean.size) + CLASS_FACTOR * between
+        return batch, Sampling(within, within / clean.size + CLASS_FACTOR * between)
     shares = composition.shares.to(batch.mean)
     unexplained: Tensor | float = 0.0
     if clean.between_groups is not None:  # classes of one group differ too, which matters if few of them are there
@@ -246,9 +263,32 @@ def _with_source_classes(
     own_chance = (shares * shares / clean.class_sizes.clamp(min=1)).sum(-1, keepdim=True)
     doubt = composition.doubt.to(batch.mean) if isinstance(composition.doubt, Tensor) else composition.doubt
     unevenness = (shares * shares).sum(-1, keepdim=True)
-    sampling = within / n + (1 - between) * own_chance + unexplained + CLASS_FACTOR * between * unevenness * doubt
+    of_classes = (1 - between) * own_chance + unexplained + CLASS_FACTOR * between * unevenness * doubt
     batch = clean.with_source_classes(batch, shares, eps)
-    return batch, sampling.item() if shares.dim() == 1 and readable_without_sync(sampling) else sampling
+    is_number = shares.dim() == 1 and readable_without_sync(of_classes)
+    return batch, Sampling(within, 0.0, of_classes.item() if is_number else of_classes)
+
+
+def _mixture_by_operator(
+    batch: Statistics,
+    clean: Calibration,
+    source: Statistics,
+    eps: float,
+    n: Tensor | float,
+    sampling: Sampling,
+    network: float,
+    skew: float,
+) -> Statistics:
+    """`mixture` in one kernel of a GPU."""
+    count, number = (n, 0) if isinstance(n, Tensor) else (None, n)
+    constant, of_classes = sampling.constant, None
+    if isinstance(sampling.of_classes, Tensor):
+        of_classes = sampling.of_classes
+    else:
+        constant += sampling.of_classes
+    tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source
+    mean, var = operators.mixture(*tensors, number, eps, clean.offset, sampling.per_example, constant, network, skew)
+    return Statistics(mean, var)
 
 
 def mixture(

@@ -1,0 +1,103 @@
+"""Steps 1 to 5 of `auto` for the kernels, and as a kernel of its own for compiled networks.
+
+Inductor would make several kernels of them for every layer, because some of their numbers are sums over all channels.
+Names are those of the equations in `strategies/auto.py`.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..strategies.auto import LIMITS
+from .launch import kernel, power_of_2
+
+_FEWEST_CHANNELS = 256
+"""Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
+
+
+@triton.jit
+def clamp(value, least, most):
+    return tl.minimum(tl.maximum(value, least), most)
+
+
+@triton.jit
+def source_ratio(s):
+    return s * (1 + s) * (1 + s)
+
+
+@triton.jit
+def numbers_of_layer(h, z2, r, chance, depth, of_classes, o, least, most):
+    """a², k and f from all channels of a layer."""
+    log_r = tl.log(r)
+    total = tl.sum(h, 0)
+    ell = tl.sum(h * log_r, 0) / total
+    ell2 = clamp(ell * ell, least, most)
+    omega = clamp(tl.sum(h * log_r * log_r, 0) / total / ell2 - 1, least, most)
+    ratio = source_ratio(chance / clamp(total * ell2 / 2 - of_classes, least, most))
+    a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+    away = r / a2 - 1
+    d = clamp(tl.sum(h * (z2 / a2 + 0.5 * away * away), 0) - of_classes, least, most)
+    kept = 1 / (1 + source_ratio(chance / d) + depth)
+    e = clamp(d - chance, least, most)
+    return a2, kept, 1 - kept * e / (e + o)
+
+
+@triton.jit
+def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
+    """Mean and variance of steps 3 and 5."""
+    g = a2 * (1 - kept) + kept * (r - kept * z2)
+    mean = m + (1 - (1 - kept) * tl.sqrt(a2)) * delta + f * tl.sqrt(g) * (m_s - m)
+    return mean, tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
+
+
+@kernel()
+def _mixture(
+    mean, var, count, chance_of_classes, clean_mean, clean_var, weight, source_mean, source_var, out,
+    groups, channels, n, eps, o, per_example, constant, network, skew, least, most,
+    CHANNELS: tl.constexpr, COUNT: tl.constexpr, CLASSES: tl.constexpr,
+):  # fmt: skip
+    group = tl.program_id(0)
+    channel = tl.arange(0, CHANNELS)
+    valid = channel < channels
+    place = group * channels + channel
+    m = tl.load(clean_mean + channel, mask=valid, other=0.0)
+    v = tl.load(clean_var + channel, mask=valid, other=1.0)
+    h = tl.load(weight + channel, mask=valid, other=0.0)
+    size = n * 1.0
+    if COUNT:
+        size = tl.load(count + group)
+    chance = per_example / size + constant
+    if CLASSES:
+        chance += tl.load(chance_of_classes + group)
+    delta = tl.load(mean + place, mask=valid, other=0.0) - m
+    z2 = delta * delta / (v + eps)
+    r = z2 + (tl.load(var + place, mask=valid, other=1.0) + eps) / (v + eps)
+    depth = network / (size + 1)
+    a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, skew * (1 - 1 / size), o, least, most)
+    m_s = tl.load(source_mean + channel, mask=valid, other=0.0)
+    v_s = tl.load(source_var + channel, mask=valid, other=1.0)
+    mixed_mean, mixed_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
+    tl.store(out + place, mixed_mean, mask=valid)
+    tl.store(out + groups * channels + place, mixed_var, mask=valid)
+
+
+def mixture(
+    inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], n: int, eps: float, offset: float, *chance: float
+) -> None:
+    """Write mean and variance to [2, groups, C], from those of the batch, [groups, C], and what `_mixture` reads."""
+    batch, count, of_classes = inputs[0], inputs[2], inputs[3]
+    channels = batch.shape[-1]
+    groups, block = batch.numel() // channels, max(_FEWEST_CHANNELS, power_of_2(channels))
+    _mixture(
+        (groups, 1, 1),
+        (*inputs, *outputs),
+        (groups, channels, n),
+        (eps, offset, *chance, *LIMITS),
+        (block, count is not None, of_classes is not None),
+        warps=min(16, max(4, block // 256)),
+    )

@@ -1,0 +1,114 @@
+"""The operators of compiled networks, called again with other memory; `test_interpreted.py` runs them without a GPU."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from predbn.norm.gpu import operators
+from predbn.norm.robust import correct_clipping, robust_moments
+from predbn.norm.statistics import Statistics
+from predbn.norm.strategies.auto import mixture
+
+from ..models.kernels.conftest import bench
+from .test_gpu_kernels import clean_data
+
+__all__ = ["bench"]
+
+
+@pytest.fixture(autouse=True)
+def _triton():
+    pytest.importorskip("triton", reason="Triton is not installed")
+
+
+def image_batches(device, *shape, count=3):
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(count):  # all are kept, so that each has memory of its own
+        x = torch.randn(shape, generator=generator) * 2 + 1
+        yield x.to(device).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_moments_of_one_batch_after_the_other(bench, groups):
+    batches = list(image_batches(bench.device, 6, 40, 5, 4))
+    results = [operators.moments(x, groups) for x in batches]
+    for x, found in zip(batches, results, strict=True):
+        wide = x.double().unflatten(0, (groups, -1))
+        var, mean = torch.var_mean(wide, (1, 3, 4), correction=0)
+        torch.testing.assert_close(found.double(), torch.stack([mean, var]), rtol=1e-5, atol=1e-5)
+
+
+def test_a_tensor_that_is_not_dense_or_not_aligned(bench):
+    for x in image_batches(bench.device, 6, 40, 5, 4):
+        for part in (x[:, ::2], x[:, :, 1:], x[1:, 1:]):
+            var, mean = torch.var_mean(part.double(), (0, 2, 3), correction=0)
+            found = operators.moments(part, 1)[:, 0]
+            torch.testing.assert_close(found.double(), torch.stack([mean, var]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_bounded_moments_of_one_batch_after_the_other(bench, groups, corrected):
+    generator, n, channels, eps = torch.Generator().manual_seed(1), 8, 12, 1e-3
+    clean = clean_data(lambda *shape: torch.rand(shape, generator=generator) + 0.1, channels)
+    scatter, clipping = clean.scatter.to(bench.device), clean.clipping.to(bench.device) if corrected else None
+    batches = list(image_batches(bench.device, groups * n, channels, 4, 3))
+    batches[1][2] = torch.nan
+    arguments = groups, eps, 0.5, clean.var.to(bench.device), scatter, clipping, None
+    results = [operators.bounded_moments(x, *arguments) for x in batches]
+    for x, (tables, count) in zip(batches, results, strict=True):
+        for group, part in enumerate(x.double().cpu().split(n)):
+            var, mean = torch.var_mean(part, (2, 3), correction=0)
+            is_finite = mean.isfinite().all(1)
+            found = robust_moments(mean, var, is_finite, eps, clean.var.double(), clean.scatter.double(), None, 0.5)
+            expected = Statistics(found.mean, found.var)
+            if corrected:
+                expected = correct_clipping(found, clean.clipping.double(), int(is_finite.sum()))
+            assert float(count[group]) == int(is_finite.sum())
+            for ours, wanted in zip(tables[:2, group].double().cpu(), expected, strict=True):
+                torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("with_classes", [False, True])
+@pytest.mark.parametrize("groups", [None, 3])
+@pytest.mark.parametrize("counted", [False, True])
+def test_mixture_against_its_equations(bench, counted, groups, with_classes):
+    generator, channels, n, eps = torch.Generator().manual_seed(2), 37, 20, 1e-3
+    shape = (channels,) if groups is None else (groups, channels)
+
+    def random(*size):
+        return torch.rand(size, generator=generator) + 0.1
+
+    clean, source = clean_data(random, channels), Statistics(random(channels), random(channels))
+    for _ in range(3):
+        batch = Statistics(random(*shape), random(*shape))
+        count = torch.full((1,) if groups is None else (groups, 1), float(n)) if counted else None
+        of_classes = random(*((1,) if groups is None else (groups, 1))) if with_classes else None
+        tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source
+        on_device = [None if t is None else t.to(bench.device) for t in tensors]
+        found = operators.mixture(*on_device, 0 if counted else n, eps, clean.offset, 0.9, 0.01, 2.0, 0.1)
+        sampling = 0.9 / n + 0.01 + (0.0 if of_classes is None else of_classes.double())
+        wide, own = (Statistics(*(t.double() for t in each)) for each in (batch, source))
+        expected = mixture(wide, clean.to(own.mean), own, eps, sampling, 0.1 * (1 - 1 / n), 2.0 / (n + 1))
+        torch.testing.assert_close(found.double().cpu(), torch.stack(list(expected)), rtol=1e-4, atol=1e-4)
+
+
+def test_threads_that_call_an_operator_at_the_same_time(bench):
+    batches = list(image_batches(bench.device, 4, 16, 3, 3, count=8))
+    expected = [operators.moments(x, 1) for x in batches]
+    wrong = []
+
+    def call(x, wanted):
+        for _ in range(10):
+            found = operators.moments(x, 1)
+            if not torch.equal(found, wanted):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=call, args=each) for each in zip(batches, expected, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
