@@ -67,7 +67,8 @@ class Observation:
     ) -> None:
         self.layer = layer
         self.layer_count = shared.layer_count
-        self.source = source
+        self.source = self.stored_source = source
+        """The statistics that were stored in training; a layer may convert the first ones."""
         self.calibration = calibration
         self.composition = composition
         self._group = group = shared.group

@@ -147,7 +147,10 @@ def mixture(mean: Tensor, var: Tensor, *arguments: Any) -> Tensor:
     count               how many examples there are, [1] or [groups, 1]; None if they are n
     chance_of_classes   what classes add to chance, in the same shape; None for nothing
     """
-    inputs = (*_in_single_precision(mean, var, *arguments[:7]),)
+    inputs = (
+        *_in_single_precision(mean, var, *arguments[:5]),
+        *(t.contiguous() for t in arguments[5:7]),
+    )
     found: Tensor = _prepared_mixture()(inputs, ((2, *mean.shape),), *arguments[7:])[0]
     return found
 

@@ -36,7 +36,8 @@ _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
-_CLASSES_AT_A_TIME = 32
+_CLASSES_AT_A_TIME = 512
+"""Shares of classes and channels that are read at a time."""
 
 
 @triton.jit
@@ -141,7 +142,7 @@ def _statistics(
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
     LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
-    BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr,
+    BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     begin = group * n
@@ -191,7 +192,7 @@ def _statistics(
             var = within + between * own
         else:
             var = within + between
-        if not MIX and not MIXTURE and not PAST:
+        if COUNTED:
             tl.store(block_sums + group, count)
             tl.store(place + 4 * size, between, mask=valid)
             tl.store(place + 5 * size, spread, mask=valid)
@@ -327,6 +328,7 @@ def statistics(
         else:
             examples = _FEW_AT_A_TIME if most <= _FEW_AT_A_TIME else _MOST_AT_A_TIME
         columns = min(_MOST_COLUMNS, max(_FEW_VALUES, min(_TILE, _COLUMNS * examples)) // examples)
+        columns = min(columns, power_of_2(ceil_div(channels * groups, _BLOCKS)))
     elif bounds is not None:
         examples = rounded_size(n)
         columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
@@ -385,8 +387,8 @@ def statistics(
             shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
-            8 if past is not None and past.has_shares else 9, _CLASSES_AT_A_TIME,
-            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)),
+            8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
+            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)), rule is None,
         ),
         warps=4 if bounds is None else 1,
     )  # fmt: skip

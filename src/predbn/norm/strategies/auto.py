@@ -229,7 +229,8 @@ class Auto(Strategy):
             batch, sampling = _with_source_classes(batch, clean, composition, observation.eps)
         is_counted = isinstance(n, Tensor | int)
         if is_counted and observation.calibration is not None and observation.can_use_mixture_operator:
-            return _mixture_by_operator(batch, clean, source, observation.eps, n, sampling, network, skew)
+            stored = observation.stored_source or source  # which the kernel converts
+            return _mixture_by_operator(batch, clean, stored, observation.eps, n, sampling, network, skew)
         between_class = skew * (1 - 1 / n) if self.skewed else 0.0
         sampled, of_network = sampling.of(n), network / (n + 1)
         return mixture(batch, clean, source, observation.eps, sampled, between_class, of_network, relative_chance)
