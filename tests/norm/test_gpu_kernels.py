@@ -291,8 +291,11 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
 
 
-STATISTICS = f"f i {'f ' * 12}i i i f i f f | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32"
-NORMALISE = f"{'i ' * 7}| ROWS=32 COLUMNS=64 BLOCKS=128 GROUPS_OF_CLASSES=128 WEIGHT BIAS MIXTURE CLASSES LAST"
+STATISTICS = (
+    f"f i {'f ' * 12}i i i f i f f f f f i f | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32 "
+    "BLOCKS=512 GROUPS_OF_CLASSES=128"
+)
+NORMALISE = f"{'i ' * 5}| ROWS=32 COLUMNS=64 WEIGHT BIAS MIXTURE LAST"
 FOLLOW = f"f i f i f f i {'f ' * 5}| i i i i |"
 AUTO = "ROBUST CORRECTED UNEVEN SCATTER CLASSES MIXTURE"
 VARIANTS = [
@@ -307,14 +310,16 @@ VARIANTS = [
     ("sums", "_sums", "half f i | i i i i | ROWS=4 COLUMNS=256 LAST WIDE FOLD=4 FIND_BAD"),
     ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4 FOLD=1"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 {AUTO}"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 ROBUST CORRECTED SCATTER COUNTED"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=16 EXAMPLES=1 MIX WEIGHT"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 {AUTO} STREAMS"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=8 MIX STREAMS IN_PLACE"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 ROBUST SCATTER STREAMS PAST EXPECTED LAST"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 STREAMS PAST EXPECTED"),
-    ("normalise", "_normalise", f"half half half half half {'f ' * 13}| {NORMALISE}"),
-    ("normalise", "_normalise", f"half half half half half {'f ' * 11}i f | {NORMALISE} STREAMS KEEP"),
-    ("normalise", "_normalise", f"half half half half half {'f ' * 13}| {'i ' * 7}| ROWS=256 COLUMNS=16 LAST ADD RELU"),
+    ("normalise", "_normalise", f"half half half half half {'f ' * 9}| {NORMALISE}"),
+    ("normalise", "_normalise", f"half half half half half {'f ' * 7}i f | {NORMALISE} STREAMS KEEP"),
+    ("normalise", "_normalise", f"half half half half half {'f ' * 9}| {'i ' * 5}| ROWS=256 COLUMNS=16 LAST ADD RELU"),
+    ("mixture", "_mixture", f"{'f ' * 7}half half f | i i i | CHANNELS=2048 COUNT CLASSES"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=2048 HAS_PAST HAS_LAST HAS_SHARES EXPECTED CLASSES"),
     ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | CHANNELS=256 CLASSES"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=256 HAS_PAST"),

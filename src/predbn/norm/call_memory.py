@@ -36,7 +36,7 @@ class CallMemory:
 
     def counters(self, count: int) -> int:
         """The address of so many zeros that kernels leave zero."""
-        if self._counters is None or len(self._counters) < count:
+        if self._counters is None or self._counters.numel() < count:
             from .gpu.launch import stream_counters
 
             self._counters = stream_counters(self._like, self._stream, count)
@@ -44,13 +44,13 @@ class CallMemory:
 
     def scratch(self, count: int) -> int:
         """The address of memory for so many numbers of single precision, until the next layer."""
-        if self._scratch is None or len(self._scratch) < count:
+        if self._scratch is None or self._scratch.numel() < count:
             self._scratch = self._like.new_empty(count)
         return self._scratch.data_ptr()
 
     def tables(self, count: int) -> tuple[Tensor, int]:
         """Memory for so many numbers that nobody else writes to: a vector, and where in it they begin."""
-        if self._tables is None or len(self._tables) - self._used < count:
+        if self._tables is None or self._tables.numel() - self._used < count:
             self._tables, self._used = self._like.new_empty(max(count, _TABLES)), 0
         begin = self._used
         self._used = begin + count

@@ -143,7 +143,7 @@ def stream_counters(x: Tensor, stream: int, count: int) -> Tensor:
     if is_being_captured(x):
         return torch.zeros(max(count, _MIN_COUNTERS), dtype=torch.int32, device=x.device)
     found = _counters.get((x.device, stream))
-    if found is None or len(found) < count:
+    if found is None or found.numel() < count:
         with torch.inference_mode(False):
             found = torch.zeros(max(power_of_2(count), _MIN_COUNTERS), dtype=torch.int32, device=x.device)
         _counters[x.device, stream] = found

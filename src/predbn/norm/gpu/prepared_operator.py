@@ -29,7 +29,7 @@ def _stream_scratch(x: Tensor, stream: int, count: int) -> Tensor:
     if is_being_captured(x):
         return torch.empty(count, dtype=torch.float32, device=x.device)
     found = _scratch.get((x.device, stream))
-    if found is None or len(found) < count:
+    if found is None or found.numel() < count:
         with torch.inference_mode(False):
             found = torch.empty(count, dtype=torch.float32, device=x.device)
         _scratch[x.device, stream] = found

@@ -1,12 +1,11 @@
 """Quantiles of the rows of two tiles.
 
 Few values are sorted. Of many values only a few are needed, so these are looked for: the k-th smallest value is the
-largest number that has at most k values below it, and its 32 bits are found two at a time, by counting. That takes 16
-steps, where sorting n values takes log²(n)/2 exchanges between threads.
+largest number that has at most k values below it, and its 32 bits are found one after the other, each by counting. That
+takes 32 sums over a row, where sorting n values takes log²(n)/2 exchanges between threads.
 
-The steps follow each other, so that a step takes as long as its sums, which do not wait for each other. Therefore all
-six quantiles (three of each tile) are looked for at the same time, and the three counts of a quantile, one for each
-larger value of the two bits, are one sum of whole numbers with a field for each.
+The steps follow each other, so that a step takes as long as its sum. Therefore all six quantiles (three of each tile)
+are looked for at the same time, and the three counts of a tile are one sum of whole numbers with a field for each.
 """
 
 # mypy: ignore-errors
@@ -46,16 +45,16 @@ def quantiles(
         zero = tl.zeros([COLUMNS], tl.uint32)
         low_1, centre_1, high_1 = zero, zero, zero
         low_2, centre_2, high_2 = zero, zero, zero
-        bits = tl.full([COLUMNS], 1073741824, tl.uint32)
+        bit = tl.full([COLUMNS], 2147483648, tl.uint32)
         low_rank, centre_rank, high_rank = tl.floor(last * low), tl.floor(last * centre), tl.floor(last * high)
-        for _ in range(16):
-            low_1 = _with_bits(keys_1, low_1, bits, low_rank, FIELD)
-            centre_1 = _with_bits(keys_1, centre_1, bits, centre_rank, FIELD)
-            high_1 = _with_bits(keys_1, high_1, bits, high_rank, FIELD)
-            low_2 = _with_bits(keys_2, low_2, bits, low_rank, FIELD)
-            centre_2 = _with_bits(keys_2, centre_2, bits, centre_rank, FIELD)
-            high_2 = _with_bits(keys_2, high_2, bits, high_rank, FIELD)
-            bits = bits >> 2
+        for _ in range(32):
+            low_1, centre_1, high_1 = _with_bit(
+                keys_1, low_1, centre_1, high_1, bit, low_rank, centre_rank, high_rank, FIELD
+            )
+            low_2, centre_2, high_2 = _with_bit(
+                keys_2, low_2, centre_2, high_2, bit, low_rank, centre_rank, high_rank, FIELD
+            )
+            bit = bit >> 1
         low_1 = _interpolated(first, low_1, low, last)
         centre_1 = _interpolated(first, centre_1, centre, last)
         high_1 = _interpolated(first, high_1, high, last)
@@ -96,21 +95,19 @@ def _value(key):
 
 
 @triton.jit
-def _with_bits(keys, key, bits, rank, FIELD: tl.constexpr):
-    """A key with its next two bits: the largest of four that has at most as many keys of the row below it as its rank.
-
-    `bits` is one in the place of the lower bit.
-    """
+def _with_bit(keys, low, centre, high, bit, low_rank, centre_rank, high_rank, FIELD: tl.constexpr):
+    """Each of three keys with this bit, if at most as many keys of the row as its rank are below that."""
     WHOLE: tl.constexpr = tl.int32 if FIELD == 10 else tl.int64
     ONES: tl.constexpr = (1 << FIELD) - 1
-    is_below_1 = (keys < (key + bits)[:, None]).to(WHOLE)
-    is_below_2 = (keys < (key + 2 * bits)[:, None]).to(WHOLE)
-    is_below_3 = (keys < (key + 3 * bits)[:, None]).to(WHOLE)
-    counts = tl.sum(is_below_1 + (is_below_2 << FIELD) + (is_below_3 << (2 * FIELD)), 1)
-    steps = ((counts & ONES).to(tl.float32) <= rank).to(tl.uint32)
-    steps += (((counts >> FIELD) & ONES).to(tl.float32) <= rank).to(tl.uint32)
-    steps += ((counts >> (2 * FIELD)).to(tl.float32) <= rank).to(tl.uint32)
-    return key + steps * bits
+    is_below_low = (keys < (low | bit)[:, None]).to(WHOLE)
+    is_below_centre = (keys < (centre | bit)[:, None]).to(WHOLE)
+    is_below_high = (keys < (high | bit)[:, None]).to(WHOLE)
+    counts = tl.sum(is_below_low + (is_below_centre << FIELD) + (is_below_high << (2 * FIELD)), 1)
+    return (
+        tl.where((counts & ONES).to(tl.float32) <= low_rank, low | bit, low),
+        tl.where(((counts >> FIELD) & ONES).to(tl.float32) <= centre_rank, centre | bit, centre),
+        tl.where((counts >> (2 * FIELD)).to(tl.float32) <= high_rank, high | bit, high),
+    )
 
 
 @triton.jit

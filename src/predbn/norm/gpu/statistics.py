@@ -26,7 +26,7 @@ from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory,
 from .mixture import clamp, source_ratio
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
-from .sums import BLOCK, moments_of_sums, pieces_at_a_time
+from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
 
 _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
@@ -390,6 +390,6 @@ def statistics(
             8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
             MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)), rule is None,
         ),
-        warps=4 if bounds is None else 1,
+        warps=1 if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
     )  # fmt: skip
     return out, numbers

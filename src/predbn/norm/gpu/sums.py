@@ -41,8 +41,8 @@ _LEAST_WHOLE_MAP = 64
 _PROGRAMS, _WIDE_PROGRAMS = 1024, 2048
 """Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200); the second number is for
 programs of one warp."""
-_PIECES, _MOST_PIECES, BLOCK = 64, 256, 16
-"""Pieces that are added up at a time, also if there are many, and channels of a program that does so."""
+_PIECES, BLOCK, BLOCK_WARPS = (64, 256, 1024), 8, 8
+"""Pieces that are added up at a time, few, many or very many; channels of a program that does so, and its warps."""
 
 
 @triton.jit
@@ -254,7 +254,7 @@ def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
 
 
 def pieces_at_a_time(pieces: int) -> int:
-    return _PIECES if pieces <= _MOST_PIECES else _MOST_PIECES
+    return next((count for count in _PIECES if pieces <= count), _PIECES[-1])
 
 
 def moments_from(found: Tensor, rows: int, out: Tensor | None = None) -> Tensor:
@@ -263,7 +263,8 @@ def moments_from(found: Tensor, rows: int, out: Tensor | None = None) -> Tensor:
     if out is None:
         out = new_memory((2, groups, channels), found.device)
     grid = groups, ceil_div(channels, BLOCK), 1
-    _moments(grid, (found, out), (rows, pieces, channels, groups), constants=(pieces_at_a_time(pieces), BLOCK))
+    constants = pieces_at_a_time(pieces), BLOCK
+    _moments(grid, (found, out), (rows, pieces, channels, groups), constants=constants, warps=BLOCK_WARPS)
     return out
 
 
