@@ -57,7 +57,8 @@ class ExactSums:
         if faults.device.type == "cpu":
             raise_first(faults.tolist(), self._messages)
         for name, batch_sum in {**sums, "faults": faults}.items():
-            self._sums[name] = self._sums[name].to(batch_sum.device) + batch_sum
+            # The first sums take the place of zeros: to copy these to a GPU would mean to wait for it.
+            self._sums[name] = self._sums[name].to(batch_sum.device) + batch_sum if self.count else batch_sum
         self.count += examples
 
     def _totals(self) -> dict[str, Tensor]:

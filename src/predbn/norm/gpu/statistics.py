@@ -93,17 +93,21 @@ def _store_classes(
 
 
 @triton.jit
-def _sum_over_blocks(block_sums, blocks, which, BLOCKS: tl.constexpr):
-    block = tl.arange(0, BLOCKS)
-    return tl.sum(tl.load(block_sums + which * blocks + block, mask=block < blocks, other=0.0), 0)
-
-
-@triton.jit
 def _store_numbers(
     block_sums, place, blocks, n, share, doubt, squares, class_sizes, classes, o, per_example, constant, own, uneven,
     few, network, skew, least, most, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """Find a², k and f of a group from the sums of its blocks."""
+    block = tl.arange(0, BLOCKS)
+    inside = block < blocks
+    place_of_sums = block_sums + block
+    # All are asked for before the first one is waited for.
+    weights = tl.load(place_of_sums, mask=inside, other=0.0)
+    logs = tl.load(place_of_sums + blocks, mask=inside, other=0.0)
+    squared_logs = tl.load(place_of_sums + 2 * blocks, mask=inside, other=0.0)
+    offsets = tl.load(place_of_sums + 3 * blocks, mask=inside, other=0.0)
+    ratios = tl.load(place_of_sums + 4 * blocks, mask=inside, other=0.0)
+    squared_ratios = tl.load(place_of_sums + 5 * blocks, mask=inside, other=0.0)
     chance = per_example / n + constant
     if CLASSES:
         k = tl.arange(0, GROUPS_OF_CLASSES)
@@ -114,15 +118,14 @@ def _store_numbers(
         chance += few * tl.load(squares)
     skewed = skew * (1 - 1 / n)
     depth = network / (n + 1)
-    total = _sum_over_blocks(block_sums, blocks, 0, BLOCKS)
-    ell = _sum_over_blocks(block_sums, blocks, 1, BLOCKS) / total
+    total = tl.sum(weights, 0)
+    ell = tl.sum(logs, 0) / total
     ell2 = clamp(ell * ell, least, most)
-    omega = clamp(_sum_over_blocks(block_sums, blocks, 2, BLOCKS) / total / ell2 - 1, least, most)
+    omega = clamp(tl.sum(squared_logs, 0) / total / ell2 - 1, least, most)
     ratio = source_ratio(chance / clamp(total * ell2 / 2 - skewed, least, most))
     a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
-    r2 = _sum_over_blocks(block_sums, blocks, 5, BLOCKS) / (a2 * a2)
-    growth = r2 - 2 * _sum_over_blocks(block_sums, blocks, 4, BLOCKS) / a2 + total
-    d = clamp(_sum_over_blocks(block_sums, blocks, 3, BLOCKS) / a2 + growth / 2 - skewed, least, most)
+    growth = tl.sum(squared_ratios, 0) / (a2 * a2) - 2 * tl.sum(ratios, 0) / a2 + total
+    d = clamp(tl.sum(offsets, 0) / a2 + growth / 2 - skewed, least, most)
     kept = 1 / (1 + source_ratio(chance / d) + depth)
     e = clamp(d - chance, least, most)
     tl.store(place, a2)
