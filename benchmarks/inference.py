@@ -26,6 +26,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -274,8 +275,8 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
     """Compiled models, each in a process of its own together with the compiled plain model.
 
-    Compiling takes up to a minute for each, so all processes compile at the same time. When all are ready they are
-    timed one after the other.
+    Compiling takes up to a minute for each, so all processes compile at the same time; only one of them at a time looks
+    which of several kernels is the fastest. When all are ready they are timed one after the other.
     """
     names = [*COMPILED, *MORE_COMPILED * everything]
     names += [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
@@ -301,6 +302,7 @@ def compiled_model(name: str, rounds: int) -> None:
     of convolutions where that is faster.
     """
     begin = time.perf_counter()
+    choose_kernels_alone()
     own = name.removesuffix(", fused")
     found = gpu_variants(("plain", own), 100)
     torch._dynamo.config.recompile_limit = 64  # both models share the code of one forward method
@@ -321,6 +323,31 @@ def compiled_model(name: str, rounds: int) -> None:
     if own != name:
         fused = Counter(layer.fused for layer in predbn.describe(models[name]))
         print("; ".join(f"{count} layers: {text}" for text, count in fused.most_common()), flush=True)
+
+
+def choose_kernels_alone() -> None:
+    """Let only one process at a time time kernels to choose between them: Inductor does, and `predbn.compile`."""
+    import fcntl
+
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    from predbn.norm.gpu import timing
+
+    lock = (Path(tempfile.gettempdir()) / "predbn-inference-benchmark.lock").open("w")
+
+    def alone(function: Callable[..., float]) -> Callable[..., float]:
+        def call(*args: object, **options: object) -> float:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                return function(*args, **options)
+            finally:
+                torch.cuda.synchronize()
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        return call
+
+    CachingAutotuner.benchmark_all_configs = alone(CachingAutotuner.benchmark_all_configs)
+    timing._once = alone(timing._once)
 
 
 def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
