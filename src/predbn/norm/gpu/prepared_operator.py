@@ -14,33 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels import current_cuda_stream, is_being_captured
-from .launch import recorded, stream_counters
+from ..kernels import current_cuda_stream
+from .launch import recorded
 from .packed_launch import PackedLaunch
 
 _MOST_PREPARED = 4096
 _ALIGNMENT = 16
 """Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
-_scratch: dict[tuple[torch.device, int], Tensor] = {}
-
-
-def _stream_scratch(x: Tensor, stream: int, count: int) -> Tensor:
-    """Memory for so many numbers that kernels on this stream share, because they follow each other."""
-    if is_being_captured(x):
-        return torch.empty(count, dtype=torch.float32, device=x.device)
-    found = _scratch.get((x.device, stream))
-    if found is None or found.numel() < count:
-        with torch.inference_mode(False):
-            found = torch.empty(count, dtype=torch.float32, device=x.device)
-        _scratch[x.device, stream] = found
-    return found
 
 
 class _Prepared:
-    """The launches of a call, and how much memory they need: numbers, zeros and counters."""
+    """The launches of a call, and for how many numbers and zeros they need memory.
 
-    def __init__(self, launches: list[PackedLaunch], scratch: int, zeros: int, counters: int) -> None:
-        self.launches, self.scratch, self.zeros, self.counters = launches, scratch, zeros, counters
+    It is allocated in every call: Inductor records calls as CUDA graphs, and what is kept from such a call is an error.
+    """
+
+    def __init__(self, launches: list[PackedLaunch], scratch: int, zeros: int) -> None:
+        self.launches, self.scratch, self.zeros = launches, scratch, zeros
         self.lock = Lock()
 
 
@@ -76,10 +66,9 @@ class PreparedOperator:
             return outputs
         stream = current_cuda_stream(x)
         memory = [0 if t is None else t.data_ptr() for t in (*inputs, *outputs)]
-        scratch = _stream_scratch(x, stream, call.scratch) if call.scratch else None
-        zeros = torch.zeros(call.zeros, dtype=torch.int32, device=x.device) if call.zeros else None
-        counters = stream_counters(x, stream, call.counters) if call.counters else None
-        memory += [0 if t is None else t.data_ptr() for t in (scratch, zeros, counters)]
+        scratch = x.new_empty(call.scratch, dtype=torch.float32) if call.scratch else None
+        zeros = x.new_zeros(call.zeros, dtype=torch.int32) if call.zeros else None
+        memory += [0 if t is None else t.data_ptr() for t in (scratch, zeros)]
         with call.lock:
             for launch in call.launches:
                 launch(stream, memory)
@@ -92,9 +81,10 @@ def _kind(tensor: Tensor) -> tuple[Any, ...]:
 
 def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> _Prepared | None:
     """What was recorded, to be launched again; None if a launch works in other memory."""
-    if len(recording.zeros) > 1 or len(recording.counters) > 1:
-        return None
     own = {t.data_ptr(): number for number, t in enumerate(inputs) if t is not None}
+    is_clear = len(own) == sum(t is not None for t in inputs)  # which input is which
+    if not is_clear or len(recording.zeros) > 1 or recording.counters:
+        return None
     count = len(inputs)
     places = {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for number, t in enumerate(outputs)}
     count += len(outputs)
@@ -102,8 +92,7 @@ def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence
     for memory in recording.memory:
         places[memory.untyped_storage().data_ptr()] = count, memory.data_ptr() - scratch * memory.itemsize
         scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
-    for number, kind in enumerate((recording.zeros, recording.counters), 1):
-        places |= {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for t in kind}
+    places |= {t.untyped_storage().data_ptr(): (count + 1, t.data_ptr()) for t in recording.zeros}
     launches = []
     for version, grid, tensors, others in recording.launches:
         arguments = [0 if t is None else t.data_ptr() for t in tensors]
@@ -119,5 +108,4 @@ def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence
             else:
                 return None
         launches.append(PackedLaunch(version, grid, arguments, others, addresses))
-    zeros, counters = (sum(len(t) for t in kind) for kind in (recording.zeros, recording.counters))
-    return _Prepared(launches, scratch, zeros, counters)
+    return _Prepared(launches, scratch, sum(len(zeros) for zeros in recording.zeros))
