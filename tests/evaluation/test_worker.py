@@ -156,12 +156,30 @@ class EagerPrefetcher:
         return iter(()) if first is None else itertools.chain([first], made)
 
 
+def overlapping():
+    """An engine that begins a unit before the one before is finished, as on a GPU."""
+    engine = InProcess()
+    engine.device = "cuda"
+    return engine
+
+
+def test_an_error_does_not_lose_the_result_before_it(monkeypatch):
+    made, units = job(), job().split_units([], set())[:3]
+    expected = made.worker.do(units[0]).rows
+    original = made.worker.begin
+    monkeypatch.setattr(made.worker, "begin", lambda unit, *rest: 1 / 0 if unit is units[1] else original(unit, *rest))
+    results = overlapping().run(made, units)
+    assert next(results).rows == expected
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
 def test_prefetching_the_next_unit_changes_nothing():
     made, alone = job(strategies=("batch", "population")), job(strategies=("batch", "population"))
     cells = made.split_units([], set())[0].cells
     units = [SplitUnit(Split(name, 2), "shuffled", 1, cells) for name in ("fog", "snow", "frost")]
     made.worker.__dict__["_prefetcher"] = prefetcher = EagerPrefetcher()
-    results = list(InProcess().run(made, units))
+    results = list(overlapping().run(made, units))
     assert [result.rows for result in results] == [alone.worker.do(unit).rows for unit in units]
     population_streams = 3 * sum(cell.strategy == "population" for cell in cells)
     assert population_streams <= prefetcher.started - 3

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from predbn.common import parse_device
@@ -26,6 +25,11 @@ class Engine(Protocol):
         """The result of every unit, in any order."""
 
 
+_AHEAD = 4
+"""For so many units the first images are made ahead on a GPU: some corruptions take the CPU longer than the GPU takes
+to predict a split of small images."""
+
+
 class InProcess:
     """Computes one unit after another in this process, on the CPU or on one GPU."""
 
@@ -33,5 +37,23 @@ class InProcess:
         self.device = str(parse_device(device))
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
-        """The results, in the order of the units."""
-        return (job.worker.do(unit, next_unit) for unit, next_unit in zip_longest(units, units[1:]))
+        """The results, in the order of the units.
+
+        On a GPU the next unit begins before the result of one is waited for, so that the GPU always has work.
+        """
+        if self.device == "cpu":
+            yield from map(job.worker.do, units)
+            return
+        finish: Callable[[], UnitResult] | None = None
+        for number, unit in enumerate(units, start=1):
+            try:
+                begun = job.worker.begin(unit, *units[number : number + _AHEAD])
+            except BaseException:
+                if finish is not None:  # what was computed is not lost
+                    yield finish()
+                raise
+            if finish is not None:
+                yield finish()
+            finish = begun
+        if finish is not None:
+            yield finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
@@ -66,16 +66,21 @@ class Worker:
     ) -> None:
         self.plan, self.source, self.cache, self.members, self.validation = plan, source, cache, members, validation
         self.device = source.device
-        self._started: _StartedUnit | None = None
+        self._started: list[_StartedUnit] = []
         if validation is not None:
             cache.calibration_data = self._calibration_data
 
-    def do(self, unit: Unit, next_unit: Unit | None = None) -> UnitResult:
-        """Compute a unit. On a GPU, making the images of `next_unit` starts before this one is finished."""
+    def do(self, unit: Unit, *following: Unit) -> UnitResult:
+        """Compute a unit. On a GPU, making the images of the `following` ones starts before it is finished."""
+        return self.begin(unit, *following)()
+
+    def begin(self, unit: Unit, *following: Unit) -> Callable[[], UnitResult]:
+        """The same, up to where a GPU would have to be waited for: calling what is returned waits for the result."""
         with numerics(self.plan.precision):
             if isinstance(unit, FitUnit):
-                return UnitResult(unit, fits=(self._fit(unit),))
-            return UnitResult(unit, rows=tuple(self._measure(unit, next_unit)))
+                result = UnitResult(unit, fits=(self._fit(unit),))
+                return lambda: result
+            return self._measure(unit, following)
 
     def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
         """The images of a split, `size` at a time. On a GPU one block is always made ahead, the first one from now."""
@@ -94,24 +99,34 @@ class Worker:
         self.source.move_to_device()
         return Prefetcher(self.device) if self.device.type == "cuda" else None
 
-    def _measure(self, unit: SplitUnit, next_unit: Unit | None) -> list[Row]:
-        started, self._started = self._started, None
-        if started is None or started.unit is not unit:
-            started = self._start(unit)
+    def _measure(self, unit: SplitUnit, following: Sequence[Unit]) -> Callable[[], UnitResult]:
+        started = next((each for each in self._started if each.unit is unit), None) or self._start(unit)
+        self._started = [each for each in self._started if any(each.unit is other for other in following)]
         _, tasks, pass_sizes, blocks, block_count = started
         largest_batch = max(key.batch_size for key in pass_sizes)
         start_stream(self.cache, list(pass_sizes), lambda: self._inputs(unit, largest_batch))
         rebatchers = {size: Rebatcher(size) for size in sorted(set(pass_sizes.values()))}
         check, attack = FiniteCheck(str(unit.split)), attack_of(unit.order)
         for number, block in enumerate(blocks, start=1):
-            if number == block_count and isinstance(next_unit, SplitUnit) and self._prefetcher is not None:
-                self._started = self._start(next_unit)
+            if number == block_count and self._prefetcher is not None:
+                self._start_all(following)
             batches = {size: rebatcher.push(block) for size, rebatcher in rebatchers.items()}
             self._score(tasks, pass_sizes, batches, check, attack)
         batches = {size: rebatcher.flush() for size, rebatcher in rebatchers.items()}
         self._score(tasks, pass_sizes, batches, check, attack)
-        check.check()
-        return [task.row(unit) for task in tasks]
+
+        def finish() -> UnitResult:
+            check.check()
+            return UnitResult(unit, rows=tuple(task.row(unit) for task in tasks))
+
+        return finish
+
+    def _start_all(self, units: Sequence[Unit]) -> None:
+        """Start those that have not been started. Their first blocks are made one after the other."""
+        known = [each.unit for each in self._started]
+        for unit in units:
+            if isinstance(unit, SplitUnit) and not any(unit is other for other in known):
+                self._started.append(self._start(unit))
 
     def _start(self, unit: SplitUnit) -> _StartedUnit:
         tasks = [self._task(cell, unit) for cell in unit.cells]
