@@ -240,6 +240,7 @@ NETWORKS = (
     ("resnet50", torch.float32),
 )
 """Others than ResNet-50 in half precision: depthwise convolutions, many small layers, single precision."""
+OTHERS = "mobilenetv2_100", "efficientnet_b0", "densenet121", "resnet50 224 px fp32"
 OF_NETWORKS = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "ema")
 
 
@@ -275,23 +276,24 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
     """Compiled models, each in a process of its own together with the compiled plain model.
 
-    Compiling takes up to a minute for each, so all processes compile at the same time; only one of them at a time looks
-    which of several kernels is the fastest. When all are ready they are timed one after the other.
+    Compiling takes up to a minute for each, so that all processes compile at the same time, and are timed one after the
+    other when all are ready. Fused models time kernels while they are compiled, so each of them is compiled alone.
     """
     names = [*COMPILED, *MORE_COMPILED * everything]
-    names += [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
+    fused = [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
     command = sys.executable, __file__, "--device", "cuda", "--rounds", str(rounds), "--compiled"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = {name: subprocess.Popen((*command, name), **pipes) for name in names}  # type: ignore[call-overload]
     found: dict[str, Rows] = {}
-    for name, process in processes.items():
-        print(f"{name}: {process.stdout.readline().strip() or 'failed'}", flush=True)
-    for name, process in processes.items():
-        output, _ = process.communicate("go\n")
-        for line in output.splitlines():
-            print(f"{name}: {line}" if not line.startswith("{") else f"{name}: measured", flush=True)
-            for case, rows in json.loads(line).items() if line.startswith("{") else ():
-                found.setdefault(case, {"plain": rows["plain"]})[name] = rows[name]
+    for together in (names, *([name] for name in fused)):
+        processes = {name: subprocess.Popen((*command, name), **pipes) for name in together}  # type: ignore[call-overload]
+        for name, process in processes.items():
+            print(f"{name}: {process.stdout.readline().strip() or 'failed'}", flush=True)
+        for name, process in processes.items():
+            output, _ = process.communicate("go\n")
+            for line in output.splitlines():
+                print(f"{name}: {line}" if not line.startswith("{") else f"{name}: measured", flush=True)
+                for case, rows in json.loads(line).items() if line.startswith("{") else ():
+                    found.setdefault(case, {"plain": rows["plain"]})[name] = rows[name]
     yield from found.items()
 
 
@@ -326,28 +328,22 @@ def compiled_model(name: str, rounds: int) -> None:
 
 
 def choose_kernels_alone() -> None:
-    """Let only one process at a time time kernels to choose between them: Inductor does, and `predbn.compile`."""
+    """Let only one process at a time run kernels of Inductor to find the fastest of several."""
     import fcntl
 
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    from predbn.norm.gpu import timing
-
     lock = (Path(tempfile.gettempdir()) / "predbn-inference-benchmark.lock").open("w")
+    choose = CachingAutotuner.benchmark_all_configs
 
-    def alone(function: Callable[..., float]) -> Callable[..., float]:
-        def call(*args: object, **options: object) -> float:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                return function(*args, **options)
-            finally:
-                torch.cuda.synchronize()
-                fcntl.flock(lock, fcntl.LOCK_UN)
+    def choose_alone(*args: object, **options: object) -> object:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            return choose(*args, **options)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
-        return call
-
-    CachingAutotuner.benchmark_all_configs = alone(CachingAutotuner.benchmark_all_configs)
-    timing._once = alone(timing._once)
+    CachingAutotuner.benchmark_all_configs = choose_alone
 
 
 def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
@@ -507,12 +503,14 @@ SHORT = ("batch", "prior(N=16)", "ema", "auto, one pass", "auto", "frozen, folde
 
 
 def markdown(device: str = "*", chosen: Sequence[str] | None = None) -> str:
-    """The ratios of all results, or of one device and some variants: a table each for CPU, GPU and compiled models."""
+    """The ratios of all results, or of one device and some variants, in a table for each kind of cases."""
     files = sorted(RESULTS.glob(f"inference-{device}.json"))
     cases = {k: v for f in files for k, v in json.loads(f.read_text())["cases"].items()}
     groups: dict[str, dict[str, Rows]] = {}
     for case, rows in cases.items():
         kind = next((kind for kind in ("compiled", "captured", "eager") if kind in case), "cpu")
+        if any(case.startswith(network) and kind != "cpu" for network in OTHERS):
+            kind = "networks"
         groups.setdefault({"captured": "gpu", "eager": "gpu"}.get(kind, kind), {})[case] = rows
     return "\n\n".join(table(own, chosen) for own in groups.values())
 

@@ -468,14 +468,14 @@ def batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 def is_slow_in_cudnn(x: Tensor, *parameters: Tensor | None) -> bool:
     """Whether our kernels of a layer may take the place of cuDNN's for training, and are faster.
 
-    They are for maps in half precision and channels_last, by a tenth to a half (measured on an H200), and for large
-    maps of few channels.
+    They are for maps in channels_last, by a tenth to a half in half precision (measured on an H200), and for large maps
+    of few channels.
     """
     if (x.is_cpu and not IS_INTERPRETED) or x.dim() < 3 or torch.is_grad_enabled():
         return False
     channels = x.shape[1]
     is_few = channels <= _FEW_CHANNELS and x.numel() >= _MANY_VALUES * channels
     is_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    if not (is_few or (is_last and _is_half_precision_map(x))) or not can_use_layer_kernels(x):
+    if not (is_few or is_last) or not can_use_layer_kernels(x):
         return False
     return all(t is None or can_be_read_by_kernels(t, x) for t in parameters)

@@ -7,7 +7,7 @@ that a graph need not be compiled again for another one. Gradients and exported 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -89,8 +89,11 @@ def bounded_moments(
     return tables, count
 
 
-def _in_single_precision(*tensors: Tensor | None) -> Iterator[Tensor | None]:
-    return (None if t is None else t.float().contiguous() for t in tensors)
+def _in_single_precision(*tensors: Tensor | None) -> list[Tensor | None]:
+    """Without a gap between their values."""
+    return [
+        t if t is None or (t.dtype == torch.float32 and t.is_contiguous()) else t.float().contiguous() for t in tensors
+    ]
 
 
 @cache

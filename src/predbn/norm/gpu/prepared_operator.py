@@ -37,7 +37,8 @@ class _Prepared:
 class PreparedOperator:
     """A function that writes to its outputs what kernels compute from its inputs.
 
-    It is called with the inputs, the outputs and options, and may take memory from `launch.py` only.
+    It is called with the inputs, the outputs and options, and may take memory from `launch.py` only. What is launched
+    may depend on the shape, the strides and the address of the first input, on the dtypes of all, and on the options.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -52,7 +53,10 @@ class PreparedOperator:
         if x.is_cuda and torch._C._cuda_getDevice() != x.get_device():
             self._function(inputs, outputs, *options)
             return outputs
-        key = *options, *(None if t is None else _kind(t) for t in inputs)
+        key = (
+            x.shape, x.stride(), x.get_device(), x.data_ptr() % 16 == 0, options,
+            *[None if t is None else t.dtype for t in inputs],
+        )  # fmt: skip
         if key not in self._calls:
             with recorded() as recording:
                 self._function(inputs, outputs, *options)
@@ -73,10 +77,6 @@ class PreparedOperator:
             for launch in call.launches:
                 launch(stream, memory)
         return outputs
-
-
-def _kind(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), tensor.data_ptr() % 16 == 0
 
 
 def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> _Prepared | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-_REPEATS, _RUNS, _HEAD_START = 3, 6, 1_000_000
-"""How often a call is timed, how often it runs each time, and for how many cycles the GPU waits before, so that it is
-never the host that is timed."""
+_REPEATS, _RUNS, _HEAD_START = 8, 6, 1_000_000
+"""How often a call is timed (other programs may use the GPU now and then), how often it runs each time, and for how
+many cycles the GPU waits before, so that it is never the host that is timed."""
 
 
 def microseconds(call: Callable[[], object]) -> float:
