@@ -16,6 +16,8 @@ from predbn.norm.gpu.rules import Bounds, Mix, Mixture
 from predbn.norm.robust import correct_clipping, robust_moments
 from predbn.norm.statistics import Statistics, mix
 from predbn.norm.strategies.auto import mixture
+from predbn.norm.stream_classes import StreamClasses
+from predbn.norm.stream_rows import StreamRows
 
 from ..models.kernels.conftest import INTERPRETED, bench
 from .models import images, net
@@ -291,6 +293,27 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("streams", [None, 1, 3])
+@pytest.mark.parametrize("classes", [5, 130])
+def test_the_classes_of_streams_against_their_equations(bench, monkeypatch, classes, streams):
+    generator = torch.Generator().manual_seed(classes)
+    sizes = torch.randint(1, 50, (classes,), generator=generator).float()
+    rows = None if streams is None else StreamRows([number % streams for number in range(24)])
+    found = {}
+    for has_kernels in (True, False):
+        monkeypatch.setattr(kernels, "_HAS_TRITON", has_kernels)
+        own, device = StreamClasses.of(sizes.to(bench.device)), bench.device
+        draws = torch.Generator().manual_seed(7)
+        for batch in range(4):
+            scores = 4 * torch.randn(24, classes, generator=draws)
+            scores[:, batch % 3] += 3
+            own = own.after(scores.to(device), sizes.to(device), None, 0.1, False, None, rows)
+        found[has_kernels] = own
+    for ours, expected in zip(found[True], found[False], strict=True):
+        assert ours.shape == expected.shape
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
+
+
 STATISTICS = (
     f"f i {'f ' * 12}i i i f i f f f f f i f | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32 "
     "BLOCKS=512 GROUPS_OF_CLASSES=128"
@@ -319,6 +342,7 @@ VARIANTS = [
     ("normalise", "_normalise", f"half half half half half {'f ' * 9}| {NORMALISE}"),
     ("normalise", "_normalise", f"half half half half half {'f ' * 7}i f | {NORMALISE} STREAMS KEEP"),
     ("normalise", "_normalise", f"half half half half half {'f ' * 9}| {'i ' * 5}| ROWS=256 COLUMNS=16 LAST ADD RELU"),
+    ("stream_classes", "_classes", f"{'f ' * 10}| {'i ' * 6}| CLASSES=128"),
     ("mixture", "_mixture", f"{'f ' * 7}half half f | i i i | CHANNELS=2048 COUNT CLASSES"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=2048 HAS_PAST HAS_LAST HAS_SHARES EXPECTED CLASSES"),
     ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | CHANNELS=256 CLASSES"),

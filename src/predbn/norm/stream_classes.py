@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from .composition import is_class_scores, mean_predictions, shares_of_groups, source_shares
+from .kernels import can_use_triton
 from .statistics import Moments, pool_over_processes
 from .stream_rows import StreamRows
 
@@ -38,6 +39,8 @@ _PRIOR_PERSISTENCE = 0.1
 """Added to the denominator of ρ: nothing is known about a stream that begins."""
 _PRIOR_ERROR = 0.2
 """How many batches the e² = 1 of a stream that begins counts for."""
+_LEAST_DISTANCE = 1e-12
+"""Nothing is divided by less."""
 
 
 class StreamClasses(NamedTuple):
@@ -75,11 +78,18 @@ class StreamClasses(NamedTuple):
         shares, doubt = _predicted(output, sync, process_group, rows)
         if groups is not None:
             shares = shares_of_groups(shares, groups, len(sizes))
+        tensors = shares, doubt, sizes, *self
+        if can_use_triton(shares) and all(t.dtype == torch.float32 and t.device == shares.device for t in tensors):
+            from .gpu.stream_classes import MOST_CLASSES, classes_after
+
+            if len(sizes) <= MOST_CLASSES:
+                state, priors = (self.shares, self.expected, self.sums), (_PRIOR_PERSISTENCE, _PRIOR_ERROR)
+                return StreamClasses(*classes_after(shares, doubt, sizes, state, momentum, priors, _LEAST_DISTANCE))
         source = source_shares(sizes).to(shares)
         before, expected = (t.to(shares).expand_as(shares) for t in (self.shares, self.expected))
         step, step_before, miss = shares - source, before - source, shares - expected
         distance, unsure = _product(step, step), doubt * doubt
-        believed = source + (1 - unsure / distance.clamp(min=1e-12)).clamp(min=0) * step
+        believed = source + (1 - unsure / distance.clamp(min=_LEAST_DISTANCE)).clamp(min=0) * step
         products = [_product(a, b) for a, b in ((step, step_before), (step_before, step_before), (miss, miss))]
         sums = (1 - momentum) * self.sums.to(shares) + torch.cat([*products, doubt, torch.ones_like(distance)], -1)
         above, below, misses, doubts, weights = sums.split(1, -1)
