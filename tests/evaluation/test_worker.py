@@ -174,6 +174,30 @@ def test_an_error_does_not_lose_the_result_before_it(monkeypatch):
         next(results)
 
 
+def test_an_error_in_a_result_does_not_lose_the_next_one(monkeypatch):
+    made, units = job(), job().split_units([], set())[:3]
+    expected, original = made.worker.do(units[1]).rows, made.worker.begin
+    wrong = {id(units[0]): lambda: 1 / 0}
+    monkeypatch.setattr(made.worker, "begin", lambda unit, *rest: wrong.get(id(unit)) or original(unit, *rest))
+    results = overlapping().run(made, units)
+    assert next(results).rows == expected
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_a_unit_that_cannot_be_started_ahead_raises_its_error_when_it_is_its_turn(monkeypatch):
+    made = job()
+    cells = made.split_units([], set())[0].cells
+    units = [SplitUnit(Split(name, 2), "shuffled", 1, cells) for name in ("fog", "snow", "frost", "contrast")]
+    made.worker.__dict__["_prefetcher"] = EagerPrefetcher()
+    original = made.worker._start
+    monkeypatch.setattr(made.worker, "_start", lambda unit: 1 / 0 if unit is units[3] else original(unit))
+    results = overlapping().run(made, units)
+    assert [next(results).unit for _ in range(3)] == units[:3]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
 def test_prefetching_the_next_unit_changes_nothing():
     made, alone = job(strategies=("batch", "population")), job(strategies=("batch", "population"))
     cells = made.split_units([], set())[0].cells

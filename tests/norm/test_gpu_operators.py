@@ -7,6 +7,7 @@ import threading
 import pytest
 import torch
 
+from predbn.norm.calibration import Calibration
 from predbn.norm.gpu import operators
 from predbn.norm.robust import correct_clipping, robust_moments
 from predbn.norm.statistics import Statistics
@@ -41,14 +42,20 @@ def test_moments_of_one_batch_after_the_other(bench, groups):
 
 
 def test_a_tensor_that_is_not_dense_or_not_aligned(bench):
-    for x in image_batches(bench.device, 6, 40, 5, 4):
-        for part in (x[:, ::2], x[:, :, 1:], x[1:, 1:]):
+    shape = 6, 40, 5, 4
+    values = torch.randn(1 + 6 * 40 * 5 * 4, generator=torch.Generator().manual_seed(5)).to(bench.device)
+    shifted = values[1:].view(shape)
+    aligned = shifted.clone()
+    assert shifted.data_ptr() % 16
+    assert not aligned.data_ptr() % 16
+    for x in image_batches(bench.device, *shape):
+        for part in (x[:, ::2], x[:, :, 1:], x[1:, 1:], shifted, aligned):
             var, mean = torch.var_mean(part.double(), (0, 2, 3), correction=0)
             found = operators.moments(part, 1)[:, 0]
             torch.testing.assert_close(found.double(), torch.stack([mean, var]), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("corrected", [False, True, "as far as classes are even"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_bounded_moments_of_one_batch_after_the_other(bench, groups, corrected):
     generator, n, channels, eps = torch.Generator().manual_seed(1), 8, 12, 1e-3
@@ -56,7 +63,9 @@ def test_bounded_moments_of_one_batch_after_the_other(bench, groups, corrected):
     scatter, clipping = clean.scatter.to(bench.device), clean.clipping.to(bench.device) if corrected else None
     batches = list(image_batches(bench.device, groups * n, channels, 4, 3))
     batches[1][2] = torch.nan
-    arguments = groups, eps, 0.5, clean.var.to(bench.device), scatter, clipping, None
+    evenness = torch.rand(groups, 1, generator=generator) if isinstance(corrected, str) else torch.ones(groups, 1)
+    of_groups = evenness.to(bench.device) if isinstance(corrected, str) else None
+    arguments = groups, eps, 0.5, clean.var.to(bench.device), scatter, clipping, of_groups
     results = [operators.bounded_moments(x, *arguments) for x in batches]
     for x, (tables, count) in zip(batches, results, strict=True):
         for group, part in enumerate(x.double().cpu().split(n)):
@@ -65,7 +74,8 @@ def test_bounded_moments_of_one_batch_after_the_other(bench, groups, corrected):
             found = robust_moments(mean, var, is_finite, eps, clean.var.double(), clean.scatter.double(), None, 0.5)
             expected = Statistics(found.mean, found.var)
             if corrected:
-                expected = correct_clipping(found, clean.clipping.double(), int(is_finite.sum()))
+                even = float(evenness[group])
+                expected = correct_clipping(found, clean.clipping.double(), int(is_finite.sum()), even)
             assert float(count[group]) == int(is_finite.sum())
             for ours, wanted in zip(tables[:2, group].double().cpu(), expected, strict=True):
                 torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
@@ -81,7 +91,8 @@ def test_mixture_against_its_equations(bench, counted, groups, with_classes):
     def random(*size):
         return torch.rand(size, generator=generator) + 0.1
 
-    clean, source = clean_data(random, channels), Statistics(random(channels), random(channels))
+    # Stored statistics may be in half precision.
+    clean, source = clean_data(random, channels), Statistics(random(channels).half(), random(channels).half())
     for _ in range(3):
         batch = Statistics(random(*shape), random(*shape))
         count = torch.full((1,) if groups is None else (groups, 1), float(n)) if counted else None
@@ -93,6 +104,26 @@ def test_mixture_against_its_equations(bench, counted, groups, with_classes):
         wide, own = (Statistics(*(t.double() for t in each)) for each in (batch, source))
         expected = mixture(wide, clean.to(own.mean), own, eps, sampling, 0.1 * (1 - 1 / n), 2.0 / (n + 1))
         torch.testing.assert_close(found.double().cpu(), torch.stack(list(expected)), rtol=1e-4, atol=1e-4)
+
+
+def test_inputs_that_are_the_same_tensor_are_not_taken_for_each_other(bench):
+    generator = torch.Generator().manual_seed(3)
+    tensors = [torch.rand(16, generator=generator).to(bench.device) + 0.1 for _ in range(7)]
+    numbers = 8, 1e-3, 0.1, 1.0, 0.01, 2.0, 0.0
+
+    def mixed(mean, var, clean_mean, clean_var, weight, source_mean, source_var):
+        found = operators.mixture(
+            mean, var, None, None, clean_mean, clean_var, weight, source_mean, source_var, *numbers
+        )
+        clean = Calibration(100, 1.0, 0.2, 0.1, clean_mean, clean_var, weight)
+        source, batch = Statistics(source_mean, source_var), Statistics(mean, var)
+        expected = mixture(batch, clean, source, 1e-3, 1 / 8 + 0.01, 0.0, 2.0 / 9)
+        torch.testing.assert_close(found, torch.stack(list(expected)), rtol=1e-4, atol=1e-4)
+
+    mixed(*tensors[:2], *tensors[2:5], tensors[2], tensors[3])
+    mixed(*tensors)
+    mixed(*tensors[:2], *tensors[2:5], tensors[2], tensors[3])
+    mixed(*tensors)
 
 
 def test_threads_that_call_an_operator_at_the_same_time(bench):

@@ -11,7 +11,7 @@ from torch import nn
 
 import predbn
 from predbn.norm.adapted_layer import LayerAdaptation
-from predbn.norm.prepared_call import PreparedCalls
+from predbn.norm.prepared_call import PreparedCalls, TableStatistics
 
 from ..models.kernels.conftest import bench
 from .models import images
@@ -217,6 +217,29 @@ def test_a_copy_goes_on_by_itself(bench, copied):
             x = images(5, seed=seed).to(bench.device)
             torch.testing.assert_close(other(x), model(x))
         assert_same(remembered(other), remembered(model))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_has_the_statistics_of_the_last_batch_and_no_memory_of_other_layers(bench, copied):
+    model = adapted("prior", bench.device)
+    with torch.inference_mode():
+        for _ in range(2):
+            model(images(6).to(bench.device))
+    other = copied(model)
+    for layer, own in zip(model.modules(), other.modules(), strict=True):
+        if hasattr(layer, "_predbn"):
+            assert isinstance(layer._predbn.last_batch, TableStatistics)
+            found = own._predbn.last_batch.statistics
+            assert found.mean.untyped_storage().nbytes() == found.mean.nbytes
+            for ours, theirs in zip(found, layer._predbn.last_batch.statistics, strict=True):
+                assert torch.equal(ours, theirs)
+
+
+def test_statistics_as_an_earlier_version_has_written_them():
+    tables = torch.rand(6, 1, 5)
+    found = TableStatistics(tables).statistics
+    assert torch.equal(found.mean, tables[0, 0])
+    assert torch.equal(found.var, tables[1, 0])
 
 
 def test_a_layer_that_is_moved_or_reset(bench, monkeypatch):

@@ -53,7 +53,12 @@ class InProcess:
                     yield finish()
                 raise
             if finish is not None:
-                yield finish()
+                try:
+                    result = finish()
+                except BaseException:
+                    yield begun()
+                    raise
+                yield result
             finish = begun
         if finish is not None:
             yield finish()

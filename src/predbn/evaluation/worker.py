@@ -116,17 +116,29 @@ class Worker:
         self._score(tasks, pass_sizes, batches, check, attack)
 
         def finish() -> UnitResult:
-            check.check()
-            return UnitResult(unit, rows=tuple(task.row(unit) for task in tasks))
+            with numerics(self.plan.precision):
+                check.check()
+                return UnitResult(unit, rows=tuple(task.row(unit) for task in tasks))
 
         return finish
 
     def _start_all(self, units: Sequence[Unit]) -> None:
-        """Start those that have not been started. Their first blocks are made one after the other."""
-        known = [each.unit for each in self._started]
+        """Start those that have not been started. Their first blocks are made one after the other.
+
+        One is enough if its images are several blocks. One that cannot be started raises its error when it is its turn.
+        """
         for unit in units:
-            if isinstance(unit, SplitUnit) and not any(unit is other for other in known):
-                self._started.append(self._start(unit))
+            if not isinstance(unit, SplitUnit):
+                continue
+            started = next((each for each in self._started if each.unit is unit), None)
+            if started is None:
+                try:
+                    started = self._start(unit)
+                except Exception:
+                    return
+                self._started.append(started)
+            if started.block_count > 1:
+                return
 
     def _start(self, unit: SplitUnit) -> _StartedUnit:
         tasks = [self._task(cell, unit) for cell in unit.cells]

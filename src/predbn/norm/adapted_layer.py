@@ -123,6 +123,14 @@ class LayerAdaptation:
         self._converted: dict[Any, tuple[Tensor, ...]] = {}
         self.prepared = PreparedCalls()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The statistics of the last batch are copied out of the memory that they share with other layers."""
+        batch = self.last_batch
+        if isinstance(batch, TableStatistics):
+            mean, var = batch.statistics
+            batch = LazyStatistics(mean.clone(), var.clone())
+        return {**self.__dict__, "last_batch": batch}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Earlier versions have written no prepared calls."""
         self.__dict__.update({"prepared": PreparedCalls(), **state})

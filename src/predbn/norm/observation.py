@@ -68,7 +68,8 @@ class Observation:
         self.layer = layer
         self.layer_count = shared.layer_count
         self.source = self.stored_source = source
-        """The statistics that were stored in training; a layer may convert the first ones."""
+        """The statistics that were stored in training: `source` may be replaced by a converted copy, and the second is
+        what the layer holds."""
         self.calibration = calibration
         self.composition = composition
         self._group = group = shared.group

@@ -49,11 +49,13 @@ class TableStatistics(NamedTuple):
     """The statistics of a batch, the first two of the tables of `gpu/statistics.py`, [C] each, in a vector."""
 
     memory: Tensor
-    begin: int
-    channels: int
+    begin: int = 0
+    channels: int = 0
 
     @property
     def statistics(self) -> Statistics:
+        if not self.channels:  # as earlier versions have written it, [6, 1, C]
+            return Statistics(self.memory[0, 0], self.memory[1, 0])
         return Statistics(*self.memory[self.begin :][: 2 * self.channels].view(2, -1))
 
 

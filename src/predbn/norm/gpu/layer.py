@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..statistics import Statistics
@@ -102,7 +101,7 @@ def _normalised(
     tables_of = tables.unbind()
     batch, mixed = Statistics(*tables_of[:2]), Statistics(*tables_of[2:4])
     if isinstance(rules[0], Mixture):
-        used = torch.empty((2, *batch.mean.shape), device=x.device) if keep_used else None
+        used = batch.mean.new_empty((2, *batch.mean.shape)) if keep_used else None
         y = normalise(x, mixed, weight, bias, eps, rules[0], numbers, streams, used)
         return Normalised(y, batch, None if used is None else Statistics(used[0], used[1]))
     is_batch = isinstance(rules[0], Mix) and rules[0].reference is None

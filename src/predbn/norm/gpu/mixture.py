@@ -16,7 +16,7 @@ from torch import Tensor
 from ..strategies.auto import LIMITS
 from .launch import kernel, power_of_2
 
-_FEWEST_CHANNELS = 256
+FEWEST_CHANNELS = 256
 """Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
 
 
@@ -92,7 +92,7 @@ def mixture(
     """Write mean and variance to [2, groups, C], from those of the batch, [groups, C], and what `_mixture` reads."""
     batch, count, of_classes = inputs[0], inputs[2], inputs[3]
     channels = batch.shape[-1]
-    groups, block = batch.numel() // channels, max(_FEWEST_CHANNELS, power_of_2(channels))
+    groups, block = batch.numel() // channels, max(FEWEST_CHANNELS, power_of_2(channels))
     _mixture(
         (groups, 1, 1),
         (*inputs, *outputs),

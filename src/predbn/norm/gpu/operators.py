@@ -167,6 +167,8 @@ def _prepared_mixture() -> Any:
 
 
 def _empty_statistics(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    assert mean.shape == var.shape
+    assert mean.dtype == var.dtype
     _tell_inductor()  # here, because it takes seconds to import Inductor, which a graph is about to do
     return torch.empty_like(mean), torch.empty_like(var)
 
@@ -189,12 +191,12 @@ def _tell_inductor() -> None:
         from torch._inductor.lowering import lowerings, register_lowering
         from torch._inductor.virtualized import ops
 
-        select = lowerings[torch.ops.aten.select.int]
-    except (ImportError, KeyError):  # another version of PyTorch: the operator is called, which copies them
-        return
+        select, is_in_memory = lowerings[torch.ops.aten.select.int], ir.is_storage_and_layout
+    except (ImportError, KeyError, AttributeError):
+        return  # another version of PyTorch: the operator is called, which copies them
 
     def lower(mean: Any, var: Any) -> list[Any]:
-        if all(ir.is_storage_and_layout(each) for each in (mean, var)):
+        if is_in_memory(mean) and is_in_memory(var):
             return [mean, var]
         load_mean, load_var = mean.make_loader(), var.make_loader()
 

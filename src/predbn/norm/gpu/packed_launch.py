@@ -44,8 +44,8 @@ class PackedLaunch:
         if packed is not None:
             metadata = version.compiled.metadata
             self._launch, (self._values, pointers) = _driver().cuLaunchKernel, packed
-            self._before = version.compiled.function, *grid, 32 * metadata.num_warps, 1, 1, metadata.shared
-            self._after = pointers, None
+            self._before_stream = version.compiled.function, *grid, 32 * metadata.num_warps, 1, 1, metadata.shared
+            self._after_stream = pointers, None
 
     def __call__(self, stream: int, memory: Sequence[int]) -> None:
         """Launch it on this CUDA stream of the current device. Not in several threads at the same time."""
@@ -53,7 +53,7 @@ class PackedLaunch:
             values = self._values
             for position, which, offset in self._addresses:
                 values[position] = memory[which] + offset
-            if self._launch(*self._before, stream, *self._after) == 0:
+            if self._launch(*self._before_stream, stream, *self._after_stream) == 0:
                 return
         # Also if the driver refuses, as it does in a thread that has not used the GPU before.
         for position, which, offset in self._addresses:
@@ -99,9 +99,9 @@ def _places_of_arguments(function: int) -> list[tuple[int, int]]:
 
 @cache
 def _driver() -> Any:
-    """The functions of the CUDA driver that are called here, with the GIL held; None without them."""
+    """The functions of the CUDA driver that are called here; None without them."""
     try:
-        driver = ctypes.PyDLL("libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1")
         pointer, whole, size = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
         driver.cuFuncGetParamInfo.argtypes = [pointer, size, ctypes.POINTER(size), ctypes.POINTER(size)]
         driver.cuLaunchKernel.argtypes = [pointer, *[whole] * 7, pointer, pointer, pointer]

@@ -43,7 +43,7 @@ class PreparedOperator:
 
     def __init__(self, function: Callable[..., object]) -> None:
         self._function = function
-        self._calls: dict[Any, _Prepared | None] = {}
+        self._calls: dict[Any, _Prepared] = {}
 
     def __call__(self, inputs: Sequence[Tensor | None], shapes: Sequence[Sequence[int]], *options: Any) -> list[Tensor]:
         """Outputs in single precision of these shapes, which follow from the inputs and options."""
@@ -57,16 +57,15 @@ class PreparedOperator:
             x.shape, x.stride(), x.get_device(), x.data_ptr() % 16 == 0, options,
             *[None if t is None else t.dtype for t in inputs],
         )  # fmt: skip
-        if key not in self._calls:
+        call = self._calls.get(key)
+        if call is None:
             with recorded() as recording:
                 self._function(inputs, outputs, *options)
-            if len(self._calls) >= _MOST_PREPARED:
-                self._calls.clear()
-            self._calls[key] = _prepared(recording, inputs, outputs)
-            return outputs
-        call = self._calls[key]
-        if call is None:
-            self._function(inputs, outputs, *options)
+            call = _prepared(recording, inputs, outputs)
+            while call is not None and len(self._calls) >= _MOST_PREPARED:
+                self._calls.pop(next(iter(self._calls), None), None)
+            if call is not None:
+                self._calls[key] = call
             return outputs
         stream = current_cuda_stream(x)
         memory = [0 if t is None else t.data_ptr() for t in (*inputs, *outputs)]

@@ -7,7 +7,6 @@ of a stream.
 # mypy: ignore-errors
 from __future__ import annotations
 
-import torch
 import triton.language as tl
 from torch import Tensor
 
@@ -74,7 +73,7 @@ def classes_after(
     streams, classes = shares.shape[:-1].numel(), shares.shape[-1]
     rows = [t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous() for t in (shares, doubt, *state)]
     strides = [t.stride(0) if t.dim() == 2 and t.shape[0] > 1 else 0 for t in rows]
-    new = [torch.empty((*shares.shape[:-1], width), device=shares.device) for width in (classes, classes, 3, 5)]
+    new = [shares.new_empty((*shares.shape[:-1], width)) for width in (classes, classes, 3, 5)]
     _classes(
         (streams, 1, 1),
         (*rows[:2], sizes.contiguous(), *rows[2:], *new),

@@ -15,11 +15,8 @@ from torch import Tensor
 from ..strategies.auto import LIMITS
 from ..strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
 from .launch import kernel, power_of_2
-from .mixture import clamp, mixed, numbers_of_layer
+from .mixture import FEWEST_CHANNELS, clamp, mixed, numbers_of_layer
 from .rules import Past
-
-_FEWEST_CHANNELS = 256
-"""Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
 
 
 @triton.jit
@@ -165,7 +162,7 @@ def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor) 
     """
     _, groups, channels = tables.shape
     clean, states, results = rule.clean, rule.states, rule.results
-    block = max(_FEWEST_CHANNELS, power_of_2(channels))
+    block = max(FEWEST_CHANNELS, power_of_2(channels))
     _follow(
         (part.shape[0], 1, 1),
         (
