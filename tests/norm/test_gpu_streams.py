@@ -57,7 +57,7 @@ def test_a_layer_against_its_equations(bench, rule, robust):
     parts = to_device((x.contiguous(memory_format=layout), weight, bias, our_rule, bounds), bench.device)
     device = parts[0].device
     values, batch, used = normalise_streams_by_rule(
-        *parts[:3], eps, [(parts[3], None)], parts[4], rows.segments(device), rows.zeros(device), keep_used=True
+        *parts[:3], eps, [(parts[3], None)], parts[4], rows.segments(device), rows.zeros(device)
     )
     assert values.is_contiguous(memory_format=layout)
     for number, name in enumerate(rows.names):

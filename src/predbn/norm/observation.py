@@ -372,21 +372,21 @@ class Observation:
                 segments = whole_batch(x.shape[0]).segments(x.device)
                 is_bad = new_zeros(x.shape[0], x.device)
                 y, batch, used = normalise_streams_by_rule(
-                    x, weight, bias, self.eps, [(rule, None)], bounds, segments, is_bad, keep_used=keep_used
+                    x, weight, bias, self.eps, [(rule, None)], bounds, segments, is_bad
                 )
             else:
-                y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds, keep_used=keep_used)
+                y, batch, used = normalise_by_rule(x, weight, bias, self.eps, rule, groups, bounds)
         mean, var = (batch.mean[0], batch.var[0]) if self._group is None else batch
         self._moments = Moments(mean, var, values, self.size)
         is_in_place = isinstance(rule, Mix | Past) and rule.in_place
         if is_in_place and isinstance(self._memory, Pass):
             self.joined_state = self._memory.joined(self.layer)
             self._memory.change(self.layer)
-        if used is not None and self._group is None:
+        if self._group is None:
             used = Statistics(used.mean[0], used.var[0])
             if not (is_in_place and isinstance(rule, Mix)):
                 strategy.save(self, rule, used)
-        if used is not None and keep_used:
+        if keep_used:
             self.used = self.per_row(used)
         return y
 

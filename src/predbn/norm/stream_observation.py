@@ -77,13 +77,11 @@ class StreamObservation(Observation):
 
         rows = self._rows
         segments, is_bad = rows.segments(x.device), rows.zeros(x.device)
-        y, batch, used = normalise_streams_by_rule(
-            x, weight, bias, self.eps, rules, bounds, segments, is_bad, keep_used=keep_used
-        )
+        y, batch, used = normalise_streams_by_rule(x, weight, bias, self.eps, rules, bounds, segments, is_bad)
         self._moments = Moments(*batch, rows.value_counts(x, self._positions), self._sizes)
         self.used = used
         for part, (rule, _) in zip(parts, rules, strict=True):
-            if used is not None and not (isinstance(rule, Mix) and (rule.in_place or rule.reference is None)):
+            if not (isinstance(rule, Mix) and (rule.in_place or rule.reference is None)):
                 strategy.save(part, rule, used if isinstance(rule, Past) else Statistics(*map(part._of_part, used)))
         return y
 

@@ -11,7 +11,7 @@ from ..statistics import Statistics
 from ..stream_rows import Segments
 from .launch import new_zeros
 from .normalise import normalise
-from .rules import Bounds, Mix, Mixture, Past, Rule
+from .rules import Bounds, Mix, Past, Rule
 from .statistics import statistics
 from .stream_past import follow
 from .sums import sums, tiling_of
@@ -22,12 +22,12 @@ class Normalised(NamedTuple):
 
     values  the normalised values
     batch   the statistics of the batch, or of each group or stream, [groups, C]
-    used    those that the values were normalised with, [groups, C]; None if a mixture was not asked to keep them
+    used    those that the values were normalised with, [groups, C]
     """
 
     values: Tensor
     batch: Statistics
-    used: Statistics | None
+    used: Statistics
 
 
 def normalise_by_rule(
@@ -38,8 +38,6 @@ def normalise_by_rule(
     rule: Rule,
     groups: int = 1,
     bounds: Bounds | None = None,
-    *,
-    keep_used: bool = False,
 ) -> Normalised:
     """Normalise x, [N, C, …] and dense, whose examples are `groups` batches of the same size."""
     examples = len(x)
@@ -48,8 +46,8 @@ def normalise_by_rule(
         is_bad, parts = new_zeros(examples, x.device), examples
     tiling = tiling_of(x, parts)
     found = sums(x, tiling, is_bad)
-    tables, numbers = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
-    return _normalised(x, weight, bias, eps, [rule], tables, numbers, None, keep_used)
+    tables, _ = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
+    return _normalised(x, weight, bias, eps, rule, tables)
 
 
 def normalise_with(x: Tensor, fixed: Statistics, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -66,8 +64,6 @@ def normalise_streams_by_rule(
     bounds: Bounds | None,
     segments: Segments,
     is_bad: Tensor,
-    *,
-    keep_used: bool = False,
 ) -> Normalised:
     """The same for examples of several streams, in any order. Examples that are not finite are left out.
 
@@ -76,15 +72,14 @@ def normalise_streams_by_rule(
     """
     tiling = tiling_of(x, x.shape[0])
     found = sums(x, tiling, is_bad)
-    tables, numbers = None, None
+    tables = None
     for rule, part in rules:
-        tables, numbers = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
+        tables, sizes = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
         if isinstance(rule, Past):
-            assert numbers is not None
-            follow(tables, numbers, rule, eps, segments.numbers if part is None else part)
+            assert sizes is not None
+            follow(tables, sizes, rule, eps, segments.numbers if part is None else part)
     assert tables is not None
-    chosen = [rule for rule, _ in rules]
-    return _normalised(x, weight, bias, eps, chosen, tables, numbers, segments.streams, keep_used)
+    return _normalised(x, weight, bias, eps, rules[0][0], tables, segments.streams)
 
 
 def _normalised(
@@ -92,18 +87,12 @@ def _normalised(
     weight: Tensor | None,
     bias: Tensor | None,
     eps: float,
-    rules: Sequence[Rule],
+    rule: Rule,
     tables: Tensor,
-    numbers: Tensor | None,
-    streams: Tensor | None,
-    keep_used: bool,
+    streams: Tensor | None = None,
 ) -> Normalised:
     tables_of = tables.unbind()
     batch, mixed = Statistics(*tables_of[:2]), Statistics(*tables_of[2:4])
-    if isinstance(rules[0], Mixture):
-        used = batch.mean.new_empty((2, *batch.mean.shape)) if keep_used else None
-        y = normalise(x, mixed, weight, bias, eps, rules[0], numbers, streams, used)
-        return Normalised(y, batch, None if used is None else Statistics(used[0], used[1]))
-    is_batch = isinstance(rules[0], Mix) and rules[0].reference is None
-    chosen = batch if is_batch else mixed
-    return Normalised(normalise(x, chosen, weight, bias, eps, streams=streams), batch, chosen)
+    is_batch = isinstance(rule, Mix) and rule.reference is None
+    used = batch if is_batch else mixed
+    return Normalised(normalise(x, used, weight, bias, eps, streams=streams), batch, used)

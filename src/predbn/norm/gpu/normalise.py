@@ -1,8 +1,6 @@
-"""Normalise the values of a layer, with given statistics or with those that `auto` derives from sums over the channels.
+"""Normalise the values of a layer.
 
-The programs are those of `sums.py`: one for each piece of a group and block of channels. With `Mixture` each one first
-computes the statistics of its own channels from the three numbers of the layer (a², k, f of `auto.py`), which
-`statistics.py` has found.
+The programs are those of `sums.py`: one for each piece of a group and block of channels.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.
@@ -16,8 +14,6 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import kernel
-from .mixture import mixed
-from .rules import Mixture
 from .sums import load_tile, per_channel, tiling_of
 
 _PROGRAMS = 4096
@@ -26,11 +22,9 @@ _PROGRAMS = 4096
 
 @kernel(aligned=("x", "y", "shortcut", "channels", "positions"))
 def _normalise(
-    x, y, shortcut, weight, bias, mean, var, numbers, clean_mean, clean_var, source_mean, source_var, streams, used,
-    groups, rows, tiles, channels, positions, eps,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIXTURE: tl.constexpr,
-    LAST: tl.constexpr, WHOLE: tl.constexpr, STREAMS: tl.constexpr, KEEP: tl.constexpr, ADD: tl.constexpr,
-    RELU: tl.constexpr,
+    x, y, shortcut, weight, bias, mean, var, streams, rows, tiles, channels, positions, eps,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, LAST: tl.constexpr,
+    WHOLE: tl.constexpr, STREAMS: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     part, piece = tl.program_id(0), tl.program_id(1)
     group = part
@@ -38,31 +32,15 @@ def _normalise(
         group = tl.load(streams + part)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    m_b = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
-    v_b = tl.load(var + group * channels + channel, mask=valid, other=1.0)
-    if MIXTURE:
-        a2 = tl.load(numbers + group * 4)
-        kept = tl.load(numbers + group * 4 + 1)
-        f = tl.load(numbers + group * 4 + 2)
-        m = tl.load(clean_mean + channel, mask=valid, other=0.0)
-        v = tl.load(clean_var + channel, mask=valid, other=1.0)
-        delta = m_b - m
-        z2 = delta * delta / (v + eps)
-        r = z2 + (v_b + eps) / (v + eps)
-        m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
-        v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
-        m_b, v_b = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
-        if KEEP:  # all programs of a group write the same
-            place = used + group * channels + channel
-            tl.store(place, m_b, mask=valid)
-            tl.store(place + groups * channels, v_b, mask=valid)
-    scale = 1 / tl.sqrt(v_b + eps)
+    own_mean = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
+    own_var = tl.load(var + group * channels + channel, mask=valid, other=1.0)
+    scale = 1 / tl.sqrt(own_var + eps)
     shift = tl.zeros([COLUMNS], tl.float32)
     if WEIGHT:
         scale *= tl.load(weight + channel, mask=valid, other=1.0).to(tl.float32)
     if BIAS:
         shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
-    middle, scale, shift = per_channel(m_b, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
+    middle, scale, shift = per_channel(own_mean, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
         number = piece * tiles + tile
         value, inside, offset = load_tile(x, part, rows, number, channel, channels, positions, ROWS, LAST, WHOLE)
@@ -81,10 +59,7 @@ def normalise(
     weight: Tensor | None,
     bias: Tensor | None,
     eps: float,
-    mixture: Mixture | None = None,
-    numbers: Tensor | None = None,
     streams: Tensor | None = None,
-    used: Tensor | None = None,
     shortcut: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
@@ -92,24 +67,19 @@ def normalise(
 
     A `shortcut`, which has the dtype and the strides of x, is added to it, and `relu` makes negative results 0.
 
-    With `mixture` the statistics are those of the batch, and `auto` follows from them and from the `numbers` of each
-    group; the result is written to `used`, [2, groups, C], if it is given. With `streams` the groups are streams, and
-    this is the one of each example, [N].
+    With `streams` the groups are streams, and this is the one of each example, [N].
     """
     groups = statistics[0].shape[0]
     tiling = tiling_of(x, groups if streams is None else x.shape[0], _PROGRAMS)
     y = torch.empty_like(x)
-    clean = source = None, None
-    if mixture is not None:
-        clean, source = (mixture.clean.mean, mixture.clean.var), mixture.source
     _normalise(
         tiling.grid,
-        (x, y, shortcut, weight, bias, *statistics, numbers, *clean, *source, streams, used),
-        (groups, tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
+        (x, y, shortcut, weight, bias, *statistics, streams),
+        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
         (eps,),
         (
-            tiling.tile_rows, tiling.tile_columns, weight is not None, bias is not None, mixture is not None,
-            tiling.is_last, tiling.is_whole, streams is not None, used is not None, shortcut is not None, relu,
+            tiling.tile_rows, tiling.tile_columns, weight is not None, bias is not None, tiling.is_last,
+            tiling.is_whole, streams is not None, shortcut is not None, relu,
         ),
     )  # fmt: skip
     return y

@@ -6,8 +6,8 @@ each. With h, z² and r of `auto.py` they are
 
     Σ h,  Σ h·log r,  Σ h·(log r)²,  Σ h·z²,  Σ h·r,  Σ h·r².
 
-The program of a group that is the last to be done adds up those of all programs, and finds the three numbers of the
-layer, a², k and f. d, which depends on a², is
+The program of a group that is the last to be done adds up those of all programs, finds the three numbers of the layer,
+a², k and f, and with them the statistics of all channels. d, which depends on a², is
 
     Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
 """
@@ -23,7 +23,7 @@ from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
-from .mixture import clamp, source_ratio
+from .mixture import clamp, mixed, source_ratio
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
@@ -36,6 +36,8 @@ _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
+_CHANNELS = 512
+"""Channels of which the last program has the statistics at a time."""
 _CLASSES_AT_A_TIME = 512
 """Shares of classes and channels that are read at a time."""
 
@@ -93,11 +95,11 @@ def _store_classes(
 
 
 @triton.jit
-def _store_numbers(
-    block_sums, place, blocks, n, share, doubt, squares, class_sizes, classes, o, per_example, constant, own, uneven,
+def _numbers(
+    block_sums, blocks, n, share, doubt, squares, class_sizes, classes, o, per_example, constant, own, uneven,
     few, network, skew, least, most, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Find a², k and f of a group from the sums of its blocks."""
+    """a², k and f of a group from the sums of its blocks."""
     block = tl.arange(0, BLOCKS)
     inside = block < blocks
     place_of_sums = block_sums + block
@@ -128,16 +130,35 @@ def _store_numbers(
     d = clamp(tl.sum(offsets, 0) / a2 + growth / 2 - skewed, least, most)
     kept = 1 / (1 + source_ratio(chance / d) + depth)
     e = clamp(d - chance, least, most)
-    tl.store(place, a2)
-    tl.store(place + 1, kept)
-    tl.store(place + 2, 1 - kept * e / (e + o))
+    return a2, kept, 1 - kept * e / (e + o)
+
+
+@triton.jit
+def _mix_channels(
+    table, size, channels, clean_mean, clean_var, source_mean, source_var, a2, kept, f, eps, CHANNELS: tl.constexpr
+):
+    """Steps 3 and 5 of `auto` for all channels of a group: what is in tables 2 and 3 is replaced."""
+    for first in range(0, channels, CHANNELS):
+        channel = first + tl.arange(0, CHANNELS)
+        valid = channel < channels
+        place = table + 2 * size + channel
+        m = tl.load(clean_mean + channel, mask=valid, other=0.0)
+        v = tl.load(clean_var + channel, mask=valid, other=1.0)
+        m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
+        v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
+        delta = tl.load(place, mask=valid, other=0.0) - m
+        z2 = delta * delta / (v + eps)
+        r = z2 + (tl.load(place + size, mask=valid, other=1.0) + eps) / (v + eps)
+        mean, var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
+        tl.store(place, mean, mask=valid)
+        tl.store(place + size, var, mask=valid)
 
 
 @kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
     reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, block_sums, class_sizes,
-    squares, doubt, counters, numbers,
+    squares, doubt, counters,
     groups, n, rows, pieces, channels, classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider,
     tiny, gaussian, low_quantile, centre_quantile, high_quantile, o, per_example, constant, own_classes, uneven, few,
     network, skew, least_number, most_number,
@@ -146,6 +167,7 @@ def _statistics(
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
     LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
     BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, COUNTED: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     begin = group * n
@@ -281,10 +303,14 @@ def _statistics(
         tl.store(place + 4 * blocks, tl.sum(weight * r, 0))
         tl.store(place + 5 * blocks, tl.sum(weight * r * r, 0))
         if is_last_program(counters + group, blocks):
-            _store_numbers(
-                of_group, numbers + group * 4, blocks, count, shares + group * classes, doubt + group,
-                squares + group, class_sizes, classes, o, per_example, constant, own_classes, uneven, few, network,
-                skew, least_number, most_number, BLOCKS, GROUPS_OF_CLASSES, CLASSES,
+            a2, kept, f = _numbers(
+                of_group, blocks, count, shares + group * classes, doubt + group, squares + group, class_sizes, classes,
+                o, per_example, constant, own_classes, uneven, few, network, skew, least_number, most_number, BLOCKS,
+                GROUPS_OF_CLASSES, CLASSES,
+            )  # fmt: skip
+            _mix_channels(
+                out + group * channels, size, channels, clean_mean, clean_var, reference_mean, reference_var, a2, kept,
+                f, eps, CHANNELS,
             )  # fmt: skip
 
 
@@ -301,13 +327,12 @@ def statistics(
     out: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The statistics of every group, [6, groups, C], and for `Mixture` the numbers of every group, [groups, 4].
+    """The statistics of every group, [6, groups, C]; for `Past`, and without a rule, also the numbers of examples.
 
-    The six are mean and variance of the batch; those that `rule` needs next: of the mixture for `Mix`, of the batch
-    without what its classes explain for `Mixture`; and without a rule the variance between examples, and their spread.
-    For `Past` the last four are mean and variance of clean data with the classes that are expected, and with those of
-    the batch before. For it, and without a rule, the numbers of examples, [groups, 1], are in place of the others; they
-    are written to `counts` if that is given.
+    The six are mean and variance of the batch; those to normalise with for `Mix` and `Mixture`; and without a rule the
+    variance between examples, and their spread. For `Past` the last four are mean and variance of clean data with the
+    classes that are expected, and with those of the batch before. The numbers of examples, [groups, 1], are written to
+    `counts` if that is given.
 
     found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
     rows      how many values each of these sums has
@@ -339,12 +364,12 @@ def statistics(
     if out is None:
         out = new_memory((6, groups, channels), found.device)
     block_sums, clean, reference, shares = None, None, (None, None), None
-    class_sizes = squares = doubt = counters = numbers = None
+    class_sizes = squares = doubt = counters = sizes = None
     layer = [0.0] * 8
     if mixture is not None:
-        block_sums, numbers = (new_memory((groups, *shape), found.device) for shape in ((6, blocks), (4,)))
+        block_sums = new_memory((groups, 6, blocks), found.device)
         counters = new_counters(groups, found)
-        clean, shares = mixture.clean, mixture.shares
+        clean, shares, reference = mixture.clean, mixture.shares, mixture.source
         class_sizes, squares, doubt = clean.class_sizes, mixture.squares, mixture.doubt
         layer = [
             clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
@@ -359,7 +384,7 @@ def statistics(
         states, offsets = past.states.matrix, past.states.offsets
         classes = 0 if clean.class_sizes is None else clean.class_sizes.shape[0]
     if past is not None or rule is None:
-        block_sums = numbers = new_memory((groups, 1), found.device) if counts is None else counts
+        block_sums = sizes = new_memory((groups, 1), found.device) if counts is None else counts
     clean_mean = clean_var = class_means = class_squares = h = None
     if clean is not None:
         clean_mean, clean_var, h = clean.mean, clean.var, clean.weight
@@ -370,14 +395,14 @@ def statistics(
         evenness = bounds.evenness
     has_scatter = isinstance(scatter, Tensor)
     weight, source_size = (1.0, 0.0) if mix is None else (mix.weight, float(mix.source_size))
-    has_rows = reference[0] is not None and reference[0].dim() == 2
+    has_rows = mix is not None and reference[0] is not None and reference[0].dim() == 2
     stride = reference[0].stride(0) if has_rows else 0 if states is None else states.stride(0)
     _statistics(
         (groups if part is None else part.shape[0], blocks, 1),
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
             class_squares, shares, h, *reference, bound_var, order, starts, part, states, offsets, out,
-            block_sums, class_sizes, squares, doubt, counters, numbers,
+            block_sums, class_sizes, squares, doubt, counters,
         ),
         (groups, n, rows, found.shape[1], channels, classes, stride),
         (
@@ -387,12 +412,13 @@ def statistics(
         (
             columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None,
             evenness is not None, has_scatter,
-            shares is not None, reference[0] is not None, weight is None, mixture is not None, segments is not None,
+            shares is not None, mix is not None and mix.reference is not None, weight is None, mixture is not None,
+            segments is not None,
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
-            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)), rule is None,
+            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)), rule is None, _CHANNELS,
         ),
         warps=1 if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
     )  # fmt: skip
-    return out, numbers
+    return out, sizes
