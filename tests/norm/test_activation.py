@@ -191,7 +191,9 @@ def test_which_inputs_are_slow_in_cudnn(bench):
     assert not is_slow(2**16, 16)
     assert is_slow(8, 64, 7, 7, dtype=torch.half, layout=torch.channels_last)
     assert not is_slow(8, 64, 7, 7, dtype=torch.half)
-    assert not is_slow(8, 64, 7, 7, layout=torch.channels_last)
+    assert is_slow(8, 64, 7, 7, layout=torch.channels_last)
+    assert not is_slow(8, 64, 7, 7)
+    assert not is_slow(8, 64, 7, 7, dtype=torch.double, layout=torch.channels_last)
 
 
 @pytest.mark.parametrize("programs", [1, 3, 1000])

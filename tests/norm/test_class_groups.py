@@ -150,12 +150,12 @@ def test_what_chance_explains_within_groups():
     clean = accumulated(groups)[0].result(1e-5, None)
     shares = torch.tensor([0.5, 0.1, 0, 0, 0, 0.1, 0.2, 0, 0, 0.1])
     batch = Statistics(clean.mean + 1, clean.var)
-    _, sampling = _with_source_classes(batch, clean, Composition(shares, torch.tensor([0.3])), 20, 1e-5)
+    _, sampling = _with_source_classes(batch, clean, Composition(shares, torch.tensor([0.3])), 1e-5)
     b, b_g = clean.between, clean.between_groups
     expected = (1 - b) / 20 + 2 * (b - b_g) * sum(p * p for p in shares.tolist())
     for p, size in zip([0.7, 0.1, 0.1, 0.1], clean.class_sizes.tolist(), strict=True):
         expected += (1 - b_g) * p * p / max(size, 1) + 2 * b_g * 0.3 * p * p
-    assert sampling == pytest.approx(expected, rel=1e-5)
+    assert sampling.of(20) == pytest.approx(expected, rel=1e-5)
 
 
 @torch.no_grad()
