@@ -240,8 +240,12 @@ NETWORKS = (
     ("resnet50", torch.float32),
 )
 """Others than ResNet-50 in half precision: depthwise convolutions, many small layers, single precision."""
-OTHERS = "mobilenetv2_100", "efficientnet_b0", "densenet121", "resnet50 224 px fp32"
 OF_NETWORKS = ("plain", "train mode", "batch", "prior(N=16)", "auto, one pass", "ema")
+
+
+def network_case(name: str, dtype: torch.dtype) -> str:
+    """The name of a case of `networks`."""
+    return f"{name} 224 px {'fp16' if dtype == torch.half else 'fp32'}, batch 100, captured"
 
 
 def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[tuple[str, Rows]]:
@@ -269,8 +273,7 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
             for model in models.values():
                 for _ in range(6):
                     model(x)
-        kind = {torch.half: "fp16", torch.float32: "fp32"}[dtype]
-        yield f"{name} 224 px {kind}, batch 100, captured", measure(models, x, rounds, "cuda")
+        yield network_case(name, dtype), measure(models, x, rounds, "cuda")
 
 
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
@@ -507,9 +510,10 @@ def markdown(device: str = "*", chosen: Sequence[str] | None = None) -> str:
     files = sorted(RESULTS.glob(f"inference-{device}.json"))
     cases = {k: v for f in files for k, v in json.loads(f.read_text())["cases"].items()}
     groups: dict[str, dict[str, Rows]] = {}
+    others = [network_case(*network) for network in NETWORKS]
     for case, rows in cases.items():
         kind = next((kind for kind in ("compiled", "captured", "eager") if kind in case), "cpu")
-        if any(case.startswith(network) and kind != "cpu" for network in OTHERS):
+        if case in others:
             kind = "networks"
         groups.setdefault({"captured": "gpu", "eager": "gpu"}.get(kind, kind), {})[case] = rows
     return "\n\n".join(table(own, chosen) for own in groups.values())

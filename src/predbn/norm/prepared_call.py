@@ -41,8 +41,6 @@ _MOST_SHAPES = 32
 _INPUT, _OUTPUT, _STATE, _ZEROS, _COUNTERS, _TABLES, _SCRATCH, _COMPOSITION = range(8)
 """Memory that differs from call to call. The tables, in which the statistics of the batch are, are kept afterwards.
 From the last number on these are the tensors of the composition."""
-_ALIGNMENT = 16
-"""Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
 
 
 class TableStatistics(NamedTuple):
@@ -137,7 +135,7 @@ class PreparedKernels(PreparedCall):
 
     def record(self, observation: Observation, x: Tensor, y: Tensor) -> bool:
         """Take over launches; False if one works in memory that is not known, or if a state was not in place."""
-        from .gpu.packed_launch import PackedLaunch
+        from .gpu.packed_launch import pack_launches
 
         recording, seen, joined = observation.recording, observation.seen, observation.joined_state
         fixed: list[Any] = [*(self.calibration or ()), *whole_batch(len(x)).segments(x.device)]
@@ -161,19 +159,10 @@ class PreparedKernels(PreparedCall):
             for number, tensor in enumerate(observation.composition or (), _COMPOSITION)
             if isinstance(tensor, Tensor)
         }
-        self._launches: list[PackedLaunch] = []
-        for version, grid, tensors, others in recording.launches:
-            arguments: list[Any] = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-            addresses = []
-            for position, tensor in enumerate(tensors):
-                place = None if tensor is None else places.get(tensor.untyped_storage().data_ptr())
-                if arguments[position] in of_classes:
-                    addresses.append((position, of_classes[arguments[position]], 0))
-                elif place is not None:
-                    addresses.append((position, place[0], arguments[position] - place[1]))
-                elif tensor is not None and arguments[position] not in known:
-                    return False
-            self._launches.append(PackedLaunch(version, grid, arguments, others, addresses))
+        launches = pack_launches(recording.launches, of_classes, places, known)
+        if launches is None:
+            return False
+        self._launches = launches
         self._fixed = fixed  # so that their memory stays
         self._zeros, self._counters = (sum(len(t) for t in kind) for kind in (recording.zeros, recording.counters))
         self._lock = Lock()
@@ -188,15 +177,18 @@ class PreparedKernels(PreparedCall):
         if joined is not None:
             own.append((_STATE, joined.vector))
         places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
-        self._tables = self._channels = self._scratch = 0
+        from .gpu.packed_launch import Scratch
+
+        self._tables = self._channels = 0
+        scratch = Scratch()
         for memory in recording.memory:
             storage = memory.untyped_storage().data_ptr()
             if mean is not None and storage == mean.untyped_storage().data_ptr():
                 places[storage] = _TABLES, memory.data_ptr()
                 self._tables, self._channels = memory.numel(), memory.shape[-1]
             else:
-                places[storage] = _SCRATCH, memory.data_ptr() - self._scratch * memory.itemsize
-                self._scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
+                places[storage] = _SCRATCH, scratch.place(memory)
+        self._scratch = scratch.size
         return places
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:

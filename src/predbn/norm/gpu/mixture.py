@@ -31,20 +31,35 @@ def source_ratio(s):
 
 
 @triton.jit
+def shared_scale(total, logs, squared_logs, chance, depth, of_classes, least, most):
+    """a² of step 4 from Σ h, Σ h·log r and Σ h·(log r)²."""
+    ell = logs / total
+    ell2 = clamp(ell * ell, least, most)
+    omega = clamp(squared_logs / total / ell2 - 1, least, most)
+    ratio = source_ratio(chance / clamp(total * ell2 / 2 - of_classes, least, most))
+    return tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+
+
+@triton.jit
+def kept_parts(difference, chance, depth, of_classes, o, least, most):
+    """k and f of steps 2 and 5 from the difference before what may be a matter of classes is subtracted."""
+    d = clamp(difference - of_classes, least, most)
+    kept = 1 / (1 + source_ratio(chance / d) + depth)
+    e = clamp(d - chance, least, most)
+    return kept, 1 - kept * e / (e + o)
+
+
+@triton.jit
 def numbers_of_layer(h, z2, r, chance, depth, of_classes, o, least, most):
     """a², k and f from all channels of a layer."""
     log_r = tl.log(r)
-    total = tl.sum(h, 0)
-    ell = tl.sum(h * log_r, 0) / total
-    ell2 = clamp(ell * ell, least, most)
-    omega = clamp(tl.sum(h * log_r * log_r, 0) / total / ell2 - 1, least, most)
-    ratio = source_ratio(chance / clamp(total * ell2 / 2 - of_classes, least, most))
-    a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+    logs = tl.sum(h * log_r, 0)
+    squared_logs = tl.sum(h * log_r * log_r, 0)
+    a2 = shared_scale(tl.sum(h, 0), logs, squared_logs, chance, depth, of_classes, least, most)
     away = r / a2 - 1
-    d = clamp(tl.sum(h * (z2 / a2 + 0.5 * away * away), 0) - of_classes, least, most)
-    kept = 1 / (1 + source_ratio(chance / d) + depth)
-    e = clamp(d - chance, least, most)
-    return a2, kept, 1 - kept * e / (e + o)
+    difference = tl.sum(h * (z2 / a2 + 0.5 * away * away), 0)
+    kept, f = kept_parts(difference, chance, depth, of_classes, o, least, most)
+    return a2, kept, f
 
 
 @triton.jit

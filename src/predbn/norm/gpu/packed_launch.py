@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from .launch import Version, has_hooks
+from torch import Tensor
+
+from .launch import Launch, Version, has_hooks
 
 _FORMATS = {"i32": "i", "i64": "q", "fp32": "f"}
+_ALIGNMENT = 16
+"""Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
 _MOST_HIDDEN = 2
 """Addresses of memory that Triton itself may want, and does not want here."""
 _SPECIAL = "launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"
@@ -59,6 +63,48 @@ class PackedLaunch:
         for position, which, offset in self._addresses:
             self._arguments[position] = memory[which] + offset
         self._version.launch(self._grid, stream, self._arguments)
+
+
+class Scratch:
+    """Where the memory of a recording is in one piece of memory, which takes its place."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def place(self, memory: Tensor) -> int:
+        """The address at which the piece would have to begin for this part of it to be where it is."""
+        begin = memory.data_ptr() - self.size * memory.itemsize
+        self.size += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
+        return begin
+
+
+def pack_launches(
+    launches: Sequence[Launch],
+    inputs: Mapping[int, int],
+    places: Mapping[int, tuple[int, int]],
+    fixed: Collection[int] = (),
+) -> list[PackedLaunch] | None:
+    """Launches that were recorded, to be launched again with other memory; None if they work in memory not named here.
+
+    inputs   the numbers of tensors that are given to kernels as they are, by their addresses
+    places   the number and the beginning of memory of which kernels are given parts, by the address of its storage
+    fixed    addresses of tensors that stay
+    """
+    packed = []
+    for version, grid, tensors, others in launches:
+        arguments = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        addresses = []
+        for position, tensor in enumerate(tensors):
+            address = arguments[position]
+            place = None if tensor is None else places.get(tensor.untyped_storage().data_ptr())
+            if tensor is not None and address in inputs:
+                addresses.append((position, inputs[address], 0))
+            elif place is not None:
+                addresses.append((position, place[0], address - place[1]))
+            elif tensor is not None and address not in fixed:
+                return None
+        packed.append(PackedLaunch(version, grid, arguments, others, addresses))
+    return packed
 
 
 def _packed(compiled: Any, tensors: Sequence[int], others: Sequence[Any]) -> tuple[Any, Any] | None:

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from ..kernels import current_cuda_stream
 from .launch import recorded
-from .packed_launch import PackedLaunch
+from .packed_launch import PackedLaunch, Scratch, pack_launches
 
 _MOST_PREPARED = 4096
-_ALIGNMENT = 16
-"""Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
 
 
 class _Prepared:
@@ -87,24 +85,10 @@ def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence
     count = len(inputs)
     places = {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for number, t in enumerate(outputs)}
     count += len(outputs)
-    scratch = 0
-    for memory in recording.memory:
-        places[memory.untyped_storage().data_ptr()] = count, memory.data_ptr() - scratch * memory.itemsize
-        scratch += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
+    scratch = Scratch()
+    places |= {t.untyped_storage().data_ptr(): (count, scratch.place(t)) for t in recording.memory}
     places |= {t.untyped_storage().data_ptr(): (count + 1, t.data_ptr()) for t in recording.zeros}
-    launches = []
-    for version, grid, tensors, others in recording.launches:
-        arguments = [0 if t is None else t.data_ptr() for t in tensors]
-        addresses = []
-        for position, tensor in enumerate(tensors):
-            if tensor is None:
-                continue
-            place = places.get(tensor.untyped_storage().data_ptr())
-            if arguments[position] in own:
-                addresses.append((position, own[arguments[position]], 0))
-            elif place is not None:
-                addresses.append((position, place[0], arguments[position] - place[1]))
-            else:
-                return None
-        launches.append(PackedLaunch(version, grid, arguments, others, addresses))
-    return _Prepared(launches, scratch, sum(len(zeros) for zeros in recording.zeros))
+    launches = pack_launches(recording.launches, own, places)
+    if launches is None:
+        return None
+    return _Prepared(launches, scratch.size, sum(len(zeros) for zeros in recording.zeros))

@@ -23,7 +23,7 @@ from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
-from .mixture import clamp, mixed, source_ratio
+from .mixture import kept_parts, mixed, shared_scale
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
@@ -121,16 +121,10 @@ def _numbers(
     skewed = skew * (1 - 1 / n)
     depth = network / (n + 1)
     total = tl.sum(weights, 0)
-    ell = tl.sum(logs, 0) / total
-    ell2 = clamp(ell * ell, least, most)
-    omega = clamp(tl.sum(squared_logs, 0) / total / ell2 - 1, least, most)
-    ratio = source_ratio(chance / clamp(total * ell2 / 2 - skewed, least, most))
-    a2 = tl.exp(tl.minimum(ell / (1 + ratio + depth * omega), 0.0))
+    a2 = shared_scale(total, tl.sum(logs, 0), tl.sum(squared_logs, 0), chance, depth, skewed, least, most)
     growth = tl.sum(squared_ratios, 0) / (a2 * a2) - 2 * tl.sum(ratios, 0) / a2 + total
-    d = clamp(tl.sum(offsets, 0) / a2 + growth / 2 - skewed, least, most)
-    kept = 1 / (1 + source_ratio(chance / d) + depth)
-    e = clamp(d - chance, least, most)
-    return a2, kept, 1 - kept * e / (e + o)
+    kept, f = kept_parts(tl.sum(offsets, 0) / a2 + growth / 2, chance, depth, skewed, o, least, most)
+    return a2, kept, f
 
 
 @triton.jit
