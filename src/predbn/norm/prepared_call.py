@@ -177,17 +177,17 @@ class PreparedKernels(PreparedCall):
         if joined is not None:
             own.append((_STATE, joined.vector))
         places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
-        from .gpu.packed_launch import Scratch
+        from .gpu.packed_launch import ScratchLayout
 
         self._tables = self._channels = 0
-        scratch = Scratch()
+        scratch = ScratchLayout()
         for memory in recording.memory:
             storage = memory.untyped_storage().data_ptr()
             if mean is not None and storage == mean.untyped_storage().data_ptr():
                 places[storage] = _TABLES, memory.data_ptr()
                 self._tables, self._channels = memory.numel(), memory.shape[-1]
             else:
-                places[storage] = _SCRATCH, scratch.place(memory)
+                places[storage] = _SCRATCH, scratch.add(memory)
         self._scratch = scratch.size
         return places
 

@@ -42,7 +42,7 @@ def shared_scale(total, logs, squared_logs, chance, depth, of_classes, least, mo
 
 @triton.jit
 def kept_parts(difference, chance, depth, of_classes, o, least, most):
-    """k and f of steps 2 and 5 from the difference before what may be a matter of classes is subtracted."""
+    """k and f of steps 2 and 5. `difference` is d before the part that classes may explain is subtracted."""
     d = clamp(difference - of_classes, least, most)
     kept = 1 / (1 + source_ratio(chance / d) + depth)
     e = clamp(d - chance, least, most)

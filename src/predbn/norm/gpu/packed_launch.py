@@ -65,17 +65,17 @@ class PackedLaunch:
         self._version.launch(self._grid, stream, self._arguments)
 
 
-class Scratch:
-    """Where the memory of a recording is in one piece of memory, which takes its place."""
+class ScratchLayout:
+    """Puts the scratch tensors of a recording one after the other into a single buffer of `size` numbers."""
 
     def __init__(self) -> None:
         self.size = 0
 
-    def place(self, memory: Tensor) -> int:
-        """The address at which the piece would have to begin for this part of it to be where it is."""
-        begin = memory.data_ptr() - self.size * memory.itemsize
-        self.size += -(-memory.numel() // _ALIGNMENT) * _ALIGNMENT
-        return begin
+    def add(self, tensor: Tensor) -> int:
+        """Reserve space for a tensor. Its recorded address, minus its offset in the buffer, is returned."""
+        base = tensor.data_ptr() - self.size * tensor.itemsize
+        self.size += -(-tensor.numel() // _ALIGNMENT) * _ALIGNMENT
+        return base
 
 
 def pack_launches(
@@ -84,11 +84,11 @@ def pack_launches(
     places: Mapping[int, tuple[int, int]],
     fixed: Collection[int] = (),
 ) -> list[PackedLaunch] | None:
-    """Launches that were recorded, to be launched again with other memory; None if they work in memory not named here.
+    """Launches that were recorded, to be launched again with other memory; None if one uses memory that is not listed.
 
-    inputs   the numbers of tensors that are given to kernels as they are, by their addresses
-    places   the number and the beginning of memory of which kernels are given parts, by the address of its storage
-    fixed    addresses of tensors that stay
+    inputs   tensors that kernels get as they are: their number, by their address
+    places   buffers that kernels get parts of: their number and base address, by the address of their storage
+    fixed    addresses of tensors that are the same in every call
     """
     packed = []
     for version, grid, tensors, others in launches:

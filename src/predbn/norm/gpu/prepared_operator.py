@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..kernels import current_cuda_stream
 from .launch import recorded
-from .packed_launch import PackedLaunch, Scratch, pack_launches
+from .packed_launch import PackedLaunch, ScratchLayout, pack_launches
 
 _MOST_PREPARED = 4096
 
@@ -85,8 +85,8 @@ def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence
     count = len(inputs)
     places = {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for number, t in enumerate(outputs)}
     count += len(outputs)
-    scratch = Scratch()
-    places |= {t.untyped_storage().data_ptr(): (count, scratch.place(t)) for t in recording.memory}
+    scratch = ScratchLayout()
+    places |= {t.untyped_storage().data_ptr(): (count, scratch.add(t)) for t in recording.memory}
     places |= {t.untyped_storage().data_ptr(): (count + 1, t.data_ptr()) for t in recording.zeros}
     launches = pack_launches(recording.launches, own, places)
     if launches is None:
