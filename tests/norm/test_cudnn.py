@@ -29,25 +29,30 @@ def _forget_graphs():
 @pytest.mark.parametrize("channels", [5, 300])
 @pytest.mark.parametrize("offset", [0.0, 3.0, 30.0])
 def test_moments_from_totals(offset, channels):
-    from predbn.norm.gpu.conv_cudnn import moments_of_totals
+    from predbn.norm.gpu.mixed_moments import Mixing, mixed_moments_of_totals
 
     values = torch.randn(1000, channels, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + offset
     totals = torch.stack([values.sum(0), values.square().sum(0)]).float()
     var, mean = torch.var_mean(values, 0, correction=0)
-    found_mean, found_var = moments_of_totals(totals, 1000)
-    torch.testing.assert_close(found_mean[0].double(), mean, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found_var[0].double(), var, rtol=1e-3, atol=0)
+    found = mixed_moments_of_totals(totals, 1000, 10, Mixing(), 0.0).double()
+    torch.testing.assert_close(found[0], mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found[1], var, rtol=1e-3, atol=0)
+    torch.testing.assert_close(found[2:4], found[:2], rtol=0, atol=0)
+    scale = (found[1] + 1e-5) ** -0.5
+    torch.testing.assert_close(found[4], scale, rtol=1e-5, atol=0)
+    torch.testing.assert_close(found[5], -mean * scale, rtol=1e-3, atol=1e-5)
 
 
 @needs_interpreter
 def test_a_variance_that_the_sums_cannot_tell_has_a_lower_bound():
-    from predbn.norm.gpu.conv_cudnn import LEAST_VARIANCE, moments_of_totals
+    from predbn.norm.gpu.conv_cudnn import LEAST_VARIANCE
+    from predbn.norm.gpu.mixed_moments import Mixing, mixed_moments_of_totals
 
     totals = torch.tensor([[500.0, float("nan")], [2499.99, float("nan")]])  # Σy²/n is less than mean²
-    mean, var = moments_of_totals(totals, 100)
-    assert float(mean[0, 0]) == 5.0
-    assert float(var[0, 0]) == pytest.approx(25 * LEAST_VARIANCE)
-    assert var[0, 1].isnan()
+    mean, var, *_ = mixed_moments_of_totals(totals, 100, 10, Mixing(), LEAST_VARIANCE)
+    assert float(mean[0]) == 5.0
+    assert float(var[0]) == pytest.approx(25 * LEAST_VARIANCE)
+    assert var[1].isnan()
 
 
 @pytest.fixture
@@ -121,10 +126,10 @@ def test_values_with_a_mean_that_is_large_compared_to_their_spread_are_computed_
     for site, offset, way in ((near, 3.0, CUDNN), (far, 100.0, SEPARATE)):
         values = (x + offset).contiguous(memory_format=torch.channels_last)
         for _ in range(2):
-            y, (found_mean, found_var) = with_moments(values, weight, geometry, site)
+            y, (found_mean, found_var, *_) = with_moments(values, weight, geometry, site=site)
             var, mean = torch.var_mean(y.double(), (0, 2, 3), correction=0)
-            torch.testing.assert_close(found_mean[0].double(), mean, rtol=1e-4, atol=1e-4)
-            torch.testing.assert_close(found_var[0].double(), var, rtol=1e-3, atol=0)
+            torch.testing.assert_close(found_mean.double(), mean, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(found_var.double(), var, rtol=1e-3, atol=0)
         assert SITES[site].way == way
     assert len(stand_in) == 3  # the second one of `far` was not asked for
 
@@ -164,14 +169,14 @@ def test_cudnn_against_float64(examples, depth, channels, size, kernel, stride):
     weight = torch.randn(channels, depth, kernel, kernel, device="cuda") / (depth * kernel**2) ** 0.5
     weight = weight.half().contiguous(memory_format=torch.channels_last)
     geometry = Geometry((stride, stride), (kernel // 2, kernel // 2), (1, 1))
-    y, (found_mean, found_var) = with_moments(x, weight, geometry)
+    y, (found_mean, found_var, *_) = with_moments(x, weight, geometry)
     assert _plan_of(x, weight, geometry) is not None
     expected = geometry.convolve(x.double(), weight.double())
     assert y.shape == expected.shape
     assert float((y.double() - expected).norm() / expected.norm()) < 1e-3
     var, mean = torch.var_mean(y.double(), (0, 2, 3), correction=0)
-    torch.testing.assert_close(found_mean[0].double(), mean, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(found_var[0].double(), var, rtol=1e-3, atol=0)
+    torch.testing.assert_close(found_mean.double(), mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found_var.double(), var, rtol=1e-3, atol=0)
 
 
 @needs_cudnn

@@ -55,6 +55,29 @@ def test_a_tensor_that_is_not_dense_or_not_aligned(bench):
             torch.testing.assert_close(found.double(), torch.stack([mean, var]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("share", [None, 0.3])
+@pytest.mark.parametrize("is_mixed", [False, True])
+@pytest.mark.parametrize("is_affine", [False, True])
+def test_mixed_moments_against_double_precision(bench, is_affine, is_mixed, share, dtype):
+    generator, channels, n, source_size, eps = torch.Generator().manual_seed(4), 40, 6, 16.0, 1e-3
+    rows = (torch.rand(4, channels, generator=generator) + 0.5).to(bench.device, dtype)
+    reference, affine = rows[:2] if is_mixed else (None, None), rows[2:] if is_affine else (None, None)
+    for x in image_batches(bench.device, n, channels, 5, 4):
+        x = x.to(dtype)
+        found = operators.mixed_moments(x, *reference, share, source_size, *affine, eps).double()
+        var, mean = torch.var_mean(x.double(), (0, 2, 3), correction=0)
+        expected = [mean, var]
+        weight = 1.0 if not is_mixed else n / (n + source_size) if share is None else share
+        if is_mixed:
+            mean, var = (
+                own.double() + weight * (m - own.double()) for own, m in zip(reference, (mean, var), strict=True)
+            )
+        scale = (var + eps).rsqrt() * (affine[0].double() if is_affine else 1.0)
+        shift = (affine[1].double() if is_affine else 0.0) - mean * scale
+        torch.testing.assert_close(found, torch.stack([*expected, mean, var, scale, shift]), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("corrected", [False, True, "as far as classes are even"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_bounded_moments_of_one_batch_after_the_other(bench, groups, corrected):
@@ -99,11 +122,16 @@ def test_mixture_against_its_equations(bench, counted, groups, with_classes):
         of_classes = random(*((1,) if groups is None else (groups, 1))) if with_classes else None
         tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source
         on_device = [None if t is None else t.to(bench.device) for t in tensors]
-        found = operators.mixture(*on_device, 0 if counted else n, eps, clean.offset, 0.9, 0.01, 2.0, 0.1)
+        affine = [random(channels).half() for _ in range(2)] if counted else [None, None]
+        given = [None if t is None else t.to(bench.device) for t in affine]
+        found = operators.mixture(*on_device, *given, 0 if counted else n, eps, clean.offset, 0.9, 0.01, 2.0, 0.1)
         sampling = 0.9 / n + 0.01 + (0.0 if of_classes is None else of_classes.double())
         wide, own = (Statistics(*(t.double() for t in each)) for each in (batch, source))
         expected = mixture(wide, clean.to(own.mean), own, eps, sampling, 0.1 * (1 - 1 / n), 2.0 / (n + 1))
-        torch.testing.assert_close(found.double().cpu(), torch.stack(list(expected)), rtol=1e-4, atol=1e-4)
+        scale = (expected.var + eps).rsqrt() * (affine[0].double() if counted else 1.0)
+        shift = (affine[1].double() if counted else 0.0) - expected.mean * scale
+        wanted = torch.stack([*expected, scale, shift])
+        torch.testing.assert_close(found.double().cpu(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_inputs_that_are_the_same_tensor_are_not_taken_for_each_other(bench):
@@ -113,8 +141,8 @@ def test_inputs_that_are_the_same_tensor_are_not_taken_for_each_other(bench):
 
     def mixed(mean, var, clean_mean, clean_var, weight, source_mean, source_var):
         found = operators.mixture(
-            mean, var, None, None, clean_mean, clean_var, weight, source_mean, source_var, *numbers
-        )
+            mean, var, None, None, clean_mean, clean_var, weight, source_mean, source_var, None, None, *numbers
+        )[:2]
         clean = Calibration(100, 1.0, 0.2, 0.1, clean_mean, clean_var, weight)
         source, batch = Statistics(source_mean, source_var), Statistics(mean, var)
         expected = mixture(batch, clean, source, 1e-3, 1 / 8 + 0.01, 0.0, 2.0 / 9)

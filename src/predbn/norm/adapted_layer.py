@@ -22,6 +22,7 @@ from predbn.common import AdaptationError
 
 from . import kernels
 from .calibration import Calibration
+from .gpu import operators
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .mixed_classes import SeenLayer
 from .model_calls import Call, eager_call, new_pass, running_call
@@ -175,7 +176,7 @@ class LayerAdaptation:
             selection.check_examples(x.shape[0])
         is_one_batch = shared.group is None and selection.rows is None
         is_plain = strategy.uses_batch_alone and not shared.sync and not shared.robust and is_one_batch
-        if is_plain and not kernels.is_slow_in_cudnn(x, weight, bias):
+        if is_plain and not kernels.can_mix_in_graph(x) and not kernels.is_slow_in_cudnn(x, weight, bias):
             if x.numel() == x.shape[1]:
                 raise undefined_variance_error(self.name, x)
             weight, bias = self.convert(dtype, weight, bias)
@@ -209,6 +210,7 @@ class LayerAdaptation:
             if normalised is not None and is_own_layer and can_be_prepared(shared, call, x):
                 self.prepared.prepare(self, layer, x, eps, normalised, observation)
             if normalised is None:
+                observation.affine = weight, bias
                 weight, bias, mean, var = self.convert(dtype, weight, bias, *running)
                 observation.source = None if mean is None or var is None else Statistics(mean, var)
                 statistics = observation.choose(strategy)
@@ -226,8 +228,10 @@ class LayerAdaptation:
             self._record(x, LazyStatistics(*observation.batch_statistics))
         if normalised is not None:
             return normalised
+        if observation.scale_and_shift is not None:
+            return operators.scale_and_shift(x, *observation.scale_and_shift)
         mean, var = (t.to(x.device, dtype) for t in statistics)
-        return kernels.normalise(x, mean, var, weight, bias, eps)
+        return kernels.normalise(x, mean, var, weight, bias, eps, is_stored=observation.seen is None)
 
     def tell_call(self, call: Call, seen: Statistics | None, eps: float) -> None:
         """Tell the call what this layer has seen, if it knows classes (`mixed_classes.py`)."""

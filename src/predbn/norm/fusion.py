@@ -26,10 +26,14 @@ from .fx_nodes import (
     in_channels_last,
     is_channels_last,
     is_conv,
+    is_given,
+    is_mixed,
     is_row,
     layer_of,
+    mixing_of,
     only_user,
     pair,
+    replace_moments,
     replace_parts,
 )
 from .gpu import conv_operators, operators
@@ -37,15 +41,17 @@ from .gpu import conv_operators, operators
 Target = Any
 _RELU: tuple[Target, ...] = (F.relu, torch.relu, torch.ops.aten.relu, torch.ops.aten.relu.default)
 _READS: tuple[Target, ...] = (
-    getattr, torch.cat, torch.conv2d, torch.ops.aten.batch_norm, torch.ops.predbn.moments.default,
-    torch.ops.predbn.bounded_moments.default,
+    getattr, torch.cat, torch.conv2d, torch.ops.aten.batch_norm, torch.ops.predbn.scale_and_shift.default,
+    torch.ops.predbn.moments.default, torch.ops.predbn.mixed_moments.default, torch.ops.predbn.bounded_moments.default,
 )  # fmt: skip
 """What may use the input of a layer whose normalisation is computed later than it was: nothing that writes."""
 _UNKNOWN = "not compiled yet, or its strategy does not look at the batch"
 _SEPARATE_IS_FASTER = "separate kernels are faster"
 _OPERATORS = operators.__name__, conv_operators.__name__
 """Importing these modules registers the operators."""
-_MOMENTS = torch.ops.predbn.moments.default, torch.ops.predbn.bounded_moments.default
+_OF_BATCH = torch.ops.predbn.moments.default, torch.ops.predbn.mixed_moments.default
+_OF_EXAMPLES = torch.ops.predbn.bounded_moments.default
+_NORM = torch.ops.aten.batch_norm, torch.ops.predbn.scale_and_shift.default
 
 
 @dataclass
@@ -111,11 +117,11 @@ def fuse(module: fx.GraphModule, report: Fusion) -> None:
     candidates: dict[fx.Node, _Candidate] = {}
     is_last = any(is_channels_last(node) for node in graph.nodes if is_conv(node))
     for node in graph.nodes:
-        if node.op == "call_function" and node.target in _MOMENTS:
+        if node.op == "call_function" and node.target in (*_OF_BATCH, _OF_EXAMPLES):
             found = _find_source(node, candidates, is_last)
             if found is not None:
                 report.of(layer_of(node)).statistics = found
-        elif node.op == "call_function" and node.target is torch.ops.aten.batch_norm:
+        elif node.op == "call_function" and node.target in _NORM:
             found = _find_next(node, candidates, is_last)
             if found is not None:
                 report.of(layer_of(node)).normalisation = found
@@ -137,9 +143,11 @@ def _find_source(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: 
     if not is_conv(source):
         return "its input is not the output of a convolution"
     reason = _conv_reason(source, is_last)
-    is_of_batch = node.target is _MOMENTS[0]
-    if is_of_batch and node.args[1] != 1:
+    is_of_batch = node.target in _OF_BATCH
+    if node.target is _OF_BATCH[0] and node.args[1] != 1:
         return "its examples are in groups"
+    if is_mixed(node) and not all(map(is_given, node.args[1:])):
+        return "its parameters are computed"
     if source in candidates and candidates[source].moments is not None:
         return "another layer has the same input"
     if reason is None or (is_of_batch and is_last and can_use_cudnn(source)):
@@ -151,8 +159,9 @@ def _find_source(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: 
 
 def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bool) -> str | None:
     """Note the convolution that can normalise its input as this node does; otherwise tell why there is none."""
-    x, weight, bias, mean, var, is_training = node.args[:6]
-    if is_training or any(isinstance(t, fx.Node) and not is_row(t) for t in (weight, bias, mean, var)):
+    x, *rows = node.args
+    is_training = node.target is _NORM[0] and node.args[5]
+    if is_training or any(isinstance(t, fx.Node) and not is_row(t) for t in rows):
         return "its statistics are not single-precision rows"
     if not isinstance(x, fx.Node) or any(user.target not in _READS for user in x.users):
         return "its input is used elsewhere"
@@ -173,7 +182,7 @@ def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bo
 def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
     """Let cuDNN compute the moments, if that is the fastest way."""
     moments, norm, is_ours = candidate.moments, candidate.norm, candidate.reason is None
-    if moments is None or moments.target is not _MOMENTS[0] or not can_use_cudnn(conv):
+    if moments is None or moments.target not in _OF_BATCH or not can_use_cudnn(conv):
         return False
     if not is_fastest_with_cudnn(conv, is_ours=is_ours, is_normalised=norm is not None, relu=candidate.relu):
         return False
@@ -188,7 +197,7 @@ def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fu
     from .gpu.conv_choice import new_site
 
     site, (x, weight, *_), stride = new_site(), conv.args, pair(argument(conv, 3, "stride", 1))[0]
-    prologue: tuple[Any, ...] = None, None, None, False
+    prologue: tuple[Any, ...] = None, None, False
     with graph.inserting_before(conv):
         if candidate.norm is not None:
             x, *rows = _scale_and_shift(graph, candidate.norm)
@@ -196,12 +205,14 @@ def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fu
             report.of(layer_of(candidate.norm)).normalisation = site
         else:
             x = in_channels_last(graph, x)
-        name = "conv"
+        name, mixing = "conv", ()
         if candidate.moments is not None:
             report.of(layer_of(candidate.moments)).statistics = site
-            name = "conv_moments" if candidate.moments.target is _MOMENTS[0] else "conv_example_sums"
+            name = "conv_example_sums"
+            if candidate.moments.target in _OF_BATCH:
+                name, mixing = "conv_moments", mixing_of(graph, candidate.moments)
         target = getattr(torch.ops.predbn, name).default
-        fused = graph.call_function(target, (x, weight, stride, *prologue, site))
+        fused = graph.call_function(target, (x, weight, stride, *prologue, site, *mixing))
         parts = [fused]
         if candidate.moments is not None:
             count = 2 if name == "conv_moments" else 3
@@ -215,20 +226,23 @@ def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fu
         _erase_unused(graph, candidate.norm)
     if candidate.moments is not None:
         if name == "conv_moments":
-            candidate.moments.replace_all_uses_with(parts[1])
-            graph.erase_node(candidate.moments)
+            replace_moments(graph, candidate.moments, parts[1])
         else:
             replace_parts(graph, candidate.moments, _bounded(graph, candidate.moments, *parts))
 
 
-def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, fx.Node, fx.Node, fx.Node]:
-    """The input of a batch norm node, and mean, scale and shift of (x − mean)·scale + shift."""
+def _scale_and_shift(graph: fx.Graph, norm: fx.Node) -> tuple[Any, ...]:
+    """x, scale and shift of a node that normalises, x·scale + shift."""
+    if norm.target is not _NORM[0]:
+        return norm.args
     x, weight, bias, mean, var, _, _, eps = norm.args[:8]
     scale = graph.call_function(torch.rsqrt, (graph.call_function(operator.add, (var, eps)),))
-    shift = graph.call_function(torch.zeros_like, (scale,)) if bias is None else bias
     if weight is not None:
         scale = graph.call_function(operator.mul, (scale, weight))
-    return x, mean, scale, shift  # type: ignore[return-value]
+    shift = graph.call_function(operator.neg, (graph.call_function(operator.mul, (mean, scale)),))
+    if bias is not None:
+        shift = graph.call_function(operator.add, (shift, bias))
+    return x, scale, shift
 
 
 def _bounded(graph: fx.Graph, node: fx.Node, y: fx.Node, sums: fx.Node, is_bad: fx.Node) -> list[fx.Node]:

@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from . import kernels
-from .fx_nodes import argument, example_value, in_channels_last, pair
+from .fx_nodes import argument, example_value, in_channels_last, mixing_of, pair, replace_moments
 
 if TYPE_CHECKING:
     from .gpu.conv_cudnn import Geometry
@@ -60,8 +60,8 @@ def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, 
                 return own < conv_cudnn.time_of_separate(x, weight, geometry)
             prologue = None
             if is_normalised:
-                mean, scale, shift = torch.rand(3, x.shape[1], device=x.device)
-                prologue = Prologue(mean, scale, shift, relu)
+                scale, shift = torch.rand(2, x.shape[1], device=x.device)
+                prologue = Prologue(scale, shift, relu)
                 apply_prologue(x, prologue)
                 own += microseconds(lambda: apply_prologue(x, prologue))
             arguments = x, weight, geometry.stride[0], prologue, BATCH
@@ -75,14 +75,13 @@ def replace_by_cudnn(graph: fx.Graph, conv: fx.Node, moments: fx.Node) -> int:
     site = new_site()
     with graph.inserting_before(conv):
         x = in_channels_last(graph, conv.args[0])
-        arguments = x, conv.args[1], *map(list, _geometry_of(conv)), site
+        arguments = x, conv.args[1], *map(list, _geometry_of(conv)), site, *mixing_of(graph, moments)
         fused = graph.call_function(torch.ops.predbn.any_conv_moments.default, arguments)
         y, found = (graph.call_function(operator.getitem, (fused, index)) for index in range(2))
     y.meta = dict(conv.meta)
     conv.replace_all_uses_with(y)
     graph.erase_node(conv)
-    moments.replace_all_uses_with(found)
-    graph.erase_node(moments)
+    replace_moments(graph, moments, found)
     return site
 
 

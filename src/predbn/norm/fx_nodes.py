@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx
+
+_NOT_MIXED = None, None, 1.0, 0.0, None, None, 1e-5
+"""What `mixed_moments` takes for moments that are not mixed with anything."""
 
 
 def is_conv(node: Any) -> TypeGuard[fx.Node]:
@@ -59,6 +63,40 @@ def replace_parts(graph: fx.Graph, node: fx.Node, parts: Sequence[fx.Node]) -> N
         user.replace_all_uses_with(parts[user.args[1]])  # type: ignore[index]
         graph.erase_node(user)
     graph.erase_node(node)
+
+
+def is_mixed(moments: fx.Node) -> bool:
+    return moments.target is torch.ops.predbn.mixed_moments.default
+
+
+def is_given(value: Any) -> bool:
+    """Whether an argument is known before the graph runs: a tensor or a number, which may be read from a tensor."""
+    if not isinstance(value, fx.Node) or value.op in ("placeholder", "get_attr"):
+        return True
+    return value.target in ("item", torch.sym_float) and all(map(is_given, value.args))
+
+
+def mixing_of(graph: fx.Graph, moments: fx.Node) -> tuple[Any, ...]:
+    """What the moments of a node are mixed with, for an operator that returns what `mixed_moments` does.
+
+    All of it is given. Numbers that are read from tensors are read again where nodes are inserted.
+    """
+
+    def here(value: Any) -> Any:
+        is_read = isinstance(value, fx.Node) and value.op.startswith("call")
+        return graph.node_copy(value, here) if is_read else value
+
+    return tuple(map(here, moments.args[1:])) if is_mixed(moments) else _NOT_MIXED
+
+
+def replace_moments(graph: fx.Graph, moments: fx.Node, found: fx.Node) -> None:
+    """Replace `mixed_moments`, or `moments` of a single group, by what another operator has found, [6, C]."""
+    if not is_mixed(moments):
+        with graph.inserting_before(moments):
+            first = graph.call_function(operator.getitem, (found, slice(2)))
+            found = graph.call_method("unsqueeze", (first, 1))
+    moments.replace_all_uses_with(found)
+    graph.erase_node(moments)
 
 
 def layer_of(node: fx.Node) -> str:

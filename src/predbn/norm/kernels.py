@@ -115,6 +115,11 @@ def can_use_operators(x: Tensor) -> bool:
     return not is_exporting() and not _needs_gradients(x) and not _broken_devices
 
 
+def can_mix_in_graph(x: Tensor) -> bool:
+    """Whether one operator may compute the moments of x and what a strategy mixes them with, in a compiled graph."""
+    return torch.compiler.is_dynamo_compiling() and x.dim() > 2 and can_use_operators(x)
+
+
 def can_fuse(x: Tensor) -> bool:
     """Whether a convolution of x in a compiled graph may be one of `gpu/conv_operators.py`."""
     is_supported = (x.is_cuda or IS_INTERPRETED) and x.dtype in (torch.float16, torch.bfloat16)
@@ -381,11 +386,22 @@ def _part_length(length: int) -> int:
     return next((part for part in divisors if length % part == 0), _MAX_PART_LENGTH)
 
 
-def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def normalise(
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    *,
+    is_stored: bool = False,
+) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, in the dtype and memory format of x.
 
     All other tensors are in `stats_dtype(x)`. Statistics are [C], or [N, C] for each row, or [G, C] for G groups of
     N / G consecutive rows. Without eps, a channel without variance gives `bias`.
+
+    is_stored   whether the statistics do not depend on the batch
     """
     if eps == 0:
         var = var.masked_fill(var.detach() <= (32 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
@@ -399,7 +415,10 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias:
     if _is_native(x):
         y, *_ = torch._batch_norm_impl_index(x, weight, bias, mean, var, False, 0.0, eps, torch._C._get_cudnn_enabled())
         return y
-    if torch.compiler.is_dynamo_compiling() and can_use_operators(x):
+    if torch.compiler.is_dynamo_compiling() and can_use_operators(x) and not is_stored:
+        if can_scale_in_graph(x):
+            scale, shift = _scale_and_shift_of(mean, var, weight, bias, eps)
+            return operators.scale_and_shift(x, *operators.computed_once(scale, shift))
         mean, var = operators.computed_once(mean, var)
     # Not F.batch_norm: a module around this layer whose own calls of it are replaced must not see ours.
     return torch.ops.aten.batch_norm(  # type: ignore[no-any-return]
@@ -412,14 +431,29 @@ def _needs_gradients(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
+def can_scale_in_graph(x: Tensor) -> bool:
+    """Whether a compiled graph may compute x·scale + shift for (x − mean)·scale + bias, which takes longer.
+
+    The product with the mean costs digits if the mean is large compared to the spread; less than half precision does.
+    """
+    return _is_half_precision_map(x)
+
+
+def _scale_and_shift_of(
+    mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """What makes x·scale + shift the same as weight · (x − mean) / √(var + eps) + bias."""
+    scale = torch.rsqrt(var + eps)
+    if weight is not None:
+        scale = scale * weight
+    return scale, -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+
+
 def _scale_and_shift(
     x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     """`normalise` for statistics per example, or ones that need gradients: PyTorch's kernel supports neither."""
-    scale = torch.rsqrt(var + eps)
-    if weight is not None:
-        scale = scale * weight
-    shift = -mean * scale if bias is None else torch.addcmul(bias, mean, scale, value=-1)
+    scale, shift = _scale_and_shift_of(mean, var, weight, bias, eps)
     if scale.dim() == 2 and not is_transformed(x):
         rows_last = _rows_last(x)
         if rows_last is not None:

@@ -15,13 +15,13 @@ from predbn.common import AdaptationError
 from . import kernels
 from .calibration import Calibration
 from .composition import Composition
-from .gpu.operators import bounded_moments
+from .gpu.operators import bounded_moments, mixed_moments
 from .gpu.rules import MOST_CHANNELS, MOST_EXAMPLES, Bounds, Fixed, Mix, Mixture, Past
 from .joined_states import JoinedStates
 from .mixed_pass import PassPart
 from .passes import Pass, Stream
 from .robust import NARROW, WIDE, RobustMoments, correct_clipping, is_finite_example, robust_moments
-from .statistics import Moments, Statistics, gather_examples, pool_over_processes
+from .statistics import Moments, Statistics, gather_examples, mix, pool_over_processes
 from .stream_rows import whole_batch
 from .stream_table import LayerColumns, LayerState, joined_columns
 
@@ -96,6 +96,10 @@ class Observation:
             )
         self._process_group = shared.process_group
         self._moments: Moments | None = None
+        self.affine: tuple[Tensor | None, Tensor | None] = None, None
+        """Weight and bias of the layer, as it holds them."""
+        self.scale_and_shift: tuple[Tensor, Tensor] | None = None
+        """Of x·scale + shift, if an operator of a compiled graph has computed them with the statistics."""
         self.recording: Any = None
         """What the kernels have been launched with, if they were (`gpu/launch.py`)."""
         self.joined_state: JoinedStates | None = None
@@ -158,6 +162,46 @@ class Observation:
         ):
             raise undefined_variance_error(self.layer, self._x)
         return self._moments
+
+    def mixed(
+        self, reference: Statistics | None = None, share: float | None = None, source_size: float | None = None
+    ) -> Statistics:
+        """reference + w·(batch − reference) with w = `share`; or, for N = `source_size`, with the source and
+        w = n/(n + N). The moments of the batch if there is neither."""
+        if self._can_mix_by_operator:
+            return self._mixed_by_operator(reference, share, source_size)
+        reference = self.source if source_size is not None else reference
+        if reference is None:
+            return self.moments().statistics
+        batch = self.moments(allow_single_value=share != 1)
+        weight = batch.n / (batch.n + source_size) if source_size is not None else share
+        reference = Statistics(reference.mean.to(batch.mean), reference.var.to(batch.var))
+        return mix(reference, batch.statistics, weight)  # type: ignore[arg-type]
+
+    @property
+    def _can_mix_by_operator(self) -> bool:
+        x = self._x
+        if not kernels.can_mix_in_graph(x) or self._sync or self._group is not None or self.eps <= 0:
+            return False
+        is_bounded = self._robust and self._clean is not None
+        return not is_bounded and not self.has_streams and self._rows_per_example == 1 and x.numel() > x.shape[1]
+
+    def _mixed_by_operator(
+        self, reference: Statistics | None, share: float | None, source_size: float | None
+    ) -> Statistics:
+        """The same in one operator of a compiled graph, which converts what it reads."""
+        x = self._x
+        reference = self.stored_source if source_size is not None else reference
+        mean, var = (None, None) if reference is None else reference
+        found = mixed_moments(x, mean, var, share, source_size or 0.0, *self.affine, self.eps)
+        self._moments = Moments(found[0], found[1], x.numel() // x.shape[1], self.size)
+        self.keep_scale_and_shift(found[4], found[5])
+        return Statistics(found[2], found[3])
+
+    def keep_scale_and_shift(self, scale: Tensor, shift: Tensor) -> None:
+        """Let the input be normalised as x·scale + shift, if that is precise enough."""
+        if kernels.can_scale_in_graph(self._x):
+            self.scale_and_shift = scale, shift
 
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x

@@ -12,8 +12,8 @@ A second kernel adds up what the tiles have found (Chan et al. 1979) about p, th
 
 These are the sums of `sums.py`, which all other kernels take. Nothing is added up in an order that may vary.
 
-The input may be normalised on its way into the product, (x − mean)·scale + shift and ReLU, rounded as if it had been
-stored: the normalised map is then neither written nor read.
+The input may be normalised on its way into the product, x·scale + shift and ReLU, rounded as if it had been stored: the
+normalised map is then neither written nor read.
 """
 
 # mypy: ignore-errors
@@ -54,17 +54,16 @@ class Config(NamedTuple):
 
 
 class Prologue(NamedTuple):
-    """(x − mean)·scale + shift for each channel of the input, [K] in single precision, and ReLU if wanted."""
+    """x·scale + shift for each channel of the input, [K] in single precision, and ReLU if wanted."""
 
-    mean: Tensor
     scale: Tensor
     shift: Tensor
     relu: bool
 
 
 @triton.jit
-def _normalised(value, mean, scale, shift, RELU: tl.constexpr):
-    result = (value.to(tl.float32) - mean[None, :]) * scale[None, :] + shift[None, :]
+def _normalised(value, scale, shift, RELU: tl.constexpr):
+    result = value.to(tl.float32) * scale[None, :] + shift[None, :]
     if RELU:  # not maximum(·, 0), which would make 0 of what is not a number
         result = tl.where(result < 0, 0.0, result)
     return result.to(value.dtype)
@@ -72,7 +71,7 @@ def _normalised(value, mean, scale, shift, RELU: tl.constexpr):
 
 @kernel(aligned=("x", "weight", "y", "depth", "channels"))
 def _conv(
-    x, weight, y, partial, is_bad, mean, scale, shift, rows, depth, channels, positions, width, in_width, in_positions,
+    x, weight, y, partial, is_bad, scale, shift, rows, depth, channels, positions, width, in_width, in_positions,
     group_rows, slots, examples,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, STRIDE: tl.constexpr, SUMS: tl.constexpr,
     NORMALISE: tl.constexpr, RELU: tl.constexpr, WHOLE: tl.constexpr,
@@ -97,19 +96,17 @@ def _conv(
             a = tl.load(a_place + start)
             b = tl.load(b_place + start)
             if NORMALISE:
-                m = tl.load(mean + start + k)
                 s = tl.load(scale + start + k)
                 t = tl.load(shift + start + k)
-                a = _normalised(a, m, s, t, RELU)
+                a = _normalised(a, s, t, RELU)
         else:
             inside = start + k < depth
             a = tl.load(a_place + start, mask=inside[None, :], other=0.0)
             b = tl.load(b_place + start, mask=inside[:, None], other=0.0)
             if NORMALISE:
-                m = tl.load(mean + start + k, mask=inside, other=0.0)
                 s = tl.load(scale + start + k, mask=inside, other=0.0)
                 t = tl.load(shift + start + k, mask=inside, other=0.0)
-                a = _normalised(a, m, s, t, RELU)
+                a = _normalised(a, s, t, RELU)
         total = tl.dot(a.to(tl.float32), b.to(tl.float32), total) if _WIDE else tl.dot(a, b, total)
     value = total.to(y.dtype.element_ty)
     valid = column < channels
@@ -174,16 +171,15 @@ def _combine(
 
 
 @kernel(aligned=("x", "y", "channels"))
-def _apply(x, y, mean, scale, shift, rows, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr):
+def _apply(x, y, scale, shift, rows, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr, RELU: tl.constexpr):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
     place = row.to(tl.int64)[:, None] * channels + channel[None, :]
     inside = (row < rows)[:, None] & valid[None, :]
-    m = tl.load(mean + channel, mask=valid, other=0.0)
     s = tl.load(scale + channel, mask=valid, other=0.0)
     t = tl.load(shift + channel, mask=valid, other=0.0)
-    tl.store(y + place, _normalised(tl.load(x + place, mask=inside, other=0.0), m, s, t, RELU), mask=inside)
+    tl.store(y + place, _normalised(tl.load(x + place, mask=inside, other=0.0), s, t, RELU), mask=inside)
 
 
 def apply_prologue(x: Tensor, prologue: Prologue) -> Tensor:
@@ -192,7 +188,7 @@ def apply_prologue(x: Tensor, prologue: Prologue) -> Tensor:
     channels = x.shape[1]
     rows = x.numel() // channels
     grid = triton.cdiv(rows, _ROWS), triton.cdiv(channels, _COLUMNS), 1
-    _apply(grid, (x, y, *prologue[:3]), (rows, channels), constants=(_ROWS, _COLUMNS, prologue.relu))
+    _apply(grid, (x, y, *prologue[:2]), (rows, channels), constants=(_ROWS, _COLUMNS, prologue.relu))
     return y
 
 
@@ -223,10 +219,10 @@ def conv_with_sums(
         partial = torch.empty((tiles, slots, 2, channels), dtype=torch.float32, device=x.device)
     if of_examples:
         is_bad = torch.empty(examples, dtype=torch.int32, device=x.device)
-    mean, scale, shift, relu = (None, None, None, False) if prologue is None else prologue
+    scale, shift, relu = (None, None, False) if prologue is None else prologue
     _conv(
         (tiles * triton.cdiv(channels, config.columns), 1, 1),
-        (x, weight, y, partial, is_bad, mean, scale, shift),
+        (x, weight, y, partial, is_bad, scale, shift),
         (
             rows, depth, channels, positions, width, x.shape[3], x.shape[2] * x.shape[3], group_rows, slots,
             examples if of_examples else 0,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..kernels import IS_INTERPRETED, is_being_captured
 from .conv import BATCH, NO_SUMS, Config, Prologue, apply_prologue, conv_with_sums
-from .sums import moments, moments_from, sums, tiling_of
+from .sums import moments_from, sums, tiling_of
 from .timing import microseconds
 
 _CONFIGS = (
@@ -88,8 +88,8 @@ def new_site() -> int:
 def convolve(x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int, site: int = -1) -> Result:
     """A 1×1 convolution of x, [N, K, H, W]: its output, and what is wanted of it.
 
-    For `BATCH`, mean and variance of each channel, [2, 1, C]; for `EXAMPLES` the sums of each example, [N, 1, 3, C],
-    and which examples are not finite, [N].
+    For `BATCH` the sums of each channel, [1, pieces, 3, C]; for `EXAMPLES` those of each example, [N, 1, 3, C], and
+    which examples are not finite, [N].
     """
     x, weight = x.contiguous(memory_format=torch.channels_last), weight.contiguous()
     way = choose(x, weight, stride, prologue, wanted)
@@ -104,11 +104,7 @@ def run(way: Way, x: Tensor, weight: Tensor, stride: int, prologue: Prologue | N
         x, prologue = apply_prologue(x, prologue), None
     if way.config is None:
         return _separate(x, weight, stride, wanted)
-    y, found, is_bad = conv_with_sums(x, weight, stride, prologue, wanted, way.config)
-    if wanted == BATCH:
-        assert found is not None
-        return y, moments_from(found, y.numel() // y.shape[1]), None
-    return y, found, is_bad
+    return conv_with_sums(x, weight, stride, prologue, wanted, way.config)
 
 
 def _separate(x: Tensor, weight: Tensor, stride: int, wanted: int) -> Result:
@@ -116,7 +112,7 @@ def _separate(x: Tensor, weight: Tensor, stride: int, wanted: int) -> Result:
     if wanted == NO_SUMS:
         return y, None, None
     if wanted == BATCH:
-        return y, moments(y), None
+        return y, sums(y, tiling_of(y, 1)), None
     is_bad = torch.zeros(len(y), dtype=torch.int32, device=y.device)
     found = sums(y, tiling_of(y, len(y)), is_bad)
     if found.shape[1] > 1:  # all pieces are about the same pilot
@@ -168,11 +164,19 @@ def fastest(
 
 
 def time_of(way: Way, x: Tensor, weight: Tensor, stride: int, prologue: Prologue | None, wanted: int) -> float:
-    """How long one way takes on the GPU in microseconds; infinite if it cannot be built."""
+    """How long one way takes on the GPU in microseconds, with the moments if they are wanted; infinite if it cannot be
+    built."""
+
+    def call() -> None:
+        y, found, _ = run(way, x, weight, stride, prologue, wanted)
+        if wanted == BATCH:
+            assert found is not None
+            moments_from(found, y.numel() // y.shape[1])
+
     try:
-        run(way, x, weight, stride, prologue, wanted)
+        call()
     except Exception:  # Triton raises many kinds
         if way == SEPARATE:
             raise
         return float("inf")
-    return microseconds(lambda: run(way, x, weight, stride, prologue, wanted))
+    return microseconds(call)

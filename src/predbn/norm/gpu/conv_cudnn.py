@@ -22,14 +22,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-import triton.language as tl
 from torch import Tensor
 
 from ..kernels import is_being_captured
 from .conv_choice import CUDNN, SEPARATE, SITES
 from .conv_operators import convolved_shape
-from .launch import ceil_div, kernel
-from .sums import moments
+from .mixed_moments import Mixing, mixed_moments, mixed_moments_of_totals
 from .timing import microseconds
 
 LEAST_VARIANCE = 4e-6
@@ -41,8 +39,8 @@ _MOST_PLANS = 5
 _MOST_SHAPES = 4096
 """So many shapes have plans. Every batch size is one for each convolution."""
 _ALIGNMENT = 8
-_COLUMNS = 256
-"""Channels of a program."""
+_ALONE = Mixing()
+"""Moments that are not mixed with anything."""
 
 
 class Geometry(NamedTuple):
@@ -81,33 +79,10 @@ def can_be_used(x: Tensor, weight: Tensor) -> bool:
     return is_installed() and x.is_cuda and is_half and channels % _ALIGNMENT == 0 and depth % _ALIGNMENT == 0
 
 
-@kernel()
-def _moments_of_totals(totals, out, count, channels, least, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    valid = channel < channels
-    middle = tl.load(totals + channel, mask=valid, other=0.0) / count
-    square = tl.load(totals + channels + channel, mask=valid, other=0.0) / count
-    # Not maximum(·, ·), which would make a number of what is not one.
-    difference = square - middle * middle
-    bound = least * middle * middle
-    tl.store(out + channel, middle, mask=valid)
-    tl.store(out + channels + channel, tl.where(difference < bound, bound, difference), mask=valid)
-
-
-def moments_of_totals(totals: Tensor, count: int) -> Tensor:
-    """Mean and variance, [2, 1, C], from Σy and Σy², [2, C], over `count` values.
-
-    It is a kernel of its own: in the kernel that normalises, it would be computed again for every value.
-    """
-    channels = totals.shape[1]
-    found = torch.empty((2, 1, channels), dtype=torch.float32, device=totals.device)
-    grid = ceil_div(channels, _COLUMNS), 1, 1
-    _moments_of_totals(grid, (totals, found), (count, channels), (LEAST_VARIANCE,), (_COLUMNS,))
-    return found
-
-
-def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) -> tuple[Tensor, Tensor]:
-    """The convolution y of x, and mean and variance of its channels, [2, 1, C].
+def with_moments(
+    x: Tensor, weight: Tensor, geometry: Geometry, mixing: Mixing = _ALONE, site: int = -1
+) -> tuple[Tensor, Tensor]:
+    """The convolution y of x, and what `mixed_moments` returns for it, [6, C].
 
     They are computed separately where cuDNN has no kernel for the shape, and where its sums are not precise enough for
     the values of this site.
@@ -116,26 +91,28 @@ def with_moments(x: Tensor, weight: Tensor, geometry: Geometry, site: int = -1) 
     known = SITES[site] if 0 <= site < len(SITES) else None
     plan = None if known is not None and known.way == SEPARATE else _plan_of(x, weight, geometry)
     if plan is None:
-        return _separate(x, weight, geometry)
-    y, found = _with_plan(plan, x, weight, geometry)
+        return _separate(x, weight, geometry, mixing)
+    y, found = _with_plan(plan, x, weight, geometry, mixing)
     if known is not None and known.way is None and not is_being_captured(x):
         squared = found[0] * found[0]
         if bool((squared > MOST_SQUARED_OFFSET * found[1]).any()):
             known.way = SEPARATE
-            return _separate(x, weight, geometry)
+            return _separate(x, weight, geometry, mixing)
         if bool(squared.isfinite().all()):  # otherwise the next batch tells
             known.way = CUDNN
     return y, found
 
 
-def _with_plan(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+def _with_plan(
+    plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry, mixing: Mixing = _ALONE
+) -> tuple[Tensor, Tensor]:
     y, totals = _run(plan, x, weight, geometry)
-    return y, moments_of_totals(totals, y.numel() // y.shape[1])
+    return y, mixed_moments_of_totals(totals, y.numel() // y.shape[1], len(y), mixing, LEAST_VARIANCE)
 
 
-def _separate(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
+def _separate(x: Tensor, weight: Tensor, geometry: Geometry, mixing: Mixing = _ALONE) -> tuple[Tensor, Tensor]:
     y = geometry.convolve(x, weight).contiguous(memory_format=torch.channels_last)
-    return y, moments(y)
+    return y, mixed_moments(y, mixing)
 
 
 def time_of(x: Tensor, weight: Tensor, geometry: Geometry) -> float:

@@ -1,8 +1,8 @@
 """Convolutions with their neighbours as operators, which take the place of several nodes in a compiled graph.
 
-Those of 1×1 convolutions take x [N, K, H, W], weight [C, K, 1, 1], the stride, and optionally `mean`, `scale` and
-`shift`, [K] each, and whether there is a ReLU: x is then normalised first. `site` is the number under which the chosen
-way is kept.
+Those of 1×1 convolutions take x [N, K, H, W], weight [C, K, 1, 1], the stride, and optionally `scale` and `shift`, [K]
+each, and whether there is a ReLU: x is then normalised first. `site` is the number under which the chosen way is kept.
+Those that give moments also take what these are mixed with (`mixed_moments.py`), and return what `mixed_moments` does.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operators import BOUNDS, bounded_moments_of_examples, operator
+from .operators import BOUNDS, MIXING, bounded_moments_of_examples, operator
 
-_ARGUMENTS = (
-    "(Tensor x, Tensor weight, int stride, Tensor? mean, Tensor? scale, Tensor? shift, bool relu, int site) -> "
-)
+_ARGUMENTS = "Tensor x, Tensor weight, int stride, Tensor? scale, Tensor? shift, bool relu, int site"
 
 
 def _run(
-    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
-    site: int, wanted: int,
+    x: Tensor, weight: Tensor, stride: int, scale: Tensor | None, shift: Tensor | None, relu: bool, site: int,
+    wanted: int,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     from .conv import Prologue
     from .conv_choice import convolve
 
     prologue = None
-    if mean is not None and scale is not None and shift is not None:
-        prologue = Prologue(mean.contiguous(), scale.contiguous(), shift.contiguous(), relu)
+    if scale is not None and shift is not None:
+        prologue = Prologue(scale.contiguous(), shift.contiguous(), relu)
     return convolve(x, weight, stride, prologue, wanted, site)
 
 
@@ -50,67 +48,70 @@ def _new_output(x: Tensor, weight: Tensor, stride: int) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-def _empty_conv(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+def _empty_conv(x, weight, stride, scale, shift, relu, site):  # type: ignore[no-untyped-def]
     return _new_output(x, weight, stride)
 
 
-@operator(f"conv{_ARGUMENTS}Tensor", _empty_conv)
+@operator(f"conv({_ARGUMENTS}) -> Tensor", _empty_conv)
 def conv(
-    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
-    site: int,
-) -> Tensor:  # fmt: skip
+    x: Tensor, weight: Tensor, stride: int, scale: Tensor | None, shift: Tensor | None, relu: bool, site: int
+) -> Tensor:
     """The convolution alone; useful if its input is normalised."""
-    return _run(x, weight, stride, mean, scale, shift, relu, site, 0)[0]
+    return _run(x, weight, stride, scale, shift, relu, site, 0)[0]
 
 
-def _empty_conv_moments(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
-    return _new_output(x, weight, stride), x.new_empty((2, 1, weight.shape[0]), dtype=torch.float32)
+def _empty_conv_moments(x, weight, stride, scale, shift, relu, site, *mixing):  # type: ignore[no-untyped-def]
+    return _new_output(x, weight, stride), x.new_empty((6, weight.shape[0]), dtype=torch.float32)
 
 
-@operator(f"conv_moments{_ARGUMENTS}(Tensor, Tensor)", _empty_conv_moments)
+@operator(f"conv_moments({_ARGUMENTS}, {MIXING}) -> (Tensor, Tensor)", _empty_conv_moments)
 def conv_moments(
-    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
-    site: int,
+    x: Tensor, weight: Tensor, stride: int, scale: Tensor | None, shift: Tensor | None, relu: bool, site: int,
+    *mixing: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The convolution, and mean and biased variance of each channel of its output, [2, 1, C]."""
-    return _run(x, weight, stride, mean, scale, shift, relu, site, 1)[:2]  # type: ignore[return-value]
+    """The convolution, and what `mixed_moments` returns for its output, [6, C]."""
+    from .mixed_moments import Mixing, mixed_moments_from
+
+    y, sums, _ = _run(x, weight, stride, scale, shift, relu, site, 1)
+    assert sums is not None
+    return y, mixed_moments_from(sums, y.numel() // y.shape[1], len(y), Mixing(*mixing))
 
 
-def _empty_conv_example_sums(x, weight, stride, mean, scale, shift, relu, site):  # type: ignore[no-untyped-def]
+def _empty_conv_example_sums(x, weight, stride, scale, shift, relu, site):  # type: ignore[no-untyped-def]
     sums = x.new_empty((x.shape[0], 1, 3, weight.shape[0]), dtype=torch.float32)
     return _new_output(x, weight, stride), sums, x.new_empty(x.shape[0], dtype=torch.int32)
 
 
-@operator(f"conv_example_sums{_ARGUMENTS}(Tensor, Tensor, Tensor)", _empty_conv_example_sums)
+@operator(f"conv_example_sums({_ARGUMENTS}) -> (Tensor, Tensor, Tensor)", _empty_conv_example_sums)
 def conv_example_sums(
-    x: Tensor, weight: Tensor, stride: int, mean: Tensor | None, scale: Tensor | None, shift: Tensor | None, relu: bool,
-    site: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor, weight: Tensor, stride: int, scale: Tensor | None, shift: Tensor | None, relu: bool, site: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """The convolution, the sums of each example of its output, [N, 1, 3, C], and which are not finite, [N]."""
-    y, *found = _run(x, weight, stride, mean, scale, shift, relu, site, 2)
+    y, *found = _run(x, weight, stride, scale, shift, relu, site, 2)
     return y, *found  # type: ignore[return-value]
 
 
 def _empty_any_conv_moments(
-    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int, *mixing: Any
 ) -> tuple[Tensor, Tensor]:
     shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    return y, x.new_empty((2, 1, weight.shape[0]), dtype=torch.float32)
+    return y, x.new_empty((6, weight.shape[0]), dtype=torch.float32)
 
 
 @operator(
-    "any_conv_moments(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site)"
+    f"any_conv_moments(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int site, {MIXING})"
     " -> (Tensor, Tensor)",
     _empty_any_conv_moments,
 )
 def any_conv_moments(
-    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int
+    x: Tensor, weight: Tensor, stride: list[int], padding: list[int], dilation: list[int], site: int, *mixing: Any
 ) -> tuple[Tensor, Tensor]:
     """The same for any convolution, by a kernel of cuDNN."""
     from .conv_cudnn import new_geometry, with_moments
+    from .mixed_moments import Mixing
 
-    return with_moments(x, weight, new_geometry(stride, padding, dilation), site)
+    return with_moments(x, weight, new_geometry(stride, padding, dilation), Mixing(*mixing), site)
 
 
 def _empty_tables_of_sums(sums: Tensor, is_bad: Tensor, groups: int, *arguments: Any) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from .launch import kernel, power_of_2
+from .mixed_moments import scale_and_shift
 
 FEWEST_CHANNELS = 256
 """Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
@@ -72,9 +73,9 @@ def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
 
 @kernel()
 def _mixture(
-    mean, var, count, chance_of_classes, clean_mean, clean_var, weight, source_mean, source_var, out,
-    groups, channels, n, eps, o, per_example, constant, network, skew, least, most,
-    CHANNELS: tl.constexpr, COUNT: tl.constexpr, CLASSES: tl.constexpr,
+    mean, var, count, chance_of_classes, clean_mean, clean_var, weight, source_mean, source_var, norm_weight, norm_bias,
+    out, groups, channels, n, eps, o, per_example, constant, network, skew, least, most,
+    CHANNELS: tl.constexpr, COUNT: tl.constexpr, CLASSES: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     channel = tl.arange(0, CHANNELS)
@@ -83,29 +84,34 @@ def _mixture(
     m = tl.load(clean_mean + channel, mask=valid, other=0.0)
     v = tl.load(clean_var + channel, mask=valid, other=1.0)
     h = tl.load(weight + channel, mask=valid, other=0.0)
-    size = n * 1.0
+    examples = n * 1.0
     if COUNT:
-        size = tl.load(count + group)
-    chance = per_example / size + constant
+        examples = tl.load(count + group)
+    chance = per_example / examples + constant
     if CLASSES:
         chance += tl.load(chance_of_classes + group)
     delta = tl.load(mean + place, mask=valid, other=0.0) - m
     z2 = delta * delta / (v + eps)
     r = z2 + (tl.load(var + place, mask=valid, other=1.0) + eps) / (v + eps)
-    depth = network / (size + 1)
-    a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, skew * (1 - 1 / size), o, least, most)
+    depth = network / (examples + 1)
+    a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, skew * (1 - 1 / examples), o, least, most)
     m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
     v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
     mixed_mean, mixed_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
+    scale, shift = scale_and_shift(mixed_mean, mixed_var, norm_weight, norm_bias, channel, valid, eps, WEIGHT, BIAS)
+    size = groups * channels
     tl.store(out + place, mixed_mean, mask=valid)
-    tl.store(out + groups * channels + place, mixed_var, mask=valid)
+    tl.store(out + size + place, mixed_var, mask=valid)
+    tl.store(out + 2 * size + place, scale, mask=valid)
+    tl.store(out + 3 * size + place, shift, mask=valid)
 
 
 def mixture(
     inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], n: int, eps: float, offset: float, *chance: float
 ) -> None:
-    """Write mean and variance to [2, groups, C], from those of the batch, [groups, C], and what `_mixture` reads."""
-    batch, count, of_classes = inputs[0], inputs[2], inputs[3]
+    """Write mean, variance, scale and shift to [4, groups, C], from the moments of the batch, [groups, C], and what
+    `_mixture` reads."""
+    batch, is_given = inputs[0], [inputs[i] is not None for i in (2, 3, 9, 10)]
     channels = batch.shape[-1]
     groups, block = batch.numel() // channels, max(FEWEST_CHANNELS, power_of_2(channels))
     _mixture(
@@ -113,6 +119,6 @@ def mixture(
         (*inputs, *outputs),
         (groups, channels, n),
         (eps, offset, *chance, *LIMITS),
-        (block, count is not None, of_classes is not None),
+        (block, *is_given),
         warps=min(16, max(4, block // 256)),
     )

@@ -42,7 +42,7 @@ def _normalise(
         shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
     middle, scale, shift = per_channel(own_mean, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
-        number = piece * tiles + tile
+        number = tile * tl.num_programs(1) + piece
         value, inside, offset = load_tile(x, part, rows, number, channel, channels, positions, ROWS, LAST, WHOLE)
         result = (value - middle) * scale + shift
         if ADD:

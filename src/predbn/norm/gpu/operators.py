@@ -61,6 +61,46 @@ def _prepared_moments() -> Any:
     return PreparedOperator(lambda inputs, outputs, groups: run(inputs[0], groups, outputs[0]))
 
 
+MIXING = (
+    "Tensor? reference_mean, Tensor? reference_var, float? share, float source_size, Tensor? norm_weight, "
+    "Tensor? norm_bias, float eps"
+)
+"""What `Mixing` of `mixed_moments.py` has."""
+
+
+def _empty_mixed_moments(x: Tensor, *mixing: Any) -> Tensor:
+    return x.new_empty((6, x.shape[1]), dtype=torch.float32)
+
+
+@operator(f"mixed_moments(Tensor x, {MIXING}) -> Tensor", _empty_mixed_moments)
+def mixed_moments(
+    x: Tensor, reference_mean: Tensor | None, reference_var: Tensor | None, share: float | None, source_size: float,
+    norm_weight: Tensor | None, norm_bias: Tensor | None, eps: float,
+) -> Tensor:  # fmt: skip
+    """Moments of the batch, those of the mixture, scale and shift, [6, C]: see `mixed_moments.py`."""
+    x = x if is_dense(x) else x.contiguous()
+    inputs = x, *_contiguous(reference_mean, reference_var, norm_weight, norm_bias)
+    found: Tensor = _prepared_mixed_moments()(inputs, ((6, x.shape[1]),), share, source_size, eps)[0]
+    return found
+
+
+@cache
+def _prepared_mixed_moments() -> Any:
+    from .mixed_moments import Mixing
+    from .mixed_moments import mixed_moments as run
+    from .prepared_operator import PreparedOperator
+
+    def run_operator(inputs: Any, outputs: Any, share: float | None, source_size: float, eps: float) -> None:
+        x, mean, var, weight, bias = inputs
+        run(x, Mixing(mean, var, share, source_size, weight, bias, eps), outputs[0])
+
+    return PreparedOperator(run_operator)
+
+
+def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+    return [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
+
+
 BOUNDS = "SymInt groups, float eps, float limit, Tensor clean_var, Tensor scatter, Tensor? clipping, Tensor? evenness"
 
 
@@ -134,27 +174,26 @@ def bounded_moments_of_examples(
 
 _MIXTURE = (
     "Tensor mean, Tensor var, Tensor? count, Tensor? chance_of_classes, Tensor clean_mean, Tensor clean_var, "
-    "Tensor weight, Tensor source_mean, Tensor source_var, SymInt n, float eps, float offset, float per_example, "
-    "float constant, float network, float skew"
+    "Tensor weight, Tensor source_mean, Tensor source_var, Tensor? norm_weight, Tensor? norm_bias, SymInt n, "
+    "float eps, float offset, float per_example, float constant, float network, float skew"
 )
 
 
 def _empty_mixture(mean: Tensor, *arguments: Any) -> Tensor:
-    return mean.new_empty((2, *mean.shape))
+    return mean.new_empty((4, *mean.shape))
 
 
 @operator(f"mixture({_MIXTURE}) -> Tensor", _empty_mixture)
 def mixture(mean: Tensor, var: Tensor, *arguments: Any) -> Tensor:
-    """Steps 1 to 5 of `auto`: mean and variance, [2, …], from those of the batch, [C] or [groups, C].
+    """Steps 1 to 5 of `auto`: mean, variance, scale and shift, [4, …], from the moments of the batch, [C] or
+    [groups, C].
 
-    count               how many examples there are, [1] or [groups, 1]; None if they are n
-    chance_of_classes   what classes add to chance, in the same shape; None for nothing
+    count                    how many examples there are, [1] or [groups, 1]; None if they are n
+    chance_of_classes        what classes add to chance, in the same shape; None for nothing
+    norm_weight, norm_bias   those of the layer, [C]; None if it has none
     """
-    inputs = (
-        *_in_single_precision(mean, var, *arguments[:5]),
-        *(t.contiguous() for t in arguments[5:7]),
-    )
-    found: Tensor = _prepared_mixture()(inputs, ((2, *mean.shape),), *arguments[7:])[0]
+    inputs = *_in_single_precision(mean, var, *arguments[:5]), *_contiguous(*arguments[5:9])
+    found: Tensor = _prepared_mixture()(inputs, ((4, *mean.shape),), *arguments[9:])[0]
     return found
 
 
@@ -166,21 +205,38 @@ def _prepared_mixture() -> Any:
     return PreparedOperator(run)
 
 
-def _empty_statistics(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    assert mean.shape == var.shape
-    assert mean.dtype == var.dtype
+def _empty_pair(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    assert first.shape == second.shape
+    assert first.dtype == second.dtype
     _tell_inductor()  # here, because it takes seconds to import Inductor, which a graph is about to do
-    return torch.empty_like(mean), torch.empty_like(var)
+    return torch.empty_like(first), torch.empty_like(second)
 
 
-@operator("computed_once(Tensor mean, Tensor var) -> (Tensor, Tensor)", _empty_statistics)
-def computed_once(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    """The same statistics, [C] each. In a graph of Inductor they are computed before the kernel that normalises.
+@operator("computed_once(Tensor first, Tensor second) -> (Tensor, Tensor)", _empty_pair)
+def computed_once(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The same values, [C] each. In a graph of Inductor they are computed before the kernel that normalises.
 
     Otherwise Inductor makes what a strategy computes for each channel a part of that kernel, which then computes it
     again for every value.
     """
-    return mean.clone(), var.clone()
+    return first.clone(), second.clone()
+
+
+def _apply_scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    shape = [-1, *[1] * (x.dim() - 2)]
+    return torch.addcmul(shift.view(shape), x.to(scale.dtype), scale.view(shape)).to(x.dtype)
+
+
+_LIBRARY.define("scale_and_shift(Tensor x, Tensor scale, Tensor shift) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.impl("scale_and_shift", _apply_scale_and_shift, "CompositeImplicitAutograd")
+
+
+def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """x·scale + shift for each channel, in the dtype of x.
+
+    A graph of Dynamo shows it as one operation, which `fusion.py` looks for; Inductor gets what it is made of.
+    """
+    return torch.ops.predbn.scale_and_shift.default(x, scale, shift)  # type: ignore[no-any-return]
 
 
 @cache
@@ -195,17 +251,17 @@ def _tell_inductor() -> None:
     except (ImportError, KeyError, AttributeError):
         return  # another version of PyTorch: the operator is called, which copies them
 
-    def lower(mean: Any, var: Any) -> list[Any]:
-        if is_in_memory(mean) and is_in_memory(var):
-            return [mean, var]
-        load_mean, load_var = mean.make_loader(), var.make_loader()
+    def lower(first: Any, second: Any) -> list[Any]:
+        if is_in_memory(first) and is_in_memory(second):
+            return [first, second]
+        load_first, load_second = first.make_loader(), second.make_loader()
 
         def load(index: Any) -> Any:
-            is_mean = ops.eq(ops.index_expr(index[0], torch.int32), ops.constant(0, torch.int32))
-            return ops.where(is_mean, load_mean(index[1:]), load_var(index[1:]))
+            is_first = ops.eq(ops.index_expr(index[0], torch.int32), ops.constant(0, torch.int32))
+            return ops.where(is_first, load_first(index[1:]), load_second(index[1:]))
 
         both = ir.Pointwise.create(
-            device=mean.get_device(), dtype=mean.get_dtype(), inner_fn=load, ranges=[2, *mean.get_size()]
+            device=first.get_device(), dtype=first.get_dtype(), inner_fn=load, ranges=[2, *first.get_size()]
         )
         both.realize()
         return [select(both, 0, row) for row in range(2)]

@@ -109,7 +109,7 @@ def _sums(
         total = tl.zeros([COLUMNS], tl.float32)
         square = tl.zeros([COLUMNS], tl.float32)
         for tile in range(tiles):
-            number = piece * tiles + tile
+            number = (tiles - 1 - tile) * tl.num_programs(1) + piece
             value, inside, _ = load_tile(x, group, rows, number, column, columns, positions, ROWS, LAST, WHOLE)
             difference = tl.where(inside, value - middle, 0.0)
             total += tl.sum(difference, ROW_AXIS)
@@ -123,7 +123,7 @@ def _sums(
             squares += difference * difference
         else:
             for tile in range(tiles):
-                number = piece * tiles + tile
+                number = (tiles - 1 - tile) * tl.num_programs(1) + piece
                 value, inside, _ = load_tile(x, group, rows, number, column, columns, positions, ROWS, LAST, WHOLE)
                 difference = tl.where(inside, value - middle, 0.0)
                 totals += difference

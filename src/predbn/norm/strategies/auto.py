@@ -230,7 +230,7 @@ class Auto(Strategy):
         is_counted = isinstance(n, Tensor | int)
         if is_counted and observation.calibration is not None and observation.can_use_mixture_operator:
             stored = observation.stored_source or source  # which the kernel converts
-            return _mixture_by_operator(batch, clean, stored, observation.eps, n, sampling, network, skew)
+            return _mixture_by_operator(observation, batch, clean, stored, n, sampling, network, skew)
         between_class = skew * (1 - 1 / n) if self.skewed else 0.0
         sampled, of_network = sampling.of(n), network / (n + 1)
         return mixture(batch, clean, source, observation.eps, sampled, between_class, of_network, relative_chance)
@@ -271,10 +271,10 @@ def _with_source_classes(
 
 
 def _mixture_by_operator(
+    observation: Observation,
     batch: Statistics,
     clean: Calibration,
     source: Statistics,
-    eps: float,
     n: Tensor | float,
     sampling: Sampling,
     network: float,
@@ -287,8 +287,11 @@ def _mixture_by_operator(
         of_classes = sampling.of_classes
     else:
         constant += sampling.of_classes
-    tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source
-    mean, var = operators.mixture(*tensors, number, eps, clean.offset, sampling.per_example, constant, network, skew)
+    tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source, *observation.affine
+    numbers = number, observation.eps, clean.offset, sampling.per_example, constant, network, skew
+    mean, var, *rows = operators.mixture(*tensors, *numbers)
+    if mean.dim() == 1:
+        observation.keep_scale_and_shift(*rows)
     return Statistics(mean, var)
 
 

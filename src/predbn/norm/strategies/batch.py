@@ -28,7 +28,7 @@ class Batch(Strategy):
         return True
 
     def statistics(self, observation: Observation) -> Statistics:
-        return observation.moments().statistics
+        return observation.mixed()
 
     def rule(self, observation: Observation) -> Rule:
         return Mix()

@@ -9,7 +9,7 @@ from predbn.common import AdaptationError
 
 from ..gpu.rules import Mix, Rule
 from ..observation import Observation
-from ..statistics import Statistics, mix
+from ..statistics import Statistics
 from .base import Strategy, check_momentum, load_statistics, save_statistics
 
 
@@ -39,9 +39,7 @@ class Ema(Strategy):
         average = load_statistics(state) or (observation.source if self.start == "source" else None)
         if average is None:
             return save_statistics(state, observation.moments().statistics)
-        batch = observation.moments(allow_single_value=self.momentum != 1).statistics
-        average = Statistics(average.mean.to(batch.mean), average.var.to(batch.var))
-        return save_statistics(state, mix(average, batch, self.momentum))
+        return save_statistics(state, observation.mixed(average, self.momentum))
 
     def rule(self, observation: Observation) -> Rule | None:
         state = observation.state_in_place()

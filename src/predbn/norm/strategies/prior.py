@@ -10,7 +10,7 @@ from predbn.common import AdaptationError
 
 from ..gpu.rules import Mix, Rule
 from ..observation import Observation
-from ..statistics import Statistics, mix
+from ..statistics import Statistics
 from .base import Strategy
 
 
@@ -41,11 +41,8 @@ class Prior(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         source = observation.source
         if source is None or self.N == 0:
-            return observation.moments().statistics
-        if math.isinf(self.N):
-            return source
-        batch = observation.moments(allow_single_value=True)
-        return mix(source, batch.statistics, batch.n / (batch.n + self.N))
+            return observation.mixed()
+        return source if math.isinf(self.N) else observation.mixed(source, source_size=self.N)
 
     def rule(self, observation: Observation) -> Rule | None:
         if math.isinf(self.N):
