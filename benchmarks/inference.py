@@ -7,6 +7,7 @@
     python benchmarks/inference.py --device cuda --kernels --small  # those of a layer only
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of docs/performance.md from results/
+    python benchmarks/inference.py --passes       # the same: the kernels of one pass of ResNet-50
     python benchmarks/inference.py --short        # the same: the table of the README
 
 Every round runs every variant once, in a new random order; the reported figure is the median over the rounds of
@@ -26,7 +27,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -279,35 +279,32 @@ def gpu_cases(rounds: int, modes: Sequence[str], everything: bool) -> Iterator[t
 def compiled_cases(rounds: int, everything: bool) -> Iterator[tuple[str, Rows]]:
     """Compiled models, each in a process of its own together with the compiled plain model.
 
-    Compiling takes up to a minute for each, so that all processes compile at the same time, and are timed one after the
-    other when all are ready. Fused models time kernels while they are compiled, so each of them is compiled alone.
+    They are measured one after the other: others that only wait have doubled the time of the host.
     """
     names = [*COMPILED, *MORE_COMPILED * everything]
-    fused = [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
+    names += [f"{name}, fused" for name in (*FUSED, *MORE_FUSED * everything)]
     command = sys.executable, __file__, "--device", "cuda", "--rounds", str(rounds), "--compiled"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     found: dict[str, Rows] = {}
-    for together in (names, *([name] for name in fused)):
-        processes = {name: subprocess.Popen((*command, name), **pipes) for name in together}  # type: ignore[call-overload]
-        for name, process in processes.items():
-            print(f"{name}: {process.stdout.readline().strip() or 'failed'}", flush=True)
-        for name, process in processes.items():
-            output, _ = process.communicate("go\n")
-            for line in output.splitlines():
-                print(f"{name}: {line}" if not line.startswith("{") else f"{name}: measured", flush=True)
-                for case, rows in json.loads(line).items() if line.startswith("{") else ():
-                    found.setdefault(case, {"plain": rows["plain"]})[name] = rows[name]
+    for name in names:
+        begin = time.perf_counter()
+        process = subprocess.run((*command, name), stdout=subprocess.PIPE, text=True)
+        print(f"{name}: {'failed' if process.returncode else 'measured'} in {time.perf_counter() - begin:.0f} s")
+        for line in process.stdout.splitlines():
+            if not line.startswith("{"):
+                print(f"{name}: {line}", flush=True)
+                continue
+            for case, rows in json.loads(line).items():
+                found.setdefault(case, {"plain": rows["plain"]})[name] = rows[name]
     yield from found.items()
 
 
 def compiled_model(name: str, rounds: int) -> None:
-    """One process of `compiled_cases`: compile a model, wait for a line of input, and print what was measured.
+    """One process of `compiled_cases`: compile a model, and print what was measured.
 
     It is compiled once, for all batch sizes. In a fused one (`predbn.compile`) statistics and normalisation are part
     of convolutions where that is faster.
     """
     begin = time.perf_counter()
-    choose_kernels_alone()
     own = name.removesuffix(", fused")
     found = gpu_variants(("plain", own), 100)
     torch._dynamo.config.recompile_limit = 64  # both models share the code of one forward method
@@ -319,8 +316,7 @@ def compiled_model(name: str, rounds: int) -> None:
             for x in inputs:
                 model(x)
     torch.cuda.synchronize()
-    print(f"ready after {time.perf_counter() - begin:.0f} s", flush=True)
-    sys.stdin.readline()
+    print(f"compiled in {time.perf_counter() - begin:.0f} s", flush=True)
     for batch in (100, 500):
         cases = gpu_case(models, batch, "compiled", rounds)
         graphs = {name: graphed(model, batch) for name, model in models.items()}
@@ -328,25 +324,6 @@ def compiled_model(name: str, rounds: int) -> None:
     if own != name:
         fused = Counter(layer.fused for layer in predbn.describe(models[name]))
         print("; ".join(f"{count} layers: {text}" for text, count in fused.most_common()), flush=True)
-
-
-def choose_kernels_alone() -> None:
-    """Let only one process at a time run kernels of Inductor to find the fastest of several."""
-    import fcntl
-
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-
-    lock = (Path(tempfile.gettempdir()) / "predbn-inference-benchmark.lock").open("w")
-    choose = CachingAutotuner.benchmark_all_configs
-
-    def choose_alone(*args: object, **options: object) -> object:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            return choose(*args, **options)
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-
-    CachingAutotuner.benchmark_all_configs = choose_alone
 
 
 def graphed(model: nn.Module, batch: int) -> Callable[[Tensor], object]:
@@ -385,7 +362,69 @@ def gpu_case(models: dict[str, Callable[[Tensor], object]], batch: int, mode: st
     if mode != "compiled, graph":  # which has its memory already
         for name, peak in peak_memory(models, x).items():
             rows[name]["peak_mib"] = peak
+    if batch == 100 and mode in ("captured", "compiled, graph"):
+        for name, model in models.items():
+            rows[name]["kernels"] = kernels_of_pass(model, x)
     return f"resnet50 224 px fp16, batch {batch}, {mode}", rows
+
+
+KERNELS = {
+    "batch norm of PyTorch": ("batch_norm", "bn_fw"),
+    "*sums*": ("_sums",),
+    "*statistics*": ("_statistics", "_of_sums", "_of_totals", "_moments"),
+    "*mixture*": ("_mixture",),
+    "*follow*": ("_follow", "_classes"),
+    "*normalise*": ("_normalise",),
+    "Inductor": ("triton_",),
+    "memory set to zero": ("Memset",),
+}
+"""Kinds of kernels, by how their names begin, or a part of them for PyTorch's."""
+
+
+def kind_of(name: str) -> str:
+    """Which of `KERNELS` it is; convolutions are among those that are none."""
+    for kind, parts in KERNELS.items():
+        if any(part in name if kind.startswith("batch") else name.startswith(part) for part in parts):
+            return kind
+    return "others"
+
+
+@torch.inference_mode()
+def kernels_of_pass(model: Callable[[Tensor], object], x: Tensor, passes: int = 5) -> dict[str, list[float]]:
+    """Microseconds and launches of each kind of kernel in a pass, as the profiler of PyTorch sees them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        for _ in range(passes):
+            model(x)
+        torch.cuda.synchronize()
+    found: dict[str, list[float]] = {}
+    for event in profiler.events():
+        total = found.setdefault(kind_of(event.name), [0.0, 0])
+        total[0] += event.device_time / passes
+        total[1] += 1 / passes
+    return found
+
+
+def pass_table() -> str:
+    """The kernels of one pass, from results/: a table of docs/performance.md."""
+    cases = json.loads((RESULTS / "inference-cuda.json").read_text())["cases"]
+    columns = {}
+    for case, rows in cases.items():
+        for name, row in rows.items():
+            if "kernels" in row:
+                columns[f"{name}, {'captured' if 'captured' in case else 'compiled'}"] = row["kernels"]
+    kinds = [kind for kind in (*KERNELS, "others") if any(kind in column for column in columns.values())]
+    lines = [f"| µs (launches) | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
+
+    def cell(pairs: Sequence[Sequence[float]]) -> str:
+        return f"{sum(p[0] for p in pairs):,.0f} ({sum(p[1] for p in pairs):.0f})" if pairs else ""
+
+    for kind in kinds:
+        cells = [cell([column[kind]] if kind in column else []) for column in columns.values()]
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    lines.append("| all | " + " | ".join(cell(list(column.values())) for column in columns.values()) + " |")
+    return "\n".join(lines)
 
 
 def microseconds(run: Callable[[], object], count: int = 20) -> float:
@@ -548,10 +587,14 @@ def main() -> None:
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
     parser.add_argument("--small", action="store_true", help="with --kernels: without convolutions, a few seconds")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
+    parser.add_argument("--passes", action="store_true", help="print the kernels of one pass from results/")
     parser.add_argument("--short", action="store_true", help="print the main rows of the CPU from results/")
     options = parser.parse_args()
     if options.markdown or options.short:
         print(markdown("cpu", SHORT) if options.short else markdown())
+        return
+    if options.passes:
+        print(pass_table())
         return
     if options.compiled:
         with torch.no_grad():

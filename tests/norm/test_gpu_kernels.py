@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import re
 from dataclasses import fields
 
 import pytest
@@ -170,7 +171,7 @@ def test_kernels_that_cannot_be_built_are_not_used_and_that_is_said_once(bench, 
         raise RuntimeError("no C compiler was found\nand more")
 
     kernels._can_be_built.cache_clear()
-    monkeypatch.setattr("predbn.norm.gpu.sums.moments", fail)
+    monkeypatch.setattr("predbn.norm.gpu.launch.launch_smallest_kernel", fail)
     model = predbn.adapt(net().to(bench.device), "prior")
     x = images(8).to(bench.device)
     try:
@@ -325,10 +326,10 @@ VARIANTS = [
     (
         "conv",
         "_conv",
-        f"half half half f i f f f | {'i ' * 10}| ROWS=64 COLUMNS=64 DEPTH=64 STRIDE=2 SUMS NORMALISE RELU",
+        f"half half half f i f f | {'i ' * 10}| ROWS=64 COLUMNS=64 DEPTH=64 STRIDE=2 SUMS NORMALISE RELU",
     ),
     ("conv", "_combine", "f f i | i i i i i | ROWS=64 TILES=32 COLUMNS=64 FIND_BAD"),
-    ("conv", "_apply", "half half f f f | i i | ROWS=64 COLUMNS=64 RELU"),
+    ("conv", "_apply", "half half f f | i i | ROWS=64 COLUMNS=64 RELU"),
     ("sums", "_sums", "half f i | i i i i | ROWS=32 COLUMNS=64 LAST FOLD=1 FIND_BAD"),
     ("sums", "_sums", "half f i | i i i i | ROWS=4 COLUMNS=256 LAST WIDE FOLD=4 FIND_BAD"),
     ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4 FOLD=1"),
@@ -343,7 +344,9 @@ VARIANTS = [
     ("normalise", "_normalise", f"half half half half half f f i | {NORMALISE} STREAMS"),
     ("normalise", "_normalise", "half half half half half f f f | i i i i | ROWS=256 COLUMNS=16 LAST ADD RELU"),
     ("stream_classes", "_classes", f"{'f ' * 10}| {'i ' * 6}| CLASSES=128"),
-    ("mixture", "_mixture", f"{'f ' * 7}half half f | i i i | CHANNELS=2048 COUNT CLASSES"),
+    ("mixed_moments", "_of_sums", "f half half half half f | i i i i | PIECES=64 COLUMNS=8 MIX COUNTED WEIGHT BIAS"),
+    ("mixed_moments", "_of_totals", "f f f half half f | i i i | COLUMNS=256 WEIGHT BIAS"),
+    ("mixture", "_mixture", f"{'f ' * 7}half half half half f | i i i | CHANNELS=2048 COUNT CLASSES WEIGHT BIAS"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=2048 HAS_PAST HAS_LAST HAS_SHARES EXPECTED CLASSES"),
     ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | CHANNELS=256 CLASSES"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=256 HAS_PAST"),
@@ -370,5 +373,10 @@ def test_the_kernels_can_be_compiled_for_a_gpu_that_is_not_here(module, name, ar
     chosen = {n: int(value) if value else True for n, _, value in (constant.partition("=") for constant in constants)}
     assert chosen.keys() <= constexprs.keys()
     constexprs |= chosen
+    constexprs |= {"EARLY": True} if "EARLY" in constexprs else {}
     kernel = compile(ASTSource(function, signature, constexprs), target=GPUTarget("cuda", 90, 32))
     assert kernel.asm["cubin"]
+    # What waits for the kernel before does so before it reads or writes anything.
+    before_waiting, waiting, _ = kernel.asm["ptx"].partition("griddepcontrol.wait")
+    assert bool(waiting) == ("EARLY" in constexprs)
+    assert not waiting or not re.search(r"(ld|st|atom|red)\.[\w.]*global", before_waiting)

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..kernels import is_being_captured
+from ..kernels import current_cuda_stream, is_being_captured
 from .conv_choice import CUDNN, SEPARATE, SITES
 from .conv_operators import convolved_shape
 from .mixed_moments import Mixing, mixed_moments, mixed_moments_of_totals
@@ -60,10 +60,10 @@ def new_geometry(stride: Sequence[int], padding: Sequence[int], dilation: Sequen
 
 
 class _Plan(NamedTuple):
-    """An operation graph of cuDNN with a plan that was chosen for it; its tensors x, weight, y, Σy and Σy²."""
+    """An operation graph of cuDNN with a plan that was chosen for it; the numbers of x, weight, y, Σy and Σy²."""
 
     graph: Any
-    tensors: tuple[Any, ...]
+    tensors: tuple[int, ...]
     workspace: int
 
 
@@ -129,6 +129,8 @@ def time_of_separate(x: Tensor, weight: Tensor, geometry: Geometry) -> float:
 
 _plans: dict[Any, _Plan | None] = {}
 _handles: dict[torch.device, Any] = {}
+_streams: dict[torch.device, int] = {}
+"""The CUDA stream that each handle was told to use."""
 _lock = threading.RLock()
 """A handle of cuDNN serves one thread at a time."""
 
@@ -170,7 +172,7 @@ def _fastest_plan(x: Tensor, weight: Tensor, geometry: Geometry) -> _Plan | None
     return plan
 
 
-def _new_graph(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Any, tuple[Any, ...]]:
+def _new_graph(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Any, tuple[int, ...]]:
     import cudnn
 
     half, single = cudnn.data_type.HALF, cudnn.data_type.FLOAT
@@ -196,7 +198,7 @@ def _new_graph(x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Any, tupl
     graph.build_operation_graph()
     graph.create_execution_plans([cudnn.heur_mode.A])
     graph.check_support()
-    return graph, (image, filters, y, total, squares)
+    return graph, tuple(tensor.get_uid() for tensor in (image, filters, y, total, squares))
 
 
 def _handle(device: torch.device) -> Any:
@@ -208,15 +210,23 @@ def _handle(device: torch.device) -> Any:
 
 
 def _run(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor]:
-    import cudnn
-
     shape = convolved_shape(x.shape, weight.shape, *geometry)
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     totals = torch.empty((2, weight.shape[0]), dtype=torch.float32, device=x.device)
     workspace = torch.empty(plan.workspace, dtype=torch.uint8, device=x.device)
     values = x, weight, y, *totals.unbind()
     with _lock, torch.cuda.device(x.device):
-        handle = _handle(x.device)
-        cudnn.set_stream(handle, torch.cuda.current_stream(x.device).cuda_stream)
-        plan.graph.execute(dict(zip(plan.tensors, values, strict=True)), workspace, handle=handle)
+        handle = _handle_for_stream(x)
+        plan.graph.execute(values, workspace, handle=handle, tensor_uids=plan.tensors)
     return y, totals
+
+
+def _handle_for_stream(x: Tensor) -> Any:
+    """The handle of a device, told to use the current stream of x."""
+    import cudnn
+
+    handle, stream = _handle(x.device), current_cuda_stream(x)
+    if _streams.get(x.device) != stream:
+        cudnn.set_stream(handle, stream)
+        _streams[x.device] = stream
+    return handle

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
-from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
+from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2, wait_for_kernel_before
 from .mixture import kept_parts, mixed, shared_scale
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
@@ -161,8 +161,9 @@ def _statistics(
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
     LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
     BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, COUNTED: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    wait_for_kernel_before(EARLY)
     group = tl.program_id(0)
     begin = group * n
     if STREAMS:
