@@ -32,12 +32,13 @@ _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
 programs there are before one gets a second channel. A search over the examples then stays within a warp, and takes as
 long for one channel as for many (measured on an H200)."""
+_WARPS = 1
 _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
 _CHANNELS = 512
-"""Channels of which the last program has the statistics at a time."""
+"""Channels of which the last program has the statistics at a time, and programs of which it adds up the sums."""
 _CLASSES_AT_A_TIME = 512
 """Shares of classes and channels that are read at a time."""
 
@@ -59,19 +60,20 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
     Several pieces are read at a time if there are few examples and channels: one after the other would take long.
     """
     AT_A_TIME: tl.constexpr = 1 if EXAMPLES * COLUMNS >= 1024 else 1024 // (EXAMPLES * COLUMNS)
-    total = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
-    squares = tl.zeros([COLUMNS, EXAMPLES, AT_A_TIME], tl.float32)
+    total = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
+    squares = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
     inside = (examples >= 0)[None, :] & (channel < channels)[:, None]
     place = sums + (tl.maximum(examples, 0) * pieces * 3).to(tl.int64)[None, :] * channels + channel[:, None]
     for first in range(0, pieces, AT_A_TIME):
-        piece = first + tl.arange(0, AT_A_TIME)
-        is_piece = inside[:, :, None] & (piece < pieces)[None, None, :]
-        place_of_piece = place[:, :, None] + (piece * 3 * channels)[None, None, :]
-        total += tl.load(place_of_piece, mask=is_piece, other=0.0)
-        squares += tl.load(place_of_piece + channels, mask=is_piece, other=0.0)
+        for number in tl.static_range(AT_A_TIME):
+            piece = first + number
+            is_piece = inside & (tl.full([1, 1], piece, tl.int32) < pieces)
+            place_of_piece = place + piece * 3 * channels
+            total += tl.load(place_of_piece, mask=is_piece, other=0.0)
+            squares += tl.load(place_of_piece + channels, mask=is_piece, other=0.0)
     pilot = tl.load(place + 2 * channels, mask=inside, other=0.0)
-    offset = tl.sum(total, 2) / rows
-    return pilot + offset, tl.maximum(tl.sum(squares, 2) / rows - offset * offset, 0.0)
+    offset = total / rows
+    return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
 
 
 @triton.jit
@@ -100,16 +102,22 @@ def _numbers(
     few, network, skew, least, most, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """a², k and f of a group from the sums of its blocks."""
-    block = tl.arange(0, BLOCKS)
-    inside = block < blocks
-    place_of_sums = block_sums + block
-    # All are asked for before the first one is waited for.
-    weights = tl.load(place_of_sums, mask=inside, other=0.0)
-    logs = tl.load(place_of_sums + blocks, mask=inside, other=0.0)
-    squared_logs = tl.load(place_of_sums + 2 * blocks, mask=inside, other=0.0)
-    offsets = tl.load(place_of_sums + 3 * blocks, mask=inside, other=0.0)
-    ratios = tl.load(place_of_sums + 4 * blocks, mask=inside, other=0.0)
-    squared_ratios = tl.load(place_of_sums + 5 * blocks, mask=inside, other=0.0)
+    weights = tl.zeros([BLOCKS], tl.float32)
+    logs = tl.zeros([BLOCKS], tl.float32)
+    squared_logs = tl.zeros([BLOCKS], tl.float32)
+    offsets = tl.zeros([BLOCKS], tl.float32)
+    ratios = tl.zeros([BLOCKS], tl.float32)
+    squared_ratios = tl.zeros([BLOCKS], tl.float32)
+    for first in range(0, blocks, BLOCKS):
+        block = first + tl.arange(0, BLOCKS)
+        inside = block < blocks
+        place_of_sums = block_sums + block
+        weights += tl.load(place_of_sums, mask=inside, other=0.0)
+        logs += tl.load(place_of_sums + blocks, mask=inside, other=0.0)
+        squared_logs += tl.load(place_of_sums + 2 * blocks, mask=inside, other=0.0)
+        offsets += tl.load(place_of_sums + 3 * blocks, mask=inside, other=0.0)
+        ratios += tl.load(place_of_sums + 4 * blocks, mask=inside, other=0.0)
+        squared_ratios += tl.load(place_of_sums + 5 * blocks, mask=inside, other=0.0)
     chance = per_example / n + constant
     if CLASSES:
         k = tl.arange(0, GROUPS_OF_CLASSES)
@@ -343,7 +351,7 @@ def statistics(
         order, starts, groups = None, None, found.shape[0] if bounds is None else found.shape[0] // n
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
     past = rule if isinstance(rule, Past) else None
-    examples, columns = 1, BLOCK
+    examples, columns, warps = 1, BLOCK, 1
     if segments is not None:
         most = segments.largest
         if bounds is not None:
@@ -355,6 +363,7 @@ def statistics(
     elif bounds is not None:
         examples = rounded_size(n)
         columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
+        warps = _WARPS
     blocks = ceil_div(channels, columns)
     if out is None:
         out = new_memory((6, groups, channels), found.device)
@@ -412,8 +421,8 @@ def statistics(
             mix is not None and mix.in_place, past is not None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
-            MOST_SORTED, power_of_2(blocks), power_of_2(max(1, classes)), rule is None, _CHANNELS,
+            MOST_SORTED, min(_CHANNELS, power_of_2(blocks)), power_of_2(max(1, classes)), rule is None, _CHANNELS,
         ),
-        warps=1 if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
+        warps=warps if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
     )  # fmt: skip
     return out, sizes
