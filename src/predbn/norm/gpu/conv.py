@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..kernels import IS_INTERPRETED
 from .conv_operators import convolved_shape
-from .launch import kernel, wait_for_kernel_before
+from .launch import kernel
 
 NO_SUMS, BATCH, EXAMPLES = 0, 1, 2
 """Whether sums are wanted, and of what."""
@@ -133,10 +133,9 @@ def _conv(
 @kernel()
 def _combine(
     partial, sums, is_bad, rows, group_rows, channels, tiles, slots,
-    ROWS: tl.constexpr, TILES: tl.constexpr, COLUMNS: tl.constexpr, FIND_BAD: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, TILES: tl.constexpr, COLUMNS: tl.constexpr, FIND_BAD: tl.constexpr,
 ):  # fmt: skip
     """What `tiles` tiles of a group have found; a group is the batch or an example."""
-    wait_for_kernel_before(EARLY)
     group, piece = tl.program_id(0), tl.program_id(1)
     channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels

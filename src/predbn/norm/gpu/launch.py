@@ -6,10 +6,6 @@ which whole numbers are 1 or multiples of 16, and on whether tensors begin at a 
 them are considered, because it takes up to seconds to compile a version, and the version that Triton has found is kept.
 
 What is launched can be recorded, so that it can be launched again with other memory (`prepared_call.py`).
-
-A GPU takes one or two microseconds to begin a kernel after the one before has ended, as long as the smaller kernels
-run. From Hopper on a kernel may be there before, and wait in its first step for the one before to end (programmatic
-dependent launch).
 """
 
 # mypy: ignore-errors
@@ -19,7 +15,6 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -28,29 +23,6 @@ import triton.language as tl
 from torch import Tensor
 
 from ..kernels import IS_INTERPRETED, current_cuda_stream, is_being_captured
-
-try:
-    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-except ImportError:  # a version of Triton before 3.4
-    gdc_launch_dependents = gdc_wait = None
-
-_HOPPER = 9, 0
-
-
-@cache
-def can_wait_in_kernels(device: torch.device) -> bool:
-    """Whether kernels may be there before the ones before them have ended."""
-    if device.type != "cuda" or gdc_wait is None or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) >= _HOPPER
-
-
-@triton.jit
-def wait_for_kernel_before(EARLY: tl.constexpr):
-    """To be called before anything is read or written. The kernel after this one may then get ready, too."""
-    if EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
 
 
 def power_of_2(number: int) -> int:
@@ -203,15 +175,13 @@ class Kernel:
     """A Triton kernel whose parameters are tensors, whole numbers, floats and constants, in this order.
 
     `aligned` names those tensors that are faster to read if they begin at a multiple of 16 bytes, and those numbers
-    that Triton should know to be multiples of 16, such as the length of a row. If its last constant is EARLY, it calls
-    `wait_for_kernel_before`, and the constant is added here.
+    that Triton should know to be multiples of 16, such as the length of a row.
     """
 
     def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         general = [name for name in names if name not in (*aligned, *function.__annotations__)]
         self._aligned = [names.index(name) for name in aligned]
-        self._can_wait = names[-1] == "EARLY"
         self._function = triton.jit(function, do_not_specialize=general)
         self._versions: dict[Any, Version] = {}
 
@@ -231,11 +201,6 @@ class Kernel:
             with torch.cuda.device(first.device):
                 self(grid, tensors, numbers, floats, constants, warps, stages)
             return
-        options = {}
-        if self._can_wait:
-            is_early = can_wait_in_kernels(first.device)
-            constants = *constants, is_early
-            options = {"launch_pdl": True} if is_early else options
         chosen = [tensors[i] for i in self._aligned if i < len(tensors)]
         is_aligned = [tensor is None or tensor.data_ptr() % 16 == 0 for tensor in chosen]
         dtypes = [first.dtype if tensor is None else tensor.dtype for tensor in tensors]
@@ -244,7 +209,7 @@ class Kernel:
         others = *numbers, *floats, *constants
         if version is None:
             given = [first if tensor is None else tensor for tensor in tensors]
-            compiled = self._function[grid](*given, *others, num_warps=warps, num_stages=stages, **options)
+            compiled = self._function[grid](*given, *others, num_warps=warps, num_stages=stages)
             version = self._versions[key] = Version(self._function if IS_INTERPRETED else compiled, dtypes)
         else:
             version.launch(grid, current_cuda_stream(first), (*tensors, *others))
@@ -258,8 +223,7 @@ def kernel(aligned: Sequence[str] = ()) -> Callable[[Callable[..., None]], Kerne
 
 
 @kernel()
-def _smallest_kernel(x, EARLY: tl.constexpr):
-    wait_for_kernel_before(EARLY)
+def _smallest_kernel(x):
     tl.store(x, 1.0)
 
 

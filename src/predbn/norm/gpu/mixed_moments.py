@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import ceil_div, kernel, wait_for_kernel_before
+from .launch import ceil_div, kernel
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time, sums, tiling_of
 
 ROWS = 6
@@ -97,9 +97,8 @@ def _store_mixed(
 def _of_sums(
     sums, reference_mean, reference_var, weight, bias, out, rows, pieces, channels, n, share, source_size, eps,
     PIECES: tl.constexpr, COLUMNS: tl.constexpr, MIX: tl.constexpr, COUNTED: tl.constexpr, WEIGHT: tl.constexpr,
-    BIAS: tl.constexpr, EARLY: tl.constexpr,
+    BIAS: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     mean, var = moments_of_sums(sums, 0, pieces, rows, channel, channels, PIECES, COLUMNS)
     _store_mixed(
@@ -112,9 +111,7 @@ def _of_sums(
 def _of_totals(
     totals, reference_mean, reference_var, weight, bias, out, rows, channels, n, share, source_size, eps, least,
     COLUMNS: tl.constexpr, MIX: tl.constexpr, COUNTED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
     mean = tl.load(totals + channel, mask=valid, other=0.0) / rows

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..strategies.auto import LIMITS
-from .launch import kernel, power_of_2, wait_for_kernel_before
+from .launch import kernel, power_of_2
 from .mixed_moments import scale_and_shift
 
 FEWEST_CHANNELS = 256
@@ -76,9 +76,7 @@ def _mixture(
     mean, var, count, chance_of_classes, clean_mean, clean_var, weight, source_mean, source_var, norm_weight, norm_bias,
     out, groups, channels, n, eps, o, per_example, constant, network, skew, least, most,
     CHANNELS: tl.constexpr, COUNT: tl.constexpr, CLASSES: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     group = tl.program_id(0)
     channel = tl.arange(0, CHANNELS)
     valid = channel < channels

@@ -13,7 +13,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from .launch import kernel, wait_for_kernel_before
+from .launch import kernel
 from .sums import load_tile, per_channel, tiling_of
 
 _PROGRAMS = 4096
@@ -24,9 +24,8 @@ _PROGRAMS = 4096
 def _normalise(
     x, y, shortcut, weight, bias, mean, var, streams, rows, tiles, channels, positions, eps,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, LAST: tl.constexpr,
-    WHOLE: tl.constexpr, STREAMS: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+    WHOLE: tl.constexpr, STREAMS: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     part, piece = tl.program_id(0), tl.program_id(1)
     group = part
     if STREAMS:

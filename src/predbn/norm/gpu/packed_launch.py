@@ -23,35 +23,7 @@ _ALIGNMENT = 16
 """Numbers of single precision: parts of the scratch memory begin at multiples of 64 bytes."""
 _MOST_HIDDEN = 2
 """Addresses of memory that Triton itself may want, and does not want here."""
-_SPECIAL = "launch_cooperative_grid", "global_scratch_size", "profile_scratch_size"
-
-
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute of the driver, for values that are whole numbers."""
-
-    _fields_ = (
-        ("id", ctypes.c_uint),
-        ("padding", ctypes.c_uint),
-        ("value", ctypes.c_int),
-        ("rest", ctypes.c_char * 60),
-    )
-
-
-class _Configuration(ctypes.Structure):
-    """CUlaunchConfig of the driver: the grid, the threads of a program, shared memory, stream and attributes."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("threads", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
-_MAY_BE_EARLY = _Attribute(6, 0, 1)
-"""Programmatic stream serialization: the kernel itself waits for the one before."""
+_SPECIAL = "launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"
 
 
 class PackedLaunch:
@@ -75,12 +47,9 @@ class PackedLaunch:
         packed = _packed(version.compiled, tensors, others)
         if packed is not None:
             metadata = version.compiled.metadata
-            self._launch, (self._values, pointers) = _driver().cuLaunchKernelEx, packed
-            self._configuration = _Configuration(grid, (32 * metadata.num_warps, 1, 1), metadata.shared)
-            if getattr(metadata, "launch_pdl", False):
-                self._configuration.attributes = ctypes.pointer(_MAY_BE_EARLY)
-                self._configuration.count = 1
-            self._given = ctypes.byref(self._configuration), version.compiled.function, pointers, None
+            self._launch, (self._values, pointers) = _driver().cuLaunchKernel, packed
+            self._before_stream = version.compiled.function, *grid, 32 * metadata.num_warps, 1, 1, metadata.shared
+            self._after_stream = pointers, None
 
     def __call__(self, stream: int, memory: Sequence[int]) -> None:
         """Launch it on this CUDA stream of the current device. Not in several threads at the same time."""
@@ -88,8 +57,7 @@ class PackedLaunch:
             values = self._values
             for position, which, offset in self._addresses:
                 values[position] = memory[which] + offset
-            self._configuration.stream = stream
-            if self._launch(*self._given) == 0:
+            if self._launch(*self._before_stream, stream, *self._after_stream) == 0:
                 return
         # Also if the driver refuses, as it does in a thread that has not used the GPU before.
         for position, which, offset in self._addresses:
@@ -180,9 +148,9 @@ def _driver() -> Any:
     """The functions of the CUDA driver that are called here; None without them."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-        pointer, size = ctypes.c_void_p, ctypes.c_size_t
+        pointer, whole, size = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
         driver.cuFuncGetParamInfo.argtypes = [pointer, size, ctypes.POINTER(size), ctypes.POINTER(size)]
-        driver.cuLaunchKernelEx.argtypes = [pointer] * 4
+        driver.cuLaunchKernel.argtypes = [pointer, *[whole] * 7, pointer, pointer, pointer]
     except (OSError, AttributeError):  # no driver, another system, or a driver before CUDA 12.4
         return None
     return driver

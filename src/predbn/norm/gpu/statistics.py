@@ -22,7 +22,7 @@ from torch import Tensor
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
-from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2, wait_for_kernel_before
+from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
 from .mixture import kept_parts, mixed, shared_scale
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
@@ -32,7 +32,6 @@ _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
 programs there are before one gets a second channel. A search over the examples then stays within a warp, and takes as
 long for one channel as for many (measured on an H200)."""
-_WARPS = 1
 _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
@@ -169,9 +168,8 @@ def _statistics(
     MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
     LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
     BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, COUNTED: tl.constexpr,
-    CHANNELS: tl.constexpr, EARLY: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     group = tl.program_id(0)
     begin = group * n
     if STREAMS:
@@ -351,7 +349,7 @@ def statistics(
         order, starts, groups = None, None, found.shape[0] if bounds is None else found.shape[0] // n
     mixture, mix = rule if isinstance(rule, Mixture) else None, rule if isinstance(rule, Mix) else None
     past = rule if isinstance(rule, Past) else None
-    examples, columns, warps = 1, BLOCK, 1
+    examples, columns = 1, BLOCK
     if segments is not None:
         most = segments.largest
         if bounds is not None:
@@ -363,7 +361,6 @@ def statistics(
     elif bounds is not None:
         examples = rounded_size(n)
         columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
-        warps = _WARPS
     blocks = ceil_div(channels, columns)
     if out is None:
         out = new_memory((6, groups, channels), found.device)
@@ -423,6 +420,6 @@ def statistics(
             8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
             MOST_SORTED, min(_CHANNELS, power_of_2(blocks)), power_of_2(max(1, classes)), rule is None, _CHANNELS,
         ),
-        warps=warps if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
+        warps=1 if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
     )  # fmt: skip
     return out, sizes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton.language as tl
 from torch import Tensor
 
-from .launch import kernel, power_of_2, wait_for_kernel_before
+from .launch import kernel, power_of_2
 
 MOST_CLASSES = 4096
 """How many classes, or groups of classes, a stream may have."""
@@ -21,9 +21,8 @@ def _classes(
     shares, doubt, sizes, before, expected, sums, new_shares, new_expected, new_errors, new_sums,
     classes, stride_of_shares, stride_of_doubt, stride_of_before, stride_of_expected, stride_of_sums,
     momentum, prior_persistence, prior_error, least,
-    CLASSES: tl.constexpr, EARLY: tl.constexpr,
+    CLASSES: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     stream = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, CLASSES)
     valid = k < classes

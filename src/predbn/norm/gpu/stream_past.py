@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from ..strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
-from .launch import kernel, power_of_2, wait_for_kernel_before
+from .launch import kernel, power_of_2
 from .mixture import FEWEST_CHANNELS, clamp, mixed, numbers_of_layer
 from .rules import Past
 
@@ -52,9 +52,8 @@ def _follow(
     groups, channels, stride, result_stride, eps, momentum, between, of_clean, network, skewed, doubtful, o, freedom,
     tails, evidence, least, most,
     CHANNELS: tl.constexpr, HAS_PAST: tl.constexpr, HAS_LAST: tl.constexpr, HAS_SHARES: tl.constexpr,
-    EXPECTED: tl.constexpr, CLASSES: tl.constexpr, EARLY: tl.constexpr,
+    EXPECTED: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     group = tl.load(asked + tl.program_id(0))
     channel = tl.arange(0, CHANNELS)
     valid = channel < channels

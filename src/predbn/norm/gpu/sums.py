@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import ceil_div, kernel, new_memory, power_of_2, wait_for_kernel_before
+from .launch import ceil_div, kernel, new_memory, power_of_2
 
 _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
@@ -96,9 +96,8 @@ def _for_folded_rows(values, FOLD: tl.constexpr, COLUMNS: tl.constexpr):
 def _sums(
     x, sums, is_bad, rows, tiles, channels, positions,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, LAST: tl.constexpr, WHOLE: tl.constexpr, ONE_TILE: tl.constexpr,
-    WIDE: tl.constexpr, FOLD: tl.constexpr, FIND_BAD: tl.constexpr, EARLY: tl.constexpr,
+    WIDE: tl.constexpr, FOLD: tl.constexpr, FIND_BAD: tl.constexpr,
 ):  # fmt: skip
-    wait_for_kernel_before(EARLY)
     ROW_AXIS: tl.constexpr = 0 if LAST else 1
     group, piece = tl.program_id(0), tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
@@ -163,10 +162,7 @@ def moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES: tl.con
 
 
 @kernel()
-def _moments(
-    sums, out, rows, pieces, channels, groups, PIECES: tl.constexpr, COLUMNS: tl.constexpr, EARLY: tl.constexpr
-):
-    wait_for_kernel_before(EARLY)
+def _moments(sums, out, rows, pieces, channels, groups, PIECES: tl.constexpr, COLUMNS: tl.constexpr):
     group = tl.program_id(0)
     channel = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     m, v = moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES, COLUMNS)
