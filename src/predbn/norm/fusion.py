@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import fx
 
 from . import kernels
-from .fusion_cudnn import can_use_cudnn, is_fastest_with_cudnn, replace_by_cudnn
+from .fusion_choice import is_fastest_as_it_is, is_fastest_with_cudnn
+from .fusion_cudnn import can_use_cudnn, replace_by_cudnn
 from .fx_nodes import (
     argument,
     example_value,
@@ -128,6 +129,8 @@ def fuse(module: fx.GraphModule, report: Fusion) -> None:
     for conv, candidate in candidates.items():
         if _take_cudnn(graph, conv, candidate, report):
             continue
+        if candidate.reason is None and _is_slower_than_separate(conv, candidate, report):
+            continue
         if candidate.reason is None:
             _take_ours(graph, conv, candidate, report)
         elif candidate.moments is not None:
@@ -187,6 +190,21 @@ def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: F
     if not is_fastest_with_cudnn(conv, is_ours=is_ours, is_normalised=norm is not None, relu=candidate.relu):
         return False
     report.of(layer_of(moments)).statistics = replace_by_cudnn(graph, conv, moments)
+    if norm is not None:
+        report.of(layer_of(norm)).normalisation = _SEPARATE_IS_FASTER
+    return True
+
+
+def _is_slower_than_separate(conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
+    """Whether a 1×1 convolution of ours would be slower than what the graph has, which is then written down."""
+    from .gpu.conv import BATCH, EXAMPLES, NO_SUMS
+
+    moments, norm = candidate.moments, candidate.norm
+    wanted = NO_SUMS if moments is None else BATCH if moments.target in _OF_BATCH else EXAMPLES
+    if not is_fastest_as_it_is(conv, wanted, is_normalised=norm is not None, relu=candidate.relu):
+        return False
+    if moments is not None:
+        report.of(layer_of(moments)).statistics = _SEPARATE_IS_FASTER
     if norm is not None:
         report.of(layer_of(norm)).normalisation = _SEPARATE_IS_FASTER
     return True

@@ -29,9 +29,12 @@ from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
 
 _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
-"""Values of examples and channels that a program has at most, which are as many as one warp can hold; and how many
-programs there are before one gets a second channel. A search over the examples then stays within a warp, and takes as
-long for one channel as for many (measured on an H200)."""
+"""Values of examples and channels that a program has at most, which are as many as one warp can hold, so that a search
+over the examples stays within the warp; the most channels of a program; and how many programs there are at most, if
+that needs no more channels."""
+_TWO_COLUMNS = 256
+"""A layer with so many channels has two in each program at least: they lie next to each other, and memory is read in
+steps of eight."""
 _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
@@ -315,6 +318,10 @@ def _statistics(
             )  # fmt: skip
 
 
+def _columns_for(channels: int) -> int:
+    return max(2 if channels >= _TWO_COLUMNS else 1, power_of_2(ceil_div(channels, _BLOCKS)))
+
+
 def statistics(
     found: Tensor,
     n: int,
@@ -357,10 +364,10 @@ def statistics(
         else:
             examples = _FEW_AT_A_TIME if most <= _FEW_AT_A_TIME else _MOST_AT_A_TIME
         columns = min(_MOST_COLUMNS, max(_FEW_VALUES, min(_TILE, _COLUMNS * examples)) // examples)
-        columns = min(columns, power_of_2(ceil_div(channels * groups, _BLOCKS)))
+        columns = min(columns, _columns_for(channels * groups))
     elif bounds is not None:
         examples = rounded_size(n)
-        columns = power_of_2(min(_COLUMNS, max(1, _TILE // examples), ceil_div(channels, _BLOCKS)))
+        columns = min(_COLUMNS, max(1, _TILE // examples), _columns_for(channels))
     blocks = ceil_div(channels, columns)
     if out is None:
         out = new_memory((6, groups, channels), found.device)
