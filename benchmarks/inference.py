@@ -369,24 +369,21 @@ def gpu_case(models: dict[str, Callable[[Tensor], object]], batch: int, mode: st
 
 
 KERNELS = {
-    "batch norm of PyTorch": ("batch_norm", "bn_fw"),
+    "Inductor": ("triton_",),
     "*sums*": ("_sums",),
     "*statistics*": ("_statistics", "_of_sums", "_of_totals", "_moments"),
     "*mixture*": ("_mixture",),
     "*follow*": ("_follow", "_classes"),
     "*normalise*": ("_normalise",),
-    "Inductor": ("triton_",),
     "memory set to zero": ("Memset",),
+    "batch norm of PyTorch": ("void at::native::batch_norm", "void cudnn::bn"),
 }
-"""Kinds of kernels, by how their names begin, or a part of them for PyTorch's."""
+"""Kinds of kernels, by how their names begin."""
 
 
 def kind_of(name: str) -> str:
     """Which of `KERNELS` it is; convolutions are among those that are none."""
-    for kind, parts in KERNELS.items():
-        if any(part in name if kind.startswith("batch") else name.startswith(part) for part in parts):
-            return kind
-    return "others"
+    return next((kind for kind, parts in KERNELS.items() if name.startswith(parts)), "others")
 
 
 @torch.inference_mode()
