@@ -293,6 +293,38 @@ def test_an_example_that_is_not_finite_changes_no_other(bench):
         torch.testing.assert_close(model(x)[others], model(x[others]), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("examples", "classes"), [(1, 2), (7, 10), (1500, 130)])
+def test_mean_predictions_against_double_precision(bench, examples, classes, dtype):
+    from predbn.norm.gpu.predictions import can_be_counted, mean_predictions
+
+    generator = torch.Generator().manual_seed(examples)
+    wide = (3 * torch.randn(examples, classes + 3, generator=generator)).to(bench.device, dtype)
+    wide[0, :classes] = 0.5  # all classes are equally likely, so that the first one is predicted
+    if examples > 6:
+        wide[1, 1], wide[3, 0], wide[5] = torch.nan, torch.inf, -torch.inf
+        wide[4, 0] = -torch.inf  # an impossible class
+    scores = wide[:, :classes]
+    assert can_be_counted(scores)
+    assert not can_be_counted(wide.T)
+    means, count = mean_predictions(scores)
+    probabilities = scores.double().cpu().softmax(1)
+    is_finite = probabilities.isfinite().all(1)
+    kept = probabilities[is_finite]
+    shares = torch.bincount(kept.argmax(1), minlength=classes) / len(kept)
+    assert int(count) == len(kept) == examples - 3 * (examples > 6)
+    torch.testing.assert_close(means[:-1].cpu(), shares, rtol=1e-6, atol=0)
+    assert float(means[-1]) == pytest.approx(float(kept.amax(1).mean()), rel=1e-5)
+
+
+def test_mean_predictions_of_no_finite_example_are_zero(bench):
+    from predbn.norm.gpu.predictions import mean_predictions
+
+    means, count = mean_predictions(torch.full((4, 6), torch.nan, device=bench.device))
+    assert float(count) == 0
+    assert means.tolist() == [0.0] * 7
+
+
 @pytest.mark.parametrize("streams", [None, 1, 3])
 @pytest.mark.parametrize("classes", [5, 130])
 def test_the_classes_of_streams_against_their_equations(bench, monkeypatch, classes, streams):
@@ -342,6 +374,8 @@ VARIANTS = [
     ("normalise", "_normalise", f"half half half half half f f f | {NORMALISE}"),
     ("normalise", "_normalise", f"half half half half half f f i | {NORMALISE} STREAMS"),
     ("normalise", "_normalise", "half half half half half f f f | i i i i | ROWS=256 COLUMNS=16 LAST ADD RELU"),
+    ("predictions", "_predictions", "half i f | i i | CLASSES=1024"),
+    ("predictions", "_means", "i f f f | i i | CLASSES=1024 EXAMPLES=512"),
     ("stream_classes", "_classes", f"{'f ' * 10}| {'i ' * 6}| CLASSES=128"),
     ("mixed_moments", "_of_sums", "f half half half half f | i i i i | PIECES=64 COLUMNS=8 MIX COUNTED WEIGHT BIAS"),
     ("mixed_moments", "_of_totals", "f f f half half f | i i i | COLUMNS=256 WEIGHT BIAS"),

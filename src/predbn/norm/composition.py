@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .kernels import can_use_triton
 from .stream_rows import StreamRows
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ def mean_predictions(
     Predicted classes are counted, and not their probabilities added up, because calibration counts them too. An example
     that is not finite has no class, and the others must not notice it.
     """
+    if group is None and streams is None and can_use_triton(scores):
+        from .gpu.predictions import can_be_counted
+        from .gpu.predictions import mean_predictions as run
+
+        if can_be_counted(scores):
+            return run(scores)
     confidence, classes = scores.detach().float().softmax(1).max(1)
     is_class = (classes[:, None] == torch.arange(scores.shape[1], device=scores.device)).float()
     rows = torch.cat([is_class, confidence[:, None]], 1)
