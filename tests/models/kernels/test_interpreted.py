@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 NORM = HERE.parents[1] / "norm"
 NAMES = (
     "activation",
+    "compiled_strategies",
     "cudnn",
     "gpu_kernels",
     "gpu_operators",

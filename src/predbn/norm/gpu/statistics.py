@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..kernels import IS_INTERPRETED
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
@@ -39,6 +40,8 @@ _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
+_MOST_TILES = tl.constexpr(2 if IS_INTERPRETED else 8)
+"""Tiles of sums that are asked for at a time. The interpreter waits for each."""
 _CHANNELS = 512
 """Channels of which the last program has the statistics at a time, and programs of which it adds up the sums."""
 _CLASSES_AT_A_TIME = 512
@@ -59,23 +62,25 @@ def _examples(order, begin, index, n, STREAMS: tl.constexpr):
 def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr):
     """Mean and variance of each example of a group, [columns, examples]; `examples` are their numbers in the batch.
 
-    Several pieces are read at a time if there are few examples and channels: one after the other would take long.
+    Pieces are not read one after the other, which would take long: with few examples and channels several lie beside
+    each other in a tile, and several tiles are asked for before the first one is waited for.
     """
-    AT_A_TIME: tl.constexpr = 1 if EXAMPLES * COLUMNS >= 1024 else 1024 // (EXAMPLES * COLUMNS)
-    total = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
-    squares = tl.zeros([COLUMNS, EXAMPLES], tl.float32)
+    BESIDE: tl.constexpr = 1 if EXAMPLES * COLUMNS >= 128 else 128 // (EXAMPLES * COLUMNS)
+    TILES: tl.constexpr = 1 if EXAMPLES * COLUMNS >= 1024 else min(_MOST_TILES, 1024 // (EXAMPLES * COLUMNS))
+    total = tl.zeros([COLUMNS, EXAMPLES, BESIDE], tl.float32)
+    squares = tl.zeros([COLUMNS, EXAMPLES, BESIDE], tl.float32)
     inside = (examples >= 0)[None, :] & (channel < channels)[:, None]
     place = sums + (tl.maximum(examples, 0) * pieces * 3).to(tl.int64)[None, :] * channels + channel[:, None]
-    for first in range(0, pieces, AT_A_TIME):
-        for number in tl.static_range(AT_A_TIME):
-            piece = first + number
-            is_piece = inside & (tl.full([1, 1], piece, tl.int32) < pieces)
-            place_of_piece = place + piece * 3 * channels
+    for first in range(0, pieces, TILES * BESIDE):
+        for tile in tl.static_range(TILES):
+            piece = first + tile * BESIDE + tl.arange(0, BESIDE)
+            is_piece = inside[:, :, None] & (piece < pieces)[None, None, :]
+            place_of_piece = place[:, :, None] + (piece * 3 * channels)[None, None, :]
             total += tl.load(place_of_piece, mask=is_piece, other=0.0)
             squares += tl.load(place_of_piece + channels, mask=is_piece, other=0.0)
     pilot = tl.load(place + 2 * channels, mask=inside, other=0.0)
-    offset = total / rows
-    return pilot + offset, tl.maximum(squares / rows - offset * offset, 0.0)
+    offset = tl.sum(total, 2) / rows
+    return pilot + offset, tl.maximum(tl.sum(squares, 2) / rows - offset * offset, 0.0)
 
 
 @triton.jit
