@@ -13,6 +13,7 @@ from torch import nn
 
 import predbn
 from predbn.norm import kernels
+from predbn.norm.statistics import Statistics
 
 from ..models.kernels.conftest import INTERPRETED, bench
 
@@ -84,3 +85,47 @@ def test_a_compiled_model_predicts_what_the_model_does(bench, strategy, dims, dt
             expected, plain, found = exact(x.double()), model(x).double(), compiled(x).double()
             error = (plain - expected).norm()
             assert (found - expected).norm() < 2 * error + 3 * torch.finfo(dtype).eps * expected.norm()
+
+
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "ema", "auto(passes=1, robust=False)"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_gradients_of_weight_and_bias(bench, strategy, dtype):
+    model = adapted(strategy, 2, affine=True).to(bench.device, dtype)
+    model.requires_grad_(False).bn1.requires_grad_(True)
+    x, found = images(8, 2).to(bench.device, dtype), []
+    for own in (copy.deepcopy(model), copy.deepcopy(model)):
+        forward = own if found == [] else torch.compile(own, backend="aot_eager")
+        forward(x).square().sum().backward()
+        found.append(torch.stack([own.bn1.weight.grad, own.bn1.bias.grad]).double())
+    torch.testing.assert_close(found[1], found[0], rtol=0.1, atol=0.1 * float(found[0].abs().max()))
+
+
+def test_a_strategy_that_changes_what_another_one_has_chosen(bench):
+    class Wide(predbn.Prior):
+        def statistics(self, observation):
+            mean, var = super().statistics(observation)
+            return Statistics(mean, 4 * var)
+
+        def rule(self, observation):
+            return None
+
+    torch.manual_seed(0)
+    model = predbn.adapt(Net(2, affine=True).eval(), Wide()).to(bench.device, torch.bfloat16)
+    x = images(8, 2).to(bench.device, torch.bfloat16)
+    with torch.inference_mode():
+        expected, found = model(x), torch.compile(model, backend="aot_eager")(x)
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
+def test_a_fused_layer_whose_parameters_have_gaps(bench):
+    torch.manual_seed(0)
+    model = Net(2, affine=True).eval()
+    model.conv = nn.Conv2d(3, 8, 1, bias=False)
+    model = model.to(bench.device, torch.bfloat16, memory_format=torch.channels_last)
+    rows = torch.rand(8, 2, device=bench.device, dtype=torch.bfloat16) + 0.5
+    model.bn1.weight, model.bn1.running_var = nn.Parameter(rows[:, 0]), rows[:, 1]
+    model = predbn.adapt(model, "prior(N=4)")
+    x = images(8, 2).to(bench.device, torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        expected, found = model(x), predbn.compile(copy.deepcopy(model), backend="aot_eager")(x)
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)

@@ -235,7 +235,7 @@ def test_gradients_of_parameters_flow_although_the_input_needs_none(bench, monke
     torch.testing.assert_close(*grads, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("n", [2, 3, 32, 33, 100, 300])
+@pytest.mark.parametrize("n", [2, 3, 32, 33, 100, 300, 600])
 def test_bounded_moments_of_many_examples(bench, n):
     """Few examples are sorted, of many the quantiles are looked for: ties, zeros of both signs, bad and far values."""
     from predbn.norm.gpu.statistics import statistics

@@ -93,5 +93,5 @@ def _random_values(node: Any) -> Tensor | None:
     shape = [size if isinstance(size, int) else size.node.hint for size in example.shape]
     if None in shape:
         return None
-    values = torch.randn(shape, device=example.device).to(example.dtype)
-    return values.contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last
+    return torch.empty(shape, dtype=example.dtype, device=example.device, memory_format=layout).normal_()

@@ -79,12 +79,12 @@ def is_given(value: Any) -> bool:
 def mixing_of(graph: fx.Graph, moments: fx.Node) -> tuple[Any, ...]:
     """What the moments of a node are mixed with, for an operator that returns what `mixed_moments` does.
 
-    All of it is given. Numbers that are read from tensors are read again where nodes are inserted.
+    All of it is given, but may stand in the graph after the place where nodes are inserted, so it is repeated there.
     """
 
     def here(value: Any) -> Any:
-        is_read = isinstance(value, fx.Node) and value.op.startswith("call")
-        return graph.node_copy(value, here) if is_read else value
+        is_computed = isinstance(value, fx.Node) and value.op != "placeholder"
+        return graph.node_copy(value, here) if is_computed else value
 
     return tuple(map(here, moments.args[1:])) if is_mixed(moments) else _NOT_MIXED
 

@@ -78,7 +78,7 @@ def convert(dtype: torch.dtype, t: Tensor | None) -> Tensor | None:
 
 def _is_native(x: Tensor) -> bool:
     """Whether the native route may be taken."""
-    return _is_eager(x) and not _needs_gradients(x)
+    return _is_eager(x) and not needs_gradients(x)
 
 
 def can_use_triton(x: Tensor) -> bool:
@@ -100,7 +100,7 @@ def readable_without_sync(x: Tensor) -> bool:
 
 def can_be_read_by_kernels(parameter: Tensor, x: Tensor) -> bool:
     """Whether the kernels may read a parameter or buffer: one value after the other, and without gradients."""
-    if _needs_gradients(parameter):
+    if needs_gradients(parameter):
         return False
     is_plain = type(parameter) in PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(parameter)
     return is_plain and parameter.device == x.device and parameter.is_contiguous()
@@ -112,7 +112,7 @@ def can_use_operators(x: Tensor) -> bool:
         return False
     if not torch.compiler.is_dynamo_compiling():
         return can_use_triton(x)
-    return not is_exporting() and not _needs_gradients(x) and not _broken_devices
+    return not is_exporting() and not needs_gradients(x) and not _broken_devices
 
 
 def can_mix_in_graph(x: Tensor) -> bool:
@@ -410,13 +410,13 @@ def normalise(
     if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
         return _scale_and_shift(x, mean, var, weight, bias, eps)
     # batch_norm_elemt has no derivative.
-    if x.is_cuda and x.dim() > 2 and _is_native(x) and not _needs_gradients(weight, bias):
+    if x.is_cuda and x.dim() > 2 and _is_native(x) and not needs_gradients(weight, bias):
         return torch.batch_norm_elemt(x, weight, bias, mean, torch.rsqrt(var + eps), eps)
     if _is_native(x):
         y, *_ = torch._batch_norm_impl_index(x, weight, bias, mean, var, False, 0.0, eps, torch._C._get_cudnn_enabled())
         return y
     if torch.compiler.is_dynamo_compiling() and can_use_operators(x) and not is_stored:
-        if can_scale_in_graph(x):
+        if can_scale_in_graph(x) and not needs_gradients(weight, bias):
             scale, shift = _scale_and_shift_of(mean, var, weight, bias, eps)
             return operators.scale_and_shift(x, *operators.computed_once(scale, shift))
         mean, var = operators.computed_once(mean, var)
@@ -426,13 +426,13 @@ def normalise(
     )
 
 
-def _needs_gradients(*tensors: Tensor | None) -> bool:
+def needs_gradients(*tensors: Tensor | None) -> bool:
     """Whether gradients with respect to one of the tensors will be computed."""
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
 def can_scale_in_graph(x: Tensor) -> bool:
-    """Whether a compiled graph may compute x·scale + shift for (x − mean)·scale + bias, which takes longer.
+    """Whether a compiled graph may compute x·scale + shift, which takes less time than (x − mean)·scale + bias.
 
     The product with the mean costs digits if the mean is large compared to the spread; less than half precision does.
     """

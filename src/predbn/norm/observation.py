@@ -99,7 +99,9 @@ class Observation:
         self.affine: tuple[Tensor | None, Tensor | None] = None, None
         """Weight and bias of the layer, as it holds them."""
         self.scale_and_shift: tuple[Tensor, Tensor] | None = None
-        """Of x·scale + shift, if an operator of a compiled graph has computed them with the statistics."""
+        """Of x·scale + shift, if an operator of a compiled graph has computed them with the chosen statistics."""
+        self._scaled: Statistics | None = None
+        """The statistics that these belong to."""
         self.recording: Any = None
         """What the kernels have been launched with, if they were (`gpu/launch.py`)."""
         self.joined_state: JoinedStates | None = None
@@ -183,6 +185,8 @@ class Observation:
         x = self._x
         if not kernels.can_mix_in_graph(x) or self._sync or self._group is not None or self.eps <= 0:
             return False
+        if kernels.needs_gradients(*self.affine):
+            return False
         is_bounded = self._robust and self._clean is not None
         return not is_bounded and not self.has_streams and self._rows_per_example == 1 and x.numel() > x.shape[1]
 
@@ -193,15 +197,18 @@ class Observation:
         x = self._x
         reference = self.stored_source if source_size is not None else reference
         mean, var = (None, None) if reference is None else reference
+        if mean is not None and var is not None and mean.device != x.device:
+            mean, var = mean.to(x.device), var.to(x.device)
         found = mixed_moments(x, mean, var, share, source_size or 0.0, *self.affine, self.eps)
         self._moments = Moments(found[0], found[1], x.numel() // x.shape[1], self.size)
-        self.keep_scale_and_shift(found[4], found[5])
-        return Statistics(found[2], found[3])
+        chosen = Statistics(found[2], found[3])
+        self.keep_scale_and_shift(chosen, found[4], found[5])
+        return chosen
 
-    def keep_scale_and_shift(self, scale: Tensor, shift: Tensor) -> None:
-        """Let the input be normalised as x·scale + shift, if that is precise enough."""
-        if kernels.can_scale_in_graph(self._x):
-            self.scale_and_shift = scale, shift
+    def keep_scale_and_shift(self, statistics: Statistics, scale: Tensor, shift: Tensor) -> None:
+        """Let the input be normalised as x·scale + shift if these statistics are chosen, and it is precise enough."""
+        if kernels.can_scale_in_graph(self._x) and self.eps > 0 and not kernels.needs_gradients(*self.affine):
+            self.scale_and_shift, self._scaled = (scale, shift), statistics
 
     def _compute_moments(self, may_wait: bool) -> Moments:
         x = self._x
@@ -466,7 +473,10 @@ class Observation:
 
     def choose(self, strategy: Strategy) -> Statistics:
         """The statistics that a strategy chooses, for each row if they differ; `used` are the same."""
-        self.used = self.per_row(strategy.statistics(self))
+        chosen, scaled = strategy.statistics(self), self._scaled
+        if scaled is not None and (chosen.mean is not scaled.mean or chosen.var is not scaled.var):
+            self.scale_and_shift = None  # a strategy has made other statistics of what it was given
+        self.used = self.per_row(chosen)
         return self.used
 
     def per_row(self, statistics: Statistics) -> Statistics:

@@ -63,7 +63,7 @@ class _Plan(NamedTuple):
     """An operation graph of cuDNN with a plan that was chosen for it; the numbers of x, weight, y, Σy and Σy²."""
 
     graph: Any
-    tensors: tuple[int, ...]
+    uids: tuple[int, ...]
     workspace: int
 
 
@@ -153,14 +153,14 @@ def _plan_of(x: Tensor, weight: Tensor, geometry: Geometry) -> _Plan | None:
 
 def _fastest_plan(x: Tensor, weight: Tensor, geometry: Geometry) -> _Plan | None:
     try:
-        graph, tensors = _new_graph(x, weight, geometry)
+        graph, uids = _new_graph(x, weight, geometry)
     except Exception:  # cuDNN's package has several kinds for what is not supported
         return None
     found: dict[float, tuple[int, _Plan]] = {}
     for index in range(min(_MOST_PLANS, graph.get_execution_plan_count())):
         try:
             graph.build_plan_at_index(index)
-            plan = _Plan(graph, tensors, max(1, graph.get_workspace_size()))
+            plan = _Plan(graph, uids, max(1, graph.get_workspace_size()))
             _run(plan, x, weight, geometry)
             found[microseconds(lambda: _run(plan, x, weight, geometry))] = index, plan  # noqa: B023
         except Exception:  # noqa: S112
@@ -217,7 +217,7 @@ def _run(plan: _Plan, x: Tensor, weight: Tensor, geometry: Geometry) -> tuple[Te
     values = x, weight, y, *totals.unbind()
     with _lock, torch.cuda.device(x.device):
         handle = _handle_for_stream(x)
-        plan.graph.execute(values, workspace, handle=handle, tensor_uids=plan.tensors)
+        plan.graph.execute(values, workspace, handle=handle, tensor_uids=plan.uids)
     return y, totals
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operators import BOUNDS, MIXING, bounded_moments_of_examples, operator
+from .operators import BOUNDS, MIXING, bounded_moments_of_examples, contiguous, operator
 
 _ARGUMENTS = "Tensor x, Tensor weight, int stride, Tensor? scale, Tensor? shift, bool relu, int site"
 
@@ -60,6 +60,16 @@ def conv(
     return _run(x, weight, stride, scale, shift, relu, site, 0)[0]
 
 
+def _mixing(
+    reference_mean: Tensor | None, reference_var: Tensor | None, share: float | None, source_size: float,
+    norm_weight: Tensor | None, norm_bias: Tensor | None, eps: float,
+) -> Any:  # fmt: skip
+    from .mixed_moments import Mixing
+
+    mean, var, weight, bias = contiguous(reference_mean, reference_var, norm_weight, norm_bias)
+    return Mixing(mean, var, share, source_size, weight, bias, eps)
+
+
 def _empty_conv_moments(x, weight, stride, scale, shift, relu, site, *mixing):  # type: ignore[no-untyped-def]
     return _new_output(x, weight, stride), x.new_empty((6, weight.shape[0]), dtype=torch.float32)
 
@@ -70,11 +80,11 @@ def conv_moments(
     *mixing: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The convolution, and what `mixed_moments` returns for its output, [6, C]."""
-    from .mixed_moments import Mixing, mixed_moments_from
+    from .mixed_moments import mixed_moments_from
 
     y, sums, _ = _run(x, weight, stride, scale, shift, relu, site, 1)
     assert sums is not None
-    return y, mixed_moments_from(sums, y.numel() // y.shape[1], len(y), Mixing(*mixing))
+    return y, mixed_moments_from(sums, y.numel() // y.shape[1], len(y), _mixing(*mixing))
 
 
 def _empty_conv_example_sums(x, weight, stride, scale, shift, relu, site):  # type: ignore[no-untyped-def]
@@ -109,9 +119,8 @@ def any_conv_moments(
 ) -> tuple[Tensor, Tensor]:
     """The same for any convolution, by a kernel of cuDNN."""
     from .conv_cudnn import new_geometry, with_moments
-    from .mixed_moments import Mixing
 
-    return with_moments(x, weight, new_geometry(stride, padding, dilation), Mixing(*mixing), site)
+    return with_moments(x, weight, new_geometry(stride, padding, dilation), _mixing(*mixing), site)
 
 
 def _empty_tables_of_sums(sums: Tensor, is_bad: Tensor, groups: int, *arguments: Any) -> tuple[Tensor, Tensor]:

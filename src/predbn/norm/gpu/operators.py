@@ -1,7 +1,7 @@
 """Moments as operators, which torch.compile keeps whole.
 
 Inductor's own reductions over a batch are slow on a GPU. A compiled graph calls these in their place, and makes one
-kernel of what follows: the strategy, the normalisation, the activation and the residual. Batch sizes may be symbols, so
+kernel of what follows: the normalisation, the activation and the residual. Batch sizes may be symbols, so
 that a graph need not be compiled again for another one. Gradients and exported graphs use plain operations.
 """
 
@@ -79,7 +79,7 @@ def mixed_moments(
 ) -> Tensor:  # fmt: skip
     """Moments of the batch, those of the mixture, scale and shift, [6, C]: see `mixed_moments.py`."""
     x = x if is_dense(x) else x.contiguous()
-    inputs = x, *_contiguous(reference_mean, reference_var, norm_weight, norm_bias)
+    inputs = x, *contiguous(reference_mean, reference_var, norm_weight, norm_bias)
     found: Tensor = _prepared_mixed_moments()(inputs, ((6, x.shape[1]),), share, source_size, eps)[0]
     return found
 
@@ -97,7 +97,8 @@ def _prepared_mixed_moments() -> Any:
     return PreparedOperator(run_operator)
 
 
-def _contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+def contiguous(*tensors: Tensor | None) -> list[Tensor | None]:
+    """The same without gaps between their values."""
     return [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
 
 
@@ -192,7 +193,7 @@ def mixture(mean: Tensor, var: Tensor, *arguments: Any) -> Tensor:
     chance_of_classes        what classes add to chance, in the same shape; None for nothing
     norm_weight, norm_bias   those of the layer, [C]; None if it has none
     """
-    inputs = *_in_single_precision(mean, var, *arguments[:5]), *_contiguous(*arguments[5:9])
+    inputs = *_in_single_precision(mean, var, *arguments[:5]), *contiguous(*arguments[5:9])
     found: Tensor = _prepared_mixture()(inputs, ((4, *mean.shape),), *arguments[9:])[0]
     return found
 

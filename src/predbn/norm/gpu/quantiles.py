@@ -132,7 +132,7 @@ def _with_bit(key, least, most, bit, counts, NUMBER: tl.constexpr, rank, FIELD: 
 def _interpolated(keys, begin, quantile, last):
     """The quantile, from the first bits of the key of the value at or below its position, or from all of them.
 
-    A warp adds up whole numbers, and finds the least of them, in a single step; numbers take five.
+    A warp adds up whole numbers, and finds the least of them, in a single step; floating-point numbers take five.
     """
     position = last * quantile
     lower = tl.floor(position)

@@ -85,7 +85,7 @@ from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_
 from ..composition import Composition
 from ..gpu import operators
 from ..gpu.rules import Mixture, Rule
-from ..kernels import readable_without_sync
+from ..kernels import needs_gradients, readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -287,12 +287,14 @@ def _mixture_by_operator(
         of_classes = sampling.of_classes
     else:
         constant += sampling.of_classes
-    tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source, *observation.affine
+    affine = (None, None) if needs_gradients(*observation.affine) else observation.affine
+    tensors = *batch, count, of_classes, clean.mean, clean.var, clean.weight, *source, *affine
     numbers = number, observation.eps, clean.offset, sampling.per_example, constant, network, skew
     mean, var, *rows = operators.mixture(*tensors, *numbers)
+    mixed = Statistics(mean, var)
     if mean.dim() == 1:
-        observation.keep_scale_and_shift(*rows)
-    return Statistics(mean, var)
+        observation.keep_scale_and_shift(mixed, *rows)
+    return mixed
 
 
 def mixture(

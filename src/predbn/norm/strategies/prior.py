@@ -42,7 +42,7 @@ class Prior(Strategy):
         source = observation.source
         if source is None or self.N == 0:
             return observation.mixed()
-        return source if math.isinf(self.N) else observation.mixed(source, source_size=self.N)
+        return source if math.isinf(self.N) else observation.mixed(source_size=self.N)
 
     def rule(self, observation: Observation) -> Rule | None:
         if math.isinf(self.N):
