@@ -37,7 +37,8 @@ def _open_locked(folder: Path, card_name: str, card: Mapping[str, Any]) -> Itera
         raise DataError(f"{folder} is a file, but the output needs a directory.")
     path = folder / card_name
     own_files = {card_name + PARTIAL_SUFFIX, ".lock"}
-    if folder.exists() and not path.exists() and any(file.name not in own_files for file in folder.iterdir()):
+    has_files = folder.exists() and any(file.name not in own_files for file in folder.iterdir())
+    if has_files and not path.exists():  # in this order: another process may be about to write the card
         raise DataError(f"{folder} is not empty and was not made by this command: choose another directory.")
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, error=DataError):
