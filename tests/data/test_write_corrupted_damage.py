@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from predbn.data import (
 )
 from predbn.data import write_corrupted as writing
 from predbn.data.criteo import synthetic_rows
+from predbn.data.output import open_output
 from predbn.data.picture_content import add_checksum_field
 from predbn.shifts import corrupt
 
@@ -226,3 +227,16 @@ if __name__ == "__main__":
     )
     assert killed.returncode == -signal.SIGKILL
     write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "c", ["fog"], seed=0)
+
+
+def test_a_card_that_is_written_while_a_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Path.iterdir
+
+    def list_later(path: Path) -> Iterator[Path]:  # another process has begun in the meantime
+        (path / "card.json").write_text("{}")
+        (path / "fog.npy").write_bytes(b"")
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", list_later)
+    with open_output(tmp_path, "card.json", {}):
+        assert (tmp_path / "fog.npy").exists()
