@@ -4,9 +4,8 @@ torch.compile records an adapted layer as operators for the moments of its input
 (`gpu/operators.py`), and x·scale + shift, or batch norm, with the result. Where the input comes from a convolution, the
 moments can come from the kernel of that convolution: cuDNN's (`fusion_cudnn.py`), or ours for a 1×1 convolution
 (`gpu/conv.py`). Where a 1×1 convolution is the only one that reads the normalised values, with or without ReLU, ours
-can normalise them itself.
-The graph is changed before gradients are considered, and only where there are none; whatever is not supported stays as
-it is, and the reason is kept for `describe`.
+can normalise them itself. The graph is changed before gradients are considered, and only where there are none; whatever
+is not supported stays as it is, and the reason is kept for `describe`.
 """
 
 from __future__ import annotations

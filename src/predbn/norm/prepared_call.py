@@ -172,13 +172,13 @@ class PreparedKernels(PreparedCall):
         self, recording: Recording, x: Tensor, y: Tensor, mean: Tensor | None, joined: JoinedStates | None
     ) -> dict[int, tuple[int, int]]:
         """Which memory begins where, by the address of its storage. `mean`, of the batch, is in the tables."""
+        from .gpu.packed_launch import ScratchLayout
+
         own = [(_INPUT, x), (_OUTPUT, y), *((_ZEROS, zeros) for zeros in recording.zeros)]
         own += [(_COUNTERS, counters) for counters in recording.counters]
         if joined is not None:
             own.append((_STATE, joined.vector))
         places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
-        from .gpu.packed_launch import ScratchLayout
-
         self._tables = self._channels = 0
         scratch = ScratchLayout()
         for memory in recording.memory:

@@ -60,7 +60,8 @@ def new_geometry(stride: Sequence[int], padding: Sequence[int], dilation: Sequen
 
 
 class _Plan(NamedTuple):
-    """An operation graph of cuDNN with a plan that was chosen for it; the numbers of x, weight, y, Σy and Σy²."""
+    """An operation graph of cuDNN with a plan that was chosen for it, and its numbers (uids) of x, weight, y, Σy and
+    Σy²."""
 
     graph: Any
     uids: tuple[int, ...]

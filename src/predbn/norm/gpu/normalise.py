@@ -1,6 +1,7 @@
 """Normalise the values of a layer.
 
-The programs are those of `sums.py`: one for each piece of a group and block of channels.
+The programs are those of `sums.py`: one for each piece of a group and block of channels. They begin with the first
+tiles, which *sums* has read last, so that the cache of the GPU still has them.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.

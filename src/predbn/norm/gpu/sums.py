@@ -10,6 +10,9 @@ The pilot p of a channel is the mean of the group's first rows: without it, digi
 compared to the spread. A piece that fits into one tile is read once, and p is its own mean. With the sums over all
 pieces, mean = p + Σd/rows and var = Σd²/rows − (Σd/rows)².
 
+The tiles of a group are dealt out to its pieces in turn, and read from the last to the first: what wrote the values, a
+convolution, leaves the last ones in the cache of the GPU. `normalise.py` then begins with the first.
+
 Tiles of values are [rows, channels] if the channels lie next to each other in memory (channels_last), and otherwise
 [channels, rows]: neighbouring threads then read neighbouring values. With few channels a tile has as many columns as
 there are channels, and more rows. If the size of a map is a power of two, a tile that is not in channels_last has rows
