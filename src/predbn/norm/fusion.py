@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from . import kernels
-from .fusion_choice import is_fastest_as_it_is, is_fastest_with_cudnn
+from .fusion_choice import fastest_way
 from .fusion_cudnn import can_use_cudnn, replace_by_cudnn
 from .fx_nodes import (
     argument,
@@ -127,14 +127,13 @@ def fuse(module: fx.GraphModule, report: Fusion) -> None:
             if found is not None:
                 report.of(layer_of(node)).normalisation = found
     for conv, candidate in candidates.items():
-        if _take_cudnn(graph, conv, candidate, report):
-            continue
-        if candidate.reason is None and _is_slower_than_separate(conv, candidate, report):
-            continue
-        if candidate.reason is None:
+        way = _fastest_way(conv, candidate)
+        if way == "cudnn":
+            _take_cudnn(graph, conv, candidate, report)
+        elif way == "fused":
             _take_ours(graph, conv, candidate, report)
-        elif candidate.moments is not None:
-            report.of(layer_of(candidate.moments)).statistics = candidate.reason
+        else:
+            _leave(candidate, report)
     if candidates:
         graph.lint()
         module.recompile()
@@ -182,32 +181,35 @@ def _find_next(node: fx.Node, candidates: dict[fx.Node, _Candidate], is_last: bo
     return reason
 
 
-def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
-    """Let cuDNN compute the moments, if that is the fastest way."""
-    moments, norm, is_ours = candidate.moments, candidate.norm, candidate.reason is None
-    if moments is None or moments.target not in _OF_BATCH or not can_use_cudnn(conv):
-        return False
-    if not is_fastest_with_cudnn(conv, is_ours=is_ours, is_normalised=norm is not None, relu=candidate.relu):
-        return False
-    report.of(layer_of(moments)).statistics = replace_by_cudnn(graph, conv, moments)
-    if norm is not None:
-        report.of(layer_of(norm)).normalisation = _SEPARATE_IS_FASTER
-    return True
-
-
-def _is_slower_than_separate(conv: fx.Node, candidate: _Candidate, report: Fusion) -> bool:
-    """Whether a 1×1 convolution of ours would be slower than what the graph has, which is then written down."""
+def _fastest_way(conv: fx.Node, candidate: _Candidate) -> str:
     from .gpu.conv import BATCH, EXAMPLES, NO_SUMS
 
-    moments, norm = candidate.moments, candidate.norm
+    moments = candidate.moments
     wanted = NO_SUMS if moments is None else BATCH if moments.target in _OF_BATCH else EXAMPLES
-    if not is_fastest_as_it_is(conv, wanted, is_normalised=norm is not None, relu=candidate.relu):
-        return False
-    if moments is not None:
-        report.of(layer_of(moments)).statistics = _SEPARATE_IS_FASTER
-    if norm is not None:
-        report.of(layer_of(norm)).normalisation = _SEPARATE_IS_FASTER
-    return True
+    return fastest_way(
+        conv,
+        wanted,
+        has_cudnn=wanted == BATCH and can_use_cudnn(conv),
+        has_ours=candidate.reason is None,
+        is_normalised=candidate.norm is not None,
+        relu=candidate.relu,
+    )
+
+
+def _take_cudnn(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:
+    """Let cuDNN compute the moments. The input is normalised before."""
+    assert candidate.moments is not None
+    report.of(layer_of(candidate.moments)).statistics = replace_by_cudnn(graph, conv, candidate.moments)
+    if candidate.norm is not None:
+        report.of(layer_of(candidate.norm)).normalisation = _SEPARATE_IS_FASTER
+
+
+def _leave(candidate: _Candidate, report: Fusion) -> None:
+    """Write down why nothing is fused with a convolution."""
+    if candidate.moments is not None:
+        report.of(layer_of(candidate.moments)).statistics = candidate.reason or _SEPARATE_IS_FASTER
+    if candidate.norm is not None:
+        report.of(layer_of(candidate.norm)).normalisation = _SEPARATE_IS_FASTER
 
 
 def _take_ours(graph: fx.Graph, conv: fx.Node, candidate: _Candidate, report: Fusion) -> None:

@@ -22,48 +22,39 @@ if TYPE_CHECKING:
     from .gpu.conv import Prologue
 
 
-def is_fastest_with_cudnn(conv: fx.Node, *, is_ours: bool, is_normalised: bool, relu: bool) -> bool:
-    """Whether cuDNN is the fastest way to a convolution and the moments of its output.
+def fastest_way(conv: fx.Node, wanted: int, *, has_cudnn: bool, has_ours: bool, is_normalised: bool, relu: bool) -> str:
+    """The fastest way to a convolution and what is wanted of its output: "cudnn", "fused" (ours), or "separate".
 
-    is_ours         whether one of our 1×1 convolutions could take its place
-    is_normalised   whether that would also normalise its input, with ReLU if `relu`
+    has_cudnn, has_ours   whether cuDNN and our 1×1 convolutions can compute it
+    is_normalised         whether its input is to be normalised, with ReLU if `relu`
     """
     from .gpu import conv_choice, conv_cudnn
-    from .gpu.conv import BATCH, apply_prologue
+    from .gpu.conv import apply_prologue
     from .gpu.timing import microseconds
 
+    without_measuring = "fused" if has_ours else "separate"
     if conv_choice.FORCED.way is not None:
-        return conv_choice.FORCED.way == "cudnn"
+        possible = {"cudnn": has_cudnn, "fused": has_ours, "separate": True}
+        return conv_choice.FORCED.way if possible[conv_choice.FORCED.way] else without_measuring
     with _values(conv) as values:
-        if values is None:
-            return False
-        x, weight = values
-        geometry = geometry_of(conv)
-        own = conv_cudnn.time_of(x, weight, geometry)
-        if not is_ours:
-            return own < conv_cudnn.time_of_separate(x, weight, geometry)
+        if values is None or not (has_cudnn or has_ours):
+            return without_measuring
+        (x, weight), geometry = values, geometry_of(conv)
         prologue = _prologue(x, relu) if is_normalised else None
+        if has_ours:
+            arguments = x, weight, geometry.stride[0], prologue, wanted
+            way = conv_choice.choose(*arguments)
+            other = "separate" if way == conv_choice.SEPARATE else "fused"
+            if not has_cudnn:
+                return other
+            time_of_other = conv_choice.time_of(way, *arguments)
+        else:
+            other, time_of_other = "separate", conv_cudnn.time_of_separate(x, weight, geometry)
+        time_of_cudnn = conv_cudnn.time_of(x, weight, geometry)
         if prologue is not None:
             apply_prologue(x, prologue)
-            own += microseconds(lambda: apply_prologue(x, prologue))
-        arguments = x, weight, geometry.stride[0], prologue, BATCH
-        return own < conv_choice.time_of(conv_choice.choose(*arguments), *arguments)
-
-
-def is_fastest_as_it_is(conv: fx.Node, wanted: int, *, is_normalised: bool, relu: bool) -> bool:
-    """Whether separate kernels are faster than a 1×1 convolution of ours with the sums that are wanted of its output;
-    the other arguments are those above."""
-    from .gpu import conv_choice
-
-    if conv_choice.FORCED.way is not None:
-        return conv_choice.FORCED.way == "separate"
-    with _values(conv) as values:
-        if values is None:
-            return False
-        x, weight = values
-        prologue = _prologue(x, relu) if is_normalised else None
-        way = conv_choice.choose(x, weight, geometry_of(conv).stride[0], prologue, wanted)
-        return way == conv_choice.SEPARATE
+            time_of_cudnn += microseconds(lambda: apply_prologue(x, prologue))
+        return "cudnn" if time_of_cudnn < time_of_other else other
 
 
 @contextmanager

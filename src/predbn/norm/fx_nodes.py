@@ -10,9 +10,6 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx
 
-_NOT_MIXED = None, None, 1.0, 0.0, None, None, 1e-5
-"""What `mixed_moments` takes for moments that are not mixed with anything."""
-
 
 def is_conv(node: Any) -> TypeGuard[fx.Node]:
     return isinstance(node, fx.Node) and node.op == "call_function" and node.target is torch.conv2d
@@ -86,7 +83,11 @@ def mixing_of(graph: fx.Graph, moments: fx.Node) -> tuple[Any, ...]:
         is_computed = isinstance(value, fx.Node) and value.op != "placeholder"
         return graph.node_copy(value, here) if is_computed else value
 
-    return tuple(map(here, moments.args[1:])) if is_mixed(moments) else _NOT_MIXED
+    if is_mixed(moments):
+        return tuple(map(here, moments.args[1:]))
+    from .gpu.mixed_moments import Mixing
+
+    return tuple(Mixing())
 
 
 def replace_moments(graph: fx.Graph, moments: fx.Node, found: fx.Node) -> None:

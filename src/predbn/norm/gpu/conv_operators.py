@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operators import BOUNDS, MIXING, bounded_moments_of_examples, contiguous, operator
+from .operators import BOUNDS, MIXED_ROWS, MIXING, bounded_moments_of_examples, contiguous, operator
 
 _ARGUMENTS = "Tensor x, Tensor weight, int stride, Tensor? scale, Tensor? shift, bool relu, int site"
 
@@ -71,7 +71,7 @@ def _mixing(
 
 
 def _empty_conv_moments(x, weight, stride, scale, shift, relu, site, *mixing):  # type: ignore[no-untyped-def]
-    return _new_output(x, weight, stride), x.new_empty((6, weight.shape[0]), dtype=torch.float32)
+    return _new_output(x, weight, stride), x.new_empty((MIXED_ROWS, weight.shape[0]), dtype=torch.float32)
 
 
 @operator(f"conv_moments({_ARGUMENTS}, {MIXING}) -> (Tensor, Tensor)", _empty_conv_moments)
@@ -106,7 +106,7 @@ def _empty_any_conv_moments(
 ) -> tuple[Tensor, Tensor]:
     shape = convolved_shape(x.shape, weight.shape, stride, padding, dilation)
     y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    return y, x.new_empty((6, weight.shape[0]), dtype=torch.float32)
+    return y, x.new_empty((MIXED_ROWS, weight.shape[0]), dtype=torch.float32)
 
 
 @operator(

@@ -20,10 +20,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import ceil_div, kernel
+from .operators import MIXED_ROWS
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time, sums, tiling_of
 
-ROWS = 6
-"""Mean and variance of the batch, mean and variance of the mixture, scale and shift."""
 _COLUMNS = 256
 """Channels of a program that has one sum for each."""
 
@@ -127,7 +126,7 @@ def _of_totals(
 
 
 def _new_output(like: Tensor) -> Tensor:
-    return torch.empty((ROWS, like.shape[-1]), dtype=torch.float32, device=like.device)
+    return torch.empty((MIXED_ROWS, like.shape[-1]), dtype=torch.float32, device=like.device)
 
 
 def mixed_moments_from(found: Tensor, rows: int, n: int, mixing: Mixing, out: Tensor | None = None) -> Tensor:

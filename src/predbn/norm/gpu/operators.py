@@ -66,10 +66,12 @@ MIXING = (
     "Tensor? norm_bias, float eps"
 )
 """What `Mixing` of `mixed_moments.py` has."""
+MIXED_ROWS = 6
+"""What `mixed_moments` returns: mean and variance of the batch, those of the mixture, scale and shift."""
 
 
 def _empty_mixed_moments(x: Tensor, *mixing: Any) -> Tensor:
-    return x.new_empty((6, x.shape[1]), dtype=torch.float32)
+    return x.new_empty((MIXED_ROWS, x.shape[1]), dtype=torch.float32)
 
 
 @operator(f"mixed_moments(Tensor x, {MIXING}) -> Tensor", _empty_mixed_moments)
@@ -80,7 +82,7 @@ def mixed_moments(
     """Moments of the batch, those of the mixture, scale and shift, [6, C]: see `mixed_moments.py`."""
     x = x if is_dense(x) else x.contiguous()
     inputs = x, *contiguous(reference_mean, reference_var, norm_weight, norm_bias)
-    found: Tensor = _prepared_mixed_moments()(inputs, ((6, x.shape[1]),), share, source_size, eps)[0]
+    found: Tensor = _prepared_mixed_moments()(inputs, ((MIXED_ROWS, x.shape[1]),), share, source_size, eps)[0]
     return found
 
 
