@@ -346,13 +346,11 @@ def test_the_classes_of_streams_against_their_equations(bench, monkeypatch, clas
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
 
 
-STATISTICS = (
-    f"f i {'f ' * 12}i i i f i f f f f f i | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32 "
-    "BLOCKS=512 GROUPS_OF_CLASSES=128 CHANNELS=512"
-)
-NORMALISE = "i i i i | ROWS=32 COLUMNS=64 WEIGHT BIAS LAST"
+STATISTICS = f"f i {'f ' * 11}i i i f i f f | {'i ' * 7}| PIECES=64 LAST_CLASSES=8 AT_A_TIME=32 MOST_SORTED=32"
+NORMALISE = "i i i i i | ROWS=16 COLUMNS=256 WEIGHT BIAS LAST"
+MIXTURE = f"{'f ' * 7}half half half half f f f f i f | i i i i | CLASSES_AT_A_TIME=256"
 FOLLOW = f"f i f i f f i {'f ' * 5}| i i i i |"
-AUTO = "ROBUST CORRECTED UNEVEN SCATTER CLASSES MIXTURE"
+AUTO = "ROBUST CORRECTED UNEVEN SCATTER CLASSES COUNTED"
 VARIANTS = [
     (
         "conv",
@@ -365,21 +363,22 @@ VARIANTS = [
     ("sums", "_sums", "half f i | i i i i | ROWS=4 COLUMNS=256 LAST WIDE FOLD=4 FIND_BAD"),
     ("sums", "_sums", "f f f | i i i i | ROWS=512 COLUMNS=4 FOLD=1"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 {AUTO}"),
-    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 ROBUST CORRECTED SCATTER COUNTED"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=4 EXAMPLES=128 ROBUST CORRECTED SCATTER COUNTED BETWEEN"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=16 EXAMPLES=1 MIX WEIGHT"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 {AUTO} STREAMS"),
     ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=8 MIX STREAMS IN_PLACE"),
-    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 ROBUST SCATTER STREAMS PAST EXPECTED LAST"),
-    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 STREAMS PAST EXPECTED"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 ROBUST SCATTER STREAMS COUNTED EXPECTED LAST"),
+    ("statistics", "_statistics", f"{STATISTICS} COLUMNS=32 EXAMPLES=4 STREAMS COUNTED EXPECTED"),
     ("normalise", "_normalise", f"half half half half half f f f | {NORMALISE}"),
     ("normalise", "_normalise", f"half half half half half f f i | {NORMALISE} STREAMS"),
-    ("normalise", "_normalise", "half half half half half f f f | i i i i | ROWS=256 COLUMNS=16 LAST ADD RELU"),
+    ("normalise", "_normalise", "half half half half half f f f | i i i i i | ROWS=256 COLUMNS=16 LAST ADD RELU"),
     ("predictions", "_predictions", "half i f | i i | CLASSES=1024"),
     ("predictions", "_means", "i f f f | i i | CLASSES=1024 EXAMPLES=512"),
     ("stream_classes", "_classes", f"{'f ' * 10}| {'i ' * 6}| CLASSES=128"),
     ("mixed_moments", "_of_sums", "f half half half half f | i i i i | PIECES=64 COLUMNS=8 MIX COUNTED WEIGHT BIAS"),
     ("mixed_moments", "_of_totals", "f f f half half f | i i i | COLUMNS=256 WEIGHT BIAS"),
-    ("mixture", "_mixture", f"{'f ' * 7}half half half half f | i i i | CHANNELS=2048 COUNT CLASSES WEIGHT BIAS"),
+    ("mixture", "_mixture", f"{MIXTURE} CHANNELS=2048 COUNT CHANCE WEIGHT BIAS SCALE"),
+    ("mixture", "_mixture", f"{MIXTURE} CHANNELS=256 COUNT CLASSES STREAMS"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=2048 HAS_PAST HAS_LAST HAS_SHARES EXPECTED CLASSES"),
     ("stream_past", "_follow", "f i f i f f i f f f half half | i i i i | CHANNELS=256 CLASSES"),
     ("stream_past", "_follow", f"{FOLLOW} CHANNELS=256 HAS_PAST"),

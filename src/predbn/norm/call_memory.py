@@ -21,7 +21,6 @@ class CallMemory:
     def __init__(self, x: Tensor, stream: int) -> None:
         self._like, self._stream = torch.empty(0, dtype=torch.float32, device=x.device), stream
         self._zeros: dict[int, tuple[Tensor, int]] = {}
-        self._counters: Tensor | None = None
         self._scratch: Tensor | None = None
         self._tables: Tensor | None = None
         self._used = 0
@@ -33,14 +32,6 @@ class CallMemory:
             memory, used = torch.zeros(_LAYERS, count, dtype=torch.int32, device=self._like.device), 0
         self._zeros[count] = memory, used + 1
         return memory.data_ptr() + used * count * 4
-
-    def counters(self, count: int) -> int:
-        """The address of so many zeros that kernels leave zero."""
-        if self._counters is None or self._counters.numel() < count:
-            from .gpu.launch import stream_counters
-
-            self._counters = stream_counters(self._like, self._stream, count)
-        return self._counters.data_ptr()
 
     def scratch(self, count: int) -> int:
         """The address of memory for so many numbers of single precision, until the next layer."""

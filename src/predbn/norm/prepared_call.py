@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_SHAPES = 32
 """How many shapes of inputs a layer has prepared calls for; there are three for each if a batch has several passes."""
-_INPUT, _OUTPUT, _STATE, _ZEROS, _COUNTERS, _TABLES, _SCRATCH, _COMPOSITION = range(8)
+_INPUT, _OUTPUT, _STATE, _ZEROS, _TABLES, _SCRATCH, _COMPOSITION = range(7)
 """Memory that differs from call to call. The tables, in which the statistics of the batch are, are kept afterwards.
 From the last number on these are the tensors of the composition."""
 
@@ -164,9 +164,9 @@ class PreparedKernels(PreparedCall):
             return False
         self._launches = launches
         self._fixed = fixed  # so that their memory stays
-        self._zeros, self._counters = (sum(len(t) for t in kind) for kind in (recording.zeros, recording.counters))
+        self._zeros = sum(map(len, recording.zeros))
         self._lock = Lock()
-        return len(recording.zeros) <= 1 and len(recording.counters) <= 1
+        return len(recording.zeros) <= 1
 
     def _places(
         self, recording: Recording, x: Tensor, y: Tensor, mean: Tensor | None, joined: JoinedStates | None
@@ -175,7 +175,6 @@ class PreparedKernels(PreparedCall):
         from .gpu.packed_launch import ScratchLayout
 
         own = [(_INPUT, x), (_OUTPUT, y), *((_ZEROS, zeros) for zeros in recording.zeros)]
-        own += [(_COUNTERS, counters) for counters in recording.counters]
         if joined is not None:
             own.append((_STATE, joined.vector))
         places = {tensor.untyped_storage().data_ptr(): (which, tensor.data_ptr()) for which, tensor in own}
@@ -194,14 +193,12 @@ class PreparedKernels(PreparedCall):
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
         y = torch.empty_like(x)
         stream = current_cuda_stream(x)
-        memory = [address, y.data_ptr(), 0, 0, 0, 0, 0]
+        memory = [address, y.data_ptr(), 0, 0, 0, 0]
         own, statistics = call.memory(x, stream), None
         if joined is not None:
             memory[_STATE] = joined.vector.data_ptr()
         if self._zeros:
             memory[_ZEROS] = own.zeros(self._zeros)
-        if self._counters:
-            memory[_COUNTERS] = own.counters(self._counters)
         if self._tables:
             tables, begin = own.tables(self._tables)
             memory[_TABLES], memory[_SCRATCH] = tables.data_ptr() + 4 * begin, own.scratch(self._scratch)

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..kernels import IS_INTERPRETED, current_cuda_stream, is_being_captured
+from ..kernels import IS_INTERPRETED, current_cuda_stream
 
 
 def power_of_2(number: int) -> int:
@@ -88,13 +88,12 @@ class Launch(NamedTuple):
 
 
 class Recording:
-    """Launches in their order, the memory that they work in, zeros that they change, and counters."""
+    """Launches in their order, the memory that they work in, and zeros that they change."""
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
         self.memory: list[Tensor] = []
         self.zeros: list[Tensor] = []
-        self.counters: list[Tensor] = []
 
 
 class _InThread(threading.local):
@@ -128,47 +127,6 @@ def new_zeros(count: int, device: torch.device) -> Tensor:
     if _in_thread.recording is not None:
         _in_thread.recording.zeros.append(zeros)
     return zeros
-
-
-_MIN_COUNTERS = 4096
-_counters: dict[tuple[torch.device, int], Tensor] = {}
-
-
-def stream_counters(x: Tensor, stream: int, count: int) -> Tensor:
-    """At least so many zeros of 32 bits for `is_last_program`, for kernels on this CUDA stream of the device of x.
-
-    Kernels leave them zero, and those of a stream follow each other, so all share them. What is recorded as a CUDA
-    graph may be run on any stream, and gets its own.
-    """
-    if is_being_captured(x):
-        return torch.zeros(max(count, _MIN_COUNTERS), dtype=torch.int32, device=x.device)
-    found = _counters.get((x.device, stream))
-    if found is None or found.numel() < count:
-        with torch.inference_mode(False):
-            found = torch.zeros(max(power_of_2(count), _MIN_COUNTERS), dtype=torch.int32, device=x.device)
-        _counters[x.device, stream] = found
-    return found
-
-
-def new_counters(count: int, x: Tensor) -> Tensor:
-    """So many zeros for `is_last_program`."""
-    counters = stream_counters(x, current_cuda_stream(x), count)[:count]
-    if _in_thread.recording is not None:
-        _in_thread.recording.counters.append(counters)
-    return counters
-
-
-@triton.jit
-def is_last_program(counter, programs):
-    """Whether so many programs have come here, this one as the last. It can read what the others have stored before.
-
-    The counter is then zero again.
-    """
-    tl.debug_barrier()  # until all threads of this program have stored
-    is_last = tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
-    if is_last:
-        tl.store(counter, 0)
-    return is_last
 
 
 class Kernel:

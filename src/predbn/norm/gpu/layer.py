@@ -1,4 +1,4 @@
-"""A layer of a network in three kernels: sums, statistics, normalisation; in four for the past of streams."""
+"""A layer of a network in three kernels: sums, statistics, normalisation; in four for `auto` and `auto_stream`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from torch import Tensor
 from ..statistics import Statistics
 from ..stream_rows import Segments
 from .launch import new_zeros
+from .mixture import mix_tables
 from .normalise import normalise
-from .rules import Bounds, Mix, Past, Rule
+from .rules import Bounds, Mix, Mixture, Past, Rule
 from .statistics import statistics
 from .stream_past import follow
 from .sums import sums, tiling_of
@@ -46,7 +47,10 @@ def normalise_by_rule(
         is_bad, parts = new_zeros(examples, x.device), examples
     tiling = tiling_of(x, parts)
     found = sums(x, tiling, is_bad)
-    tables, _ = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
+    tables, sizes = statistics(found, examples // groups, tiling.rows, eps, rule, bounds, is_bad)
+    if isinstance(rule, Mixture):
+        assert sizes is not None
+        mix_tables(tables, sizes, rule, eps, None)
     return _normalised(x, weight, bias, eps, rule, tables)
 
 
@@ -75,9 +79,13 @@ def normalise_streams_by_rule(
     tables = None
     for rule, part in rules:
         tables, sizes = statistics(found, 0, tiling.rows, eps, rule, bounds, is_bad, segments, part, tables)
+        part = segments.numbers if part is None else part
+        if isinstance(rule, Mixture):
+            assert sizes is not None
+            mix_tables(tables, sizes, rule, eps, part)
         if isinstance(rule, Past):
             assert sizes is not None
-            follow(tables, sizes, rule, eps, segments.numbers if part is None else part)
+            follow(tables, sizes, rule, eps, part)
     assert tables is not None
     return _normalised(x, weight, bias, eps, rules[0][0], tables, segments.streams)
 

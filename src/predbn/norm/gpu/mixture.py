@@ -1,13 +1,14 @@
-"""Steps 1 to 5 of `auto` for the kernels, and as a kernel of its own for compiled networks.
+"""Steps 1 to 5 of `auto` as a kernel.
 
-Inductor would make several kernels of them for every layer, because some of their numbers are sums over all channels.
-Names are those of the equations in `strategies/auto.py`.
+Some of its numbers are sums over all channels, so that one program has all channels of a group. Names are those of the
+equations in `strategies/auto.py`.
 """
 
 # mypy: ignore-errors
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import triton
 import triton.language as tl
@@ -16,9 +17,12 @@ from torch import Tensor
 from ..strategies.auto import LIMITS
 from .launch import kernel, power_of_2
 from .mixed_moments import scale_and_shift
+from .rules import Mixture
 
 FEWEST_CHANNELS = 256
 """Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""
+_CLASSES_AT_A_TIME = 256
+"""Shares of classes that are read at a time."""
 
 
 @triton.jit
@@ -71,13 +75,34 @@ def mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps):
     return mean, tl.maximum(g * (v + eps + f * (v_s - v)) - eps, 0.0)
 
 
+@triton.jit
+def _chance_of_classes(
+    shares, squares, doubt, class_sizes, group, classes, own, uneven, few, CLASSES_AT_A_TIME: tl.constexpr
+):
+    """own·Σ π_g²/M_g + uneven·u·Σ π_g² + few·Σ π_k²."""
+    own_chance = tl.zeros([CLASSES_AT_A_TIME], tl.float32)
+    unevenness = tl.zeros([CLASSES_AT_A_TIME], tl.float32)
+    for first in range(0, classes, CLASSES_AT_A_TIME):
+        k = first + tl.arange(0, CLASSES_AT_A_TIME)
+        share = tl.load(shares + group * classes + k, mask=k < classes, other=0.0)
+        examples = tl.maximum(tl.load(class_sizes + k, mask=k < classes, other=1.0), 1.0)
+        own_chance += share * share / examples
+        unevenness += share * share
+    in_doubt = uneven * tl.sum(unevenness, 0) * tl.load(doubt + group)
+    return own * tl.sum(own_chance, 0) + in_doubt + few * tl.load(squares + group)
+
+
 @kernel()
 def _mixture(
     mean, var, count, chance_of_classes, clean_mean, clean_var, weight, source_mean, source_var, norm_weight, norm_bias,
-    out, groups, channels, n, eps, o, per_example, constant, network, skew, least, most,
-    CHANNELS: tl.constexpr, COUNT: tl.constexpr, CLASSES: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
+    shares, squares, doubt, class_sizes, asked, out,
+    groups, channels, n, classes, eps, o, per_example, constant, network, skew, own, uneven, few, least, most,
+    CHANNELS: tl.constexpr, CLASSES_AT_A_TIME: tl.constexpr, COUNT: tl.constexpr, CHANCE: tl.constexpr,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, CLASSES: tl.constexpr, STREAMS: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
+    if STREAMS:
+        group = tl.load(asked + group)
     channel = tl.arange(0, CHANNELS)
     valid = channel < channels
     place = group * channels + channel
@@ -88,8 +113,12 @@ def _mixture(
     if COUNT:
         examples = tl.load(count + group)
     chance = per_example / examples + constant
-    if CLASSES:
+    if CHANCE:
         chance += tl.load(chance_of_classes + group)
+    if CLASSES:
+        chance += _chance_of_classes(
+            shares, squares, doubt, class_sizes, group, classes, own, uneven, few, CLASSES_AT_A_TIME
+        )
     delta = tl.load(mean + place, mask=valid, other=0.0) - m
     z2 = delta * delta / (v + eps)
     r = z2 + (tl.load(var + place, mask=valid, other=1.0) + eps) / (v + eps)
@@ -98,12 +127,13 @@ def _mixture(
     m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
     v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
     mixed_mean, mixed_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
-    scale, shift = scale_and_shift(mixed_mean, mixed_var, norm_weight, norm_bias, channel, valid, eps, WEIGHT, BIAS)
     size = groups * channels
     tl.store(out + place, mixed_mean, mask=valid)
     tl.store(out + size + place, mixed_var, mask=valid)
-    tl.store(out + 2 * size + place, scale, mask=valid)
-    tl.store(out + 3 * size + place, shift, mask=valid)
+    if SCALE:
+        scale, shift = scale_and_shift(mixed_mean, mixed_var, norm_weight, norm_bias, channel, valid, eps, WEIGHT, BIAS)
+        tl.store(out + 2 * size + place, scale, mask=valid)
+        tl.store(out + 3 * size + place, shift, mask=valid)
 
 
 def mixture(
@@ -113,12 +143,35 @@ def mixture(
     `_mixture` reads."""
     batch, is_given = inputs[0], [inputs[i] is not None for i in (2, 3, 9, 10)]
     channels = batch.shape[-1]
-    groups, block = batch.numel() // channels, max(FEWEST_CHANNELS, power_of_2(channels))
-    _mixture(
-        (groups, 1, 1),
-        (*inputs, *outputs),
-        (groups, channels, n),
-        (eps, offset, *chance, *LIMITS),
-        (block, *is_given),
-        warps=min(16, max(4, block // 256)),
-    )
+    groups = batch.numel() // channels
+    tensors, of_classes = (*inputs, *[None] * 5, *outputs), (0.0, 0.0, 0.0)
+    numbers = eps, offset, *chance, *of_classes, *LIMITS
+    _launch(groups, tensors, (groups, channels, n, 0), numbers, (*is_given, False, False, True))
+
+
+def mix_tables(tables: Tensor, sizes: Tensor, rule: Mixture, eps: float, part: Tensor | None) -> None:
+    """From the tables and sizes of `statistics` to the statistics to normalise with, in tables 2 and 3.
+
+    With streams this is for those with the numbers `part`.
+    """
+    _, groups, channels = tables.shape
+    clean, has_classes = rule.clean, rule.shares is not None
+    batch = tables[2:4] if has_classes else tables[:2]
+    of_classes = rule.shares, rule.squares, rule.doubt, clean.class_sizes if has_classes else None
+    known = clean.mean, clean.var, clean.weight, *rule.source
+    _launch(
+        groups if part is None else part.shape[0],
+        (*batch, sizes, None, *known, None, None, *of_classes, part, tables[2:]),
+        (groups, channels, 0, rule.shares.shape[-1] if has_classes else 0),
+        (
+            eps, clean.offset, rule.per_example, rule.constant, rule.network, rule.skew, rule.own, rule.uneven,
+            rule.few, *LIMITS,
+        ),
+        (True, False, False, False, has_classes, part is not None, False),
+    )  # fmt: skip
+
+
+def _launch(programs: int, tensors: Any, numbers: Sequence[int], floats: Sequence[float], is_given: Any) -> None:
+    block = max(FEWEST_CHANNELS, power_of_2(numbers[1]))
+    constants = block, _CLASSES_AT_A_TIME, *is_given
+    _mixture((programs, 1, 1), tensors, numbers, floats, constants, warps=min(16, max(4, block // 256)))

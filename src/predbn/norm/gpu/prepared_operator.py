@@ -80,7 +80,7 @@ def _prepared(recording: Any, inputs: Sequence[Tensor | None], outputs: Sequence
     """What was recorded, to be launched again; None if a launch works in other memory."""
     own = {t.data_ptr(): number for number, t in enumerate(inputs) if t is not None}
     is_clear = len(own) == sum(t is not None for t in inputs)  # which input is which
-    if not is_clear or len(recording.zeros) > 1 or recording.counters:
+    if not is_clear or len(recording.zeros) > 1:
         return None
     count = len(inputs)
     places = {t.untyped_storage().data_ptr(): (count + number, t.data_ptr()) for number, t in enumerate(outputs)}

@@ -81,7 +81,7 @@ PAST_KEYS = (
 
 
 MOST_CHANNELS = 4096
-"""How many channels a layer may have for `Past`, and for `Mixture` in a compiled network: one program has them all."""
+"""How many channels a layer may have for `Past` and `Mixture`: one program has them all."""
 
 
 @dataclass(frozen=True)

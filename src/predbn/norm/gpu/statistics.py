@@ -1,15 +1,8 @@
 """From the sums of a batch to its statistics: bounded influence, and what its classes explain.
 
-The equations are those of `robust.py`, of step 0 of `auto`, and of its steps 1 and 4. One program has a few channels of
-one group. What `auto` needs of all channels is added up over the channels of each program and stored, six sums for
-each. With h, z² and r of `auto.py` they are
-
-    Σ h,  Σ h·log r,  Σ h·(log r)²,  Σ h·z²,  Σ h·r,  Σ h·r².
-
-The program of a group that is the last to be done adds up those of all programs, finds the three numbers of the layer,
-a², k and f, and with them the statistics of all channels. d, which depends on a², is
-
-    Σ h·(z²/a² + (r/a² − 1)²/2) = Σ h·z²/a² + (Σ h·r²/a⁴ − 2·Σ h·r/a² + Σ h)/2.
+The equations are those of `robust.py`, and of step 0 of `auto`. One program has a few channels of one group. What
+`auto` needs of all channels follows in a kernel of its own (`mixture.py`): the last program of this one could do the
+same, but it has a single warp, and takes twice as long as another launch.
 """
 
 # mypy: ignore-errors
@@ -21,10 +14,8 @@ from torch import Tensor
 
 from ..kernels import IS_INTERPRETED
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
-from ..strategies.auto import LIMITS
 from ..stream_rows import Segments, rounded_size
-from .launch import ceil_div, is_last_program, kernel, new_counters, new_memory, power_of_2
-from .mixture import kept_parts, mixed, shared_scale
+from .launch import ceil_div, kernel, new_memory, power_of_2
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
@@ -33,17 +24,12 @@ _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold, so that a search
 over the examples stays within the warp; the most channels of a program; and how many programs there are at most, if
 that needs no more channels."""
-_TWO_COLUMNS = 256
-"""A layer with so many channels has two in each program at least: they lie next to each other, and memory is read in
-steps of eight."""
 _FEW_VALUES, _MOST_COLUMNS = 256, 32
 """The same for streams, which mostly have few examples: a program then has more channels."""
 _FEW_AT_A_TIME, _MOST_AT_A_TIME = 8, 64
 """Examples that are read at a time where they are not sorted: the first number if no stream has more."""
 _MOST_TILES = tl.constexpr(2 if IS_INTERPRETED else 8)
 """Tiles of sums that are asked for at a time. The interpreter waits for each."""
-_CHANNELS = 512
-"""Channels of which the last program has the statistics at a time, and programs of which it adds up the sums."""
 _CLASSES_AT_A_TIME = 512
 """Shares of classes and channels that are read at a time."""
 
@@ -103,80 +89,17 @@ def _store_classes(
     tl.store(place + size, tl.maximum(square - mean * mean, 0.0), mask=valid)
 
 
-@triton.jit
-def _numbers(
-    block_sums, blocks, n, share, doubt, squares, class_sizes, classes, o, per_example, constant, own, uneven,
-    few, network, skew, least, most, BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, CLASSES: tl.constexpr,
-):  # fmt: skip
-    """a², k and f of a group from the sums of its blocks."""
-    weights = tl.zeros([BLOCKS], tl.float32)
-    logs = tl.zeros([BLOCKS], tl.float32)
-    squared_logs = tl.zeros([BLOCKS], tl.float32)
-    offsets = tl.zeros([BLOCKS], tl.float32)
-    ratios = tl.zeros([BLOCKS], tl.float32)
-    squared_ratios = tl.zeros([BLOCKS], tl.float32)
-    for first in range(0, blocks, BLOCKS):
-        block = first + tl.arange(0, BLOCKS)
-        inside = block < blocks
-        place_of_sums = block_sums + block
-        weights += tl.load(place_of_sums, mask=inside, other=0.0)
-        logs += tl.load(place_of_sums + blocks, mask=inside, other=0.0)
-        squared_logs += tl.load(place_of_sums + 2 * blocks, mask=inside, other=0.0)
-        offsets += tl.load(place_of_sums + 3 * blocks, mask=inside, other=0.0)
-        ratios += tl.load(place_of_sums + 4 * blocks, mask=inside, other=0.0)
-        squared_ratios += tl.load(place_of_sums + 5 * blocks, mask=inside, other=0.0)
-    chance = per_example / n + constant
-    if CLASSES:
-        k = tl.arange(0, GROUPS_OF_CLASSES)
-        part = tl.load(share + k, mask=k < classes, other=0.0)
-        examples = tl.maximum(tl.load(class_sizes + k, mask=k < classes, other=1.0), 1.0)
-        chance += own * tl.sum(part * part / examples, 0)
-        chance += uneven * tl.sum(part * part, 0) * tl.load(doubt)
-        chance += few * tl.load(squares)
-    skewed = skew * (1 - 1 / n)
-    depth = network / (n + 1)
-    total = tl.sum(weights, 0)
-    a2 = shared_scale(total, tl.sum(logs, 0), tl.sum(squared_logs, 0), chance, depth, skewed, least, most)
-    growth = tl.sum(squared_ratios, 0) / (a2 * a2) - 2 * tl.sum(ratios, 0) / a2 + total
-    kept, f = kept_parts(tl.sum(offsets, 0) / a2 + growth / 2, chance, depth, skewed, o, least, most)
-    return a2, kept, f
-
-
-@triton.jit
-def _mix_channels(
-    table, size, channels, clean_mean, clean_var, source_mean, source_var, a2, kept, f, eps, CHANNELS: tl.constexpr
-):
-    """Steps 3 and 5 of `auto` for all channels of a group: what is in tables 2 and 3 is replaced."""
-    for first in range(0, channels, CHANNELS):
-        channel = first + tl.arange(0, CHANNELS)
-        valid = channel < channels
-        place = table + 2 * size + channel
-        m = tl.load(clean_mean + channel, mask=valid, other=0.0)
-        v = tl.load(clean_var + channel, mask=valid, other=1.0)
-        m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
-        v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
-        delta = tl.load(place, mask=valid, other=0.0) - m
-        z2 = delta * delta / (v + eps)
-        r = z2 + (tl.load(place + size, mask=valid, other=1.0) + eps) / (v + eps)
-        mean, var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
-        tl.store(place, mean, mask=valid)
-        tl.store(place + size, var, mask=valid)
-
-
 @kernel()
 def _statistics(
-    sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares, h,
-    reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, block_sums, class_sizes,
-    squares, doubt, counters,
+    sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares,
+    reference_mean, reference_var, bound_var, order, starts, asked, states, offsets, out, sizes,
     groups, n, rows, pieces, channels, classes, stride, eps, limit, fixed_weight, source_size, scatter_number, wider,
-    tiny, gaussian, low_quantile, centre_quantile, high_quantile, o, per_example, constant, own_classes, uneven, few,
-    network, skew, least_number, most_number,
+    tiny, gaussian, low_quantile, centre_quantile, high_quantile,
     COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, PIECES: tl.constexpr, ROBUST: tl.constexpr, CORRECTED: tl.constexpr,
     UNEVEN: tl.constexpr, SCATTER: tl.constexpr, CLASSES: tl.constexpr, MIX: tl.constexpr, WEIGHT: tl.constexpr,
-    MIXTURE: tl.constexpr, STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, PAST: tl.constexpr, EXPECTED: tl.constexpr,
-    LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr, MOST_SORTED: tl.constexpr,
-    BLOCKS: tl.constexpr, GROUPS_OF_CLASSES: tl.constexpr, COUNTED: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    STREAMS: tl.constexpr, IN_PLACE: tl.constexpr, COUNTED: tl.constexpr, BETWEEN: tl.constexpr,
+    EXPECTED: tl.constexpr, LAST: tl.constexpr, LAST_CLASSES: tl.constexpr, AT_A_TIME: tl.constexpr,
+    MOST_SORTED: tl.constexpr,
 ):  # fmt: skip
     group = tl.program_id(0)
     begin = group * n
@@ -226,8 +149,7 @@ def _statistics(
             var = within + between * own
         else:
             var = within + between
-        if COUNTED:
-            tl.store(block_sums + group, count)
+        if BETWEEN:
             tl.store(place + 4 * size, between, mask=valid)
             tl.store(place + 5 * size, spread, mask=valid)
     elif STREAMS:
@@ -255,6 +177,8 @@ def _statistics(
         count = n * 1.0
     tl.store(place, mean, mask=valid)
     tl.store(place + size, var, mask=valid)
+    if COUNTED:
+        tl.store(sizes + group, count)
     if MIX:
         share = fixed_weight
         if WEIGHT:
@@ -269,62 +193,34 @@ def _statistics(
         if IN_PLACE:
             tl.store(reference_mean + own, mixed_mean, mask=valid)
             tl.store(reference_var + own, mixed_var, mask=valid)
-    if PAST:
-        tl.store(block_sums + group, count)
-        row = states + tl.program_id(0).to(tl.int64) * stride
-        if EXPECTED:
-            _store_classes(
-                class_means, class_squares, row + tl.load(offsets + 9), place + 2 * size, size, classes, channel,
-                channels, COLUMNS, AT_A_TIME,
-            )  # fmt: skip
-        if LAST:
-            _store_classes(
-                class_means, class_squares, row + tl.load(offsets + LAST_CLASSES), place + 4 * size, size, classes,
-                channel, channels, COLUMNS, AT_A_TIME,
-            )  # fmt: skip
-    if MIXTURE:
+    row = states + tl.program_id(0).to(tl.int64) * stride
+    if EXPECTED:
+        _store_classes(
+            class_means, class_squares, row + tl.load(offsets + 9), place + 2 * size, size, classes, channel, channels,
+            COLUMNS, AT_A_TIME,
+        )  # fmt: skip
+    if LAST:
+        _store_classes(
+            class_means, class_squares, row + tl.load(offsets + LAST_CLASSES), place + 4 * size, size, classes, channel,
+            channels, COLUMNS, AT_A_TIME,
+        )  # fmt: skip
+    if CLASSES:
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
-        if CLASSES:
-            expected_mean = tl.zeros([COLUMNS], tl.float32)
-            expected_square = tl.zeros([COLUMNS], tl.float32)
-            for k in range(classes):
-                part = tl.load(shares + group * classes + k)
-                expected_mean += part * tl.load(class_means + k * channels + channel, mask=valid, other=0.0)
-                expected_square += part * tl.load(class_squares + k * channels + channel, mask=valid, other=0.0)
-            expected_var = tl.maximum(expected_square - expected_mean * expected_mean, 0.0)
-            mean = mean - (expected_mean - m)
-            var = tl.maximum((var + eps) * ((v + eps) / (expected_var + eps)) - eps, 0.0)
-        tl.store(place + 2 * size, mean, mask=valid)
-        tl.store(place + 3 * size, var, mask=valid)
-        weight = tl.load(h + channel, mask=valid, other=0.0)
-        delta = tl.where(valid, mean - m, 0.0)
-        z2 = delta * delta / (v + eps)
-        r = tl.where(valid, z2 + (var + eps) / (v + eps), 1.0)
-        log_r = tl.log(r)
-        blocks = tl.num_programs(1)
-        of_group = block_sums + group * blocks * 6
-        place = of_group + tl.program_id(1)
-        tl.store(place, tl.sum(weight, 0))
-        tl.store(place + blocks, tl.sum(weight * log_r, 0))
-        tl.store(place + 2 * blocks, tl.sum(weight * log_r * log_r, 0))
-        tl.store(place + 3 * blocks, tl.sum(weight * z2, 0))
-        tl.store(place + 4 * blocks, tl.sum(weight * r, 0))
-        tl.store(place + 5 * blocks, tl.sum(weight * r * r, 0))
-        if is_last_program(counters + group, blocks):
-            a2, kept, f = _numbers(
-                of_group, blocks, count, shares + group * classes, doubt + group, squares + group, class_sizes, classes,
-                o, per_example, constant, own_classes, uneven, few, network, skew, least_number, most_number, BLOCKS,
-                GROUPS_OF_CLASSES, CLASSES,
-            )  # fmt: skip
-            _mix_channels(
-                out + group * channels, size, channels, clean_mean, clean_var, reference_mean, reference_var, a2, kept,
-                f, eps, CHANNELS,
-            )  # fmt: skip
+        expected_mean = tl.zeros([COLUMNS], tl.float32)
+        expected_square = tl.zeros([COLUMNS], tl.float32)
+        for k in range(classes):
+            part = tl.load(shares + group * classes + k)
+            expected_mean += part * tl.load(class_means + k * channels + channel, mask=valid, other=0.0)
+            expected_square += part * tl.load(class_squares + k * channels + channel, mask=valid, other=0.0)
+        expected_var = tl.maximum(expected_square - expected_mean * expected_mean, 0.0)
+        corrected = tl.maximum((var + eps) * ((v + eps) / (expected_var + eps)) - eps, 0.0)
+        tl.store(place + 2 * size, mean - (expected_mean - m), mask=valid)
+        tl.store(place + 3 * size, corrected, mask=valid)
 
 
 def _columns_for(channels: int) -> int:
-    return max(2 if channels >= _TWO_COLUMNS else 1, power_of_2(ceil_div(channels, _BLOCKS)))
+    return power_of_2(ceil_div(channels, _BLOCKS))
 
 
 def statistics(
@@ -340,12 +236,16 @@ def statistics(
     out: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The statistics of every group, [6, groups, C]; for `Past`, and without a rule, also the numbers of examples.
+    """The statistics of every group, [6, groups, C], and except for `Mix` the numbers of examples, [groups, 1].
 
-    The six are mean and variance of the batch; those to normalise with for `Mix` and `Mixture`; and without a rule the
-    variance between examples, and their spread. For `Past` the last four are mean and variance of clean data with the
-    classes that are expected, and with those of the batch before. The numbers of examples, [groups, 1], are written to
-    `counts` if that is given.
+    The first two are mean and variance of the batch. What the other four are depends on the rule:
+
+    Mix       two to normalise with
+    Mixture   two of the batch without what its classes explain, if they are known (`mixture.py` goes on with them)
+    Past      mean and variance of clean data with the classes that are expected, and with those of the batch before
+    None      the last two are the variance between examples, and their spread
+
+    The numbers of examples are written to `counts` if that is given.
 
     found     the sums of the groups; with `bounds` or `segments` those of each example, of which a group has n
     rows      how many values each of these sums has
@@ -376,18 +276,9 @@ def statistics(
     blocks = ceil_div(channels, columns)
     if out is None:
         out = new_memory((6, groups, channels), found.device)
-    block_sums, clean, reference, shares = None, None, (None, None), None
-    class_sizes = squares = doubt = counters = sizes = None
-    layer = [0.0] * 8
+    clean, reference, shares, sizes = None, (None, None), None, None
     if mixture is not None:
-        block_sums = new_memory((groups, 6, blocks), found.device)
-        counters = new_counters(groups, found)
-        clean, shares, reference = mixture.clean, mixture.shares, mixture.source
-        class_sizes, squares, doubt = clean.class_sizes, mixture.squares, mixture.doubt
-        layer = [
-            clean.offset, mixture.per_example, mixture.constant, mixture.own, mixture.uneven, mixture.few,
-            mixture.network, mixture.skew,
-        ]  # fmt: skip
+        clean, shares = mixture.clean, mixture.shares
     if mix is not None and mix.reference is not None:
         reference = mix.reference
     states = offsets = None
@@ -396,11 +287,11 @@ def statistics(
         clean = past.clean
         states, offsets = past.states.matrix, past.states.offsets
         classes = 0 if clean.class_sizes is None else clean.class_sizes.shape[0]
-    if past is not None or rule is None:
-        block_sums = sizes = new_memory((groups, 1), found.device) if counts is None else counts
-    clean_mean = clean_var = class_means = class_squares = h = None
+    if mix is None:
+        sizes = new_memory((groups, 1), found.device) if counts is None else counts
+    clean_mean = clean_var = class_means = class_squares = None
     if clean is not None:
-        clean_mean, clean_var, h = clean.mean, clean.var, clean.weight
+        clean_mean, clean_var = clean.mean, clean.var
         class_means, class_squares = clean.class_means, clean.class_squares
     limit, bound_var, scatter, clipping, evenness = 0.0, None, 1.0, None, None
     if bounds is not None:
@@ -414,23 +305,20 @@ def statistics(
         (groups if part is None else part.shape[0], blocks, 1),
         (
             found, is_bad, clean_mean, clean_var, scatter if has_scatter else None, clipping, evenness, class_means,
-            class_squares, shares, h, *reference, bound_var, order, starts, part, states, offsets, out,
-            block_sums, class_sizes, squares, doubt, counters,
+            class_squares, shares, *reference, bound_var, order, starts, part, states, offsets, out, sizes,
         ),
         (groups, n, rows, found.shape[1], channels, classes, stride),
         (
             eps, limit, 0.0 if weight is None else float(weight), source_size, 1.0 if has_scatter else float(scatter),
-            WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES, *layer, *LIMITS,
+            WIDER_FOR_FEW, TINY, GAUSSIAN, *QUANTILES,
         ),
         (
             columns, examples, pieces_at_a_time(found.shape[1]), bounds is not None, clipping is not None,
-            evenness is not None, has_scatter,
-            shares is not None, mix is not None and mix.reference is not None, weight is None, mixture is not None,
-            segments is not None,
-            mix is not None and mix.in_place, past is not None,
+            evenness is not None, has_scatter, shares is not None, mix is not None and mix.reference is not None,
+            weight is None, segments is not None, mix is not None and mix.in_place, sizes is not None, rule is None,
             past is not None and past.has_classes and past.is_expected, past is not None and past.uses_last_classes,
             8 if past is not None and past.has_shares else 9, min(128, _CLASSES_AT_A_TIME // columns),
-            MOST_SORTED, min(_CHANNELS, power_of_2(blocks)), power_of_2(max(1, classes)), rule is None, _CHANNELS,
+            MOST_SORTED,
         ),
         warps=1 if bounds is not None else 4 if segments is not None else BLOCK_WARPS,
     )  # fmt: skip

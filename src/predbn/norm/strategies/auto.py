@@ -84,7 +84,7 @@ from predbn.common import AdaptationError
 from ..calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
 from ..composition import Composition
 from ..gpu import operators
-from ..gpu.rules import Mixture, Rule
+from ..gpu.rules import MOST_CHANNELS, Mixture, Rule
 from ..kernels import needs_gradients, readable_without_sync
 from ..observation import Observation
 from ..statistics import Statistics
@@ -180,7 +180,7 @@ class Auto(Strategy):
 
     def rule(self, observation: Observation) -> Rule | None:
         clean, source, composition = observation.calibration, observation.source, observation.composition
-        if clean is None or source is None:
+        if clean is None or source is None or len(clean.mean) > MOST_CHANNELS:
             return None
         if clean.mean.device != source.mean.device:
             clean = clean.to(source.mean.device)
