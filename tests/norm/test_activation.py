@@ -196,19 +196,22 @@ def test_which_inputs_are_slow_in_cudnn(bench):
     assert not is_slow(8, 64, 7, 7, dtype=torch.double, layout=torch.channels_last)
 
 
-@pytest.mark.parametrize("programs", [1, 3, 1000])
+@pytest.mark.parametrize("programs", [1, 3, 1000, None])
 def test_tiles_cover_every_value_once(programs):
     pytest.importorskip("triton", reason="Triton is not installed")
     from predbn.norm.gpu.sums import _tiling
 
-    for n, c, size, groups, is_last in product((1, 6, 500), (1, 3, 16, 33, 64, 130), (1, 7, 8, 16, 32), (1, 2), (0, 1)):
+    for n, c, size, groups, is_last in product(
+        (1, 6, 500), (1, 3, 16, 33, 64, 130, 256), (1, 7, 8, 16, 32), (1, 2), (0, 1)
+    ):
         if n % groups:
             continue
         tiling = _tiling((n, c, size, size), bool(is_last), groups, programs)
         assert tiling.rows * groups == n * size * size
-        assert (tiling.blocks - 1) * tiling.tile_columns < c <= tiling.blocks * tiling.tile_columns
+        assert (tiling.blocks - 1) * tiling.tile_columns < c * tiling.fold <= tiling.blocks * tiling.tile_columns
         in_piece = tiling.tiles * tiling.tile_rows
-        assert (tiling.pieces - 1) * in_piece < tiling.rows <= tiling.pieces * in_piece
+        assert tiling.rows % tiling.fold == 0
+        assert (tiling.pieces - 1) * in_piece < tiling.rows // tiling.fold <= tiling.pieces * in_piece
         assert tiling.tile_rows * tiling.tile_columns <= 4096
         if tiling.is_whole:
             assert tiling.positions % tiling.tile_rows == 0

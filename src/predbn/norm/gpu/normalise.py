@@ -1,7 +1,8 @@
 """Normalise the values of a layer.
 
 The programs are those of `sums.py`: one for each piece of a group and block of channels. They begin with the first
-tiles, which *sums* has read last, so that the cache of the GPU still has them.
+tiles, which *sums* has read last, so that the cache of the GPU still has them. Rows of few channels in channels_last
+are folded into longer ones here as well: one version of the kernel is then for all numbers of channels.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.
@@ -21,9 +22,9 @@ _PROGRAMS = 4096
 """They write nothing that has to be added up, so that there may be more than for sums."""
 
 
-@kernel(aligned=("x", "y", "shortcut", "channels", "positions"))
+@kernel(aligned=("x", "y", "shortcut", "columns", "positions"))
 def _normalise(
-    x, y, shortcut, weight, bias, mean, var, streams, rows, tiles, channels, positions, eps,
+    x, y, shortcut, weight, bias, mean, var, streams, rows, tiles, columns, positions, channels, eps,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr, LAST: tl.constexpr,
     WHOLE: tl.constexpr, STREAMS: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
@@ -31,8 +32,9 @@ def _normalise(
     group = part
     if STREAMS:
         group = tl.load(streams + part)
-    channel = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
-    valid = channel < channels
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    valid = column < columns
+    channel = column % channels
     own_mean = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
     own_var = tl.load(var + group * channels + channel, mask=valid, other=1.0)
     scale = 1 / tl.sqrt(own_var + eps)
@@ -44,7 +46,7 @@ def _normalise(
     middle, scale, shift = per_channel(own_mean, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
         number = tile * tl.num_programs(1) + piece
-        value, inside, offset = load_tile(x, part, rows, number, channel, channels, positions, ROWS, LAST, WHOLE)
+        value, inside, offset = load_tile(x, part, rows, number, column, columns, positions, ROWS, LAST, WHOLE)
         result = (value - middle) * scale + shift
         if ADD:
             result = result.to(y.dtype.element_ty).to(tl.float32)
@@ -76,7 +78,7 @@ def normalise(
     _normalise(
         tiling.grid,
         (x, y, shortcut, weight, bias, *statistics, streams),
-        (tiling.rows, tiling.tiles, tiling.channels, tiling.positions),
+        (tiling.rows // tiling.fold, tiling.tiles, tiling.columns, tiling.positions, tiling.channels),
         (eps,),
         (
             tiling.tile_rows, tiling.tile_columns, weight is not None, bias is not None, tiling.is_last,

@@ -37,13 +37,16 @@ _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 _WIDE_COLUMNS, _WIDE_ROWS, _WIDE_WARPS = 256, 4, 1
 """The same for a tile as wide as a warp reads at a time. Each thread then has channels of its own, and nothing is
 exchanged between threads. If there are 16, 32, 64 or 128 channels, several rows are folded into one of 256 values."""
+_NORMALISED_ROWS = 16
+"""Rows of such a tile for normalising, if it has no empty columns."""
 _TILE, _LARGE_TILE = 2048, 4096
 """Values of a tile if it is not in channels_last; if it is, and there are few channels."""
 _LEAST_WHOLE_MAP = 64
 """Values of a map that is divided into tiles of its own, if their number is a power of two."""
-_PROGRAMS, _WIDE_PROGRAMS = 1024, 2048
-"""Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200); the second number is for
-programs of one warp."""
+_PROGRAMS = 1024
+"""Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
+_WIDE_PROGRAMS, _VALUES = (512, 1024, 2048), 6144
+"""The same for programs of one warp: as many as have so many values each, or fewer."""
 _PIECES, BLOCK, BLOCK_WARPS = (64, 256, 1024), 8, 8
 """Pieces that are added up at a time, few, many or very many; channels of a program that does so, and its warps."""
 
@@ -192,6 +195,11 @@ class Tiling(NamedTuple):
     fold: int = 1
 
     @property
+    def columns(self) -> int:
+        """Values of a row, in which several rows may be folded."""
+        return self.channels * self.fold
+
+    @property
     def grid(self) -> tuple[int, int, int]:
         return self.groups, self.pieces, self.blocks
 
@@ -211,10 +219,11 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
     rows = examples // groups * positions
     is_last = is_last or positions == 1
     is_whole = not is_last and positions >= _LEAST_WHOLE_MAP and power_of_2(positions) == positions
-    fold = max(1, _WIDE_COLUMNS // channels) if programs is None and is_last and rows > _WIDE_ROWS else 0
+    fold = max(1, _WIDE_COLUMNS // channels) if is_last and rows > _WIDE_ROWS else 0
     is_wide = fold > 0 and (fold == 1 or (fold * channels == _WIDE_COLUMNS and rows % fold == 0))
+    is_wide = is_wide and (programs is None or fold * channels % _WIDE_COLUMNS == 0)
     if is_wide:
-        tile_rows, tile_columns = _WIDE_ROWS, _WIDE_COLUMNS
+        tile_rows, tile_columns = _WIDE_ROWS if programs is None else _NORMALISED_ROWS, _WIDE_COLUMNS
     elif is_last and channels <= _COLUMNS // 2:
         tile_columns = power_of_2(channels)
         tile_rows = min(_LARGE_TILE // max(tile_columns, 8), power_of_2(rows))
@@ -224,7 +233,9 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
         tile_rows = min(512, positions if is_whole else power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
     if programs is None:
-        programs = _WIDE_PROGRAMS if is_wide else _PROGRAMS
+        values = math.prod(shape)
+        enough = (count for count in reversed(_WIDE_PROGRAMS) if count * _VALUES <= values)
+        programs = next(enough, _WIDE_PROGRAMS[0]) if is_wide else _PROGRAMS
     fold = fold if is_wide else 1
     rows //= fold
     blocks = ceil_div(channels * fold, tile_columns)
