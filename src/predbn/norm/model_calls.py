@@ -160,7 +160,9 @@ def new_pass(adaptation: Adaptation, selection: Selection) -> Pass | MixedPass |
 
 
 class _Running:
-    current: Call | None = None
+    def __init__(self) -> None:
+        """Not an attribute of the class: torch.compile would compile the first call again when it is one of its own."""
+        self.current: Call | None = None
 
 
 class _RunningInThread(threading.local, _Running):
