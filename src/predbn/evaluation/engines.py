@@ -25,9 +25,9 @@ class Engine(Protocol):
         """The result of every unit, in any order."""
 
 
-_AHEAD = 10
-"""For so many units the first images are made ahead on a GPU: some corruptions take the CPU twice as long as the GPU
-takes to predict a split of small images, at all five severities."""
+_AHEAD = 4
+"""For so many units the first images are made ahead on a GPU: some corruptions take the CPU longer than the GPU takes
+to predict a split of small images."""
 
 
 class InProcess:
