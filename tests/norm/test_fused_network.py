@@ -186,7 +186,7 @@ def test_a_fused_resnet50_is_as_near_to_double_precision_as_the_model(strategy, 
     exact, fused = copy.deepcopy(model).double(), predbn.compile(model, dynamic=True, fullgraph=True)
     with torch.inference_mode():
         for count in (16, 11):
-            part = x[:count]
+            part = x[:count].clone()  # for a view of all images torch.compile makes a graph of its own
             expected = exact(part.double())
             assert distance(fused(part), expected) < 2 * distance(model(part), expected) + 2e-3
     assert counters["stats"]["unique_graphs"] == 1
