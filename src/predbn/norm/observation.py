@@ -394,7 +394,7 @@ class Observation:
     def normalise_with_kernels(
         self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None, *, keep_used: bool = False
     ) -> Tensor | None:
-        """The normalised input if the kernels of a GPU can compute it, in three launches; None otherwise.
+        """The normalised input if the kernels of a GPU can compute it, in three or four launches; None otherwise.
 
         With `keep_used`, `used` are then the statistics that it was normalised with.
         """

@@ -206,8 +206,7 @@ class PreparedKernels(PreparedCall):
         if call.composition is not None:
             memory += [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in call.composition]
         with self._lock:  # of the arguments
-            for launch in self._launches:
-                launch(stream, memory)
+            self._launches(stream, memory)
         return y, statistics
 
 

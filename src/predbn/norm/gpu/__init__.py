@@ -1,13 +1,16 @@
-"""What layers compute on a GPU, in as few kernels as possible: three per layer, whatever the strategy is.
+"""What layers compute on a GPU, in as few kernels as possible: three per layer, four for `auto` and `auto_stream`.
 
-    sums.py        Σx and Σx² of the batch, of each group or of each example: the one kernel that reads all values
-    statistics.py  from these to the statistics of the batch: bounded influence, and what its classes explain
-    normalise.py   from these to the statistics of the strategy, and to the normalised values
-    rules.py       what the last two have to know about a strategy
-    layer.py       the three kernels, one after the other
-    operators.py   the first two as operators of torch.compile
-    stream_past.py a fourth kernel for `auto_stream`: the past of each stream
-    launch.py      launches with little work for the host, which can be recorded
+    sums.py            Σx and Σx² of the batch, of each group or of each example: the one kernel that reads all values
+    statistics.py      from these to the statistics of the batch: bounded influence, and what its classes explain
+    mixture.py         for `auto`: from these to the statistics to normalise with
+    stream_past.py     the same for `auto_stream`, with the past of each stream
+    normalise.py       the normalised values
+    rules.py           what the kernels have to know about a strategy
+    layer.py           the kernels of a layer, one after the other
+    mixed_moments.py   sums and statistics for compiled networks under `batch`, `prior` and `ema`
+    operators.py       operators of torch.compile
+    launch.py          launches with little work for the host, which can be recorded
+    packed_launch.py   launches that were recorded, with other memory
 
 In networks that `predbn.compile` fuses, a convolution gives the sums of its output, and a 1×1 convolution may normalise
 its input:

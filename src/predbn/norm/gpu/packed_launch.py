@@ -2,7 +2,8 @@
 
 To hand fifty arguments to Triton takes the host 2 µs more than the launch itself. Where they lie in memory is what the
 driver says about the kernel. If it does not, or if Triton has changed the arguments (it drops whole numbers that are
-1), Triton launches the kernel.
+1), Triton launches the kernel. A call of the driver has four arguments, the grid and the CUDA stream in memory too:
+each further argument would take Python another tenth of a microsecond.
 """
 
 # mypy: ignore-errors
@@ -12,7 +13,7 @@ import ctypes
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -26,43 +27,85 @@ _MOST_HIDDEN = 2
 _SPECIAL = "launch_cooperative_grid", "launch_pdl", "global_scratch_size", "profile_scratch_size"
 
 
-class PackedLaunch:
-    """A launch of a version of a kernel.
+class _Config(ctypes.Structure):
+    """CUlaunchConfig of the CUDA driver."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_memory", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class RecordedLaunch(NamedTuple):
+    """A launch that was recorded.
 
     tensors     the addresses of tensors; `others` are numbers and constants
     addresses   which of the tensors differ from call to call: the position, which memory, and the offset in it in bytes
     """
 
-    def __init__(
-        self,
-        version: Version,
-        grid: tuple[int, int, int],
-        tensors: Sequence[int],
-        others: Sequence[Any],
-        addresses: Sequence[tuple[int, int, int]],
-    ) -> None:
-        self._version, self._grid, self._addresses = version, grid, addresses
-        self._arguments = [*tensors, *others]
-        self._launch = None
-        packed = _packed(version.compiled, tensors, others)
-        if packed is not None:
-            metadata = version.compiled.metadata
-            self._launch, (self._values, pointers) = _driver().cuLaunchKernel, packed
-            self._before_stream = version.compiled.function, *grid, 32 * metadata.num_warps, 1, 1, metadata.shared
-            self._after_stream = pointers, None
+    version: Version
+    grid: tuple[int, int, int]
+    tensors: list[int]
+    others: tuple[Any, ...]
+    addresses: list[tuple[int, int, int]]
+
+
+class _InMemory(NamedTuple):
+    """What the driver reads: addresses of the tensors of a launch, and of all its arguments; grid and stream."""
+
+    values: Any
+    pointers: Any
+    config: _Config
+
+
+class PackedLaunches:
+    """Launches that follow each other. Not to be called in several threads at the same time."""
+
+    def __init__(self, launches: Sequence[RecordedLaunch]) -> None:
+        self._launches = launches
+        found = [_packed(*launch[:4]) for launch in launches]
+        self._in_memory = None if None in found else found
+        self._memory: Sequence[int] | None = None
+        self._stream: int | None = None
+        if self._in_memory is not None:
+            self._launch = _driver().cuLaunchKernelEx
+            functions = (launch.version.compiled.function for launch in launches)
+            self._arguments = [
+                (ctypes.addressof(config), function, ctypes.addressof(pointers), None)
+                for function, (_, pointers, config) in zip(functions, found, strict=True)
+            ]
 
     def __call__(self, stream: int, memory: Sequence[int]) -> None:
-        """Launch it on this CUDA stream of the current device. Not in several threads at the same time."""
-        if self._launch is not None and not has_hooks():
-            values = self._values
-            for position, which, offset in self._addresses:
-                values[position] = memory[which] + offset
-            if self._launch(*self._before_stream, stream, *self._after_stream) == 0:
+        """Launch all on this CUDA stream of the current device. `memory` has addresses, and is not changed later."""
+        if self._in_memory is None or has_hooks():
+            self._launch_by_triton(self._launches, stream, memory)
+            return
+        if memory != self._memory:  # often it is the memory of the last call
+            for (_, _, _, _, addresses), (values, _, _) in zip(self._launches, self._in_memory, strict=True):
+                for position, which, offset in addresses:
+                    values[position] = memory[which] + offset
+            self._memory = memory
+        if stream != self._stream:
+            for _, _, config in self._in_memory:
+                config.stream = stream
+            self._stream = stream
+        launch = self._launch
+        for number, arguments in enumerate(self._arguments):
+            if launch(*arguments):  # the driver refuses it, as in a thread that has not used the GPU before
+                self._launch_by_triton(self._launches[number:], stream, memory)
                 return
-        # Also if the driver refuses, as it does in a thread that has not used the GPU before.
-        for position, which, offset in self._addresses:
-            self._arguments[position] = memory[which] + offset
-        self._version.launch(self._grid, stream, self._arguments)
+
+    @staticmethod
+    def _launch_by_triton(launches: Sequence[RecordedLaunch], stream: int, memory: Sequence[int]) -> None:
+        for version, grid, tensors, others, addresses in launches:
+            tensors = list(tensors)
+            for position, which, offset in addresses:
+                tensors[position] = memory[which] + offset
+            version.launch(grid, stream, (*tensors, *others))
 
 
 class ScratchLayout:
@@ -83,14 +126,14 @@ def pack_launches(
     inputs: Mapping[int, int],
     places: Mapping[int, tuple[int, int]],
     fixed: Collection[int] = (),
-) -> list[PackedLaunch] | None:
+) -> PackedLaunches | None:
     """Launches that were recorded, to be launched again with other memory; None if one uses memory that is not listed.
 
     inputs   tensors that kernels get as they are: their number, by their address
     places   buffers that kernels get parts of: their number and base address, by the address of their storage
     fixed    addresses of tensors that are the same in every call
     """
-    packed = []
+    recorded = []
     for version, grid, tensors, others in launches:
         arguments = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
         addresses = []
@@ -103,12 +146,13 @@ def pack_launches(
                 addresses.append((position, place[0], address - place[1]))
             elif tensor is not None and address not in fixed:
                 return None
-        packed.append(PackedLaunch(version, grid, arguments, others, addresses))
-    return packed
+        recorded.append(RecordedLaunch(version, grid, arguments, others, addresses))
+    return PackedLaunches(recorded)
 
 
-def _packed(compiled: Any, tensors: Sequence[int], others: Sequence[Any]) -> tuple[Any, Any] | None:
-    """The addresses of the tensors in memory, and the addresses of all arguments; None if that is not known."""
+def _packed(version: Version, grid: Sequence[int], tensors: Sequence[int], others: Sequence[Any]) -> _InMemory | None:
+    """A launch in memory; None if it is not known where the arguments have to be."""
+    compiled = version.compiled
     metadata, source = getattr(compiled, "metadata", None), getattr(compiled, "src", None)
     kinds = list(getattr(source, "signature", {}).values())
     if metadata is None or len(kinds) != len(tensors) + len(others) or _driver() is None:
@@ -130,7 +174,10 @@ def _packed(compiled: Any, tensors: Sequence[int], others: Sequence[Any]) -> tup
         struct.pack_into(form, memory, offset, value)
     addresses = (ctypes.c_uint64 * len(tensors)).from_buffer(memory)
     begin = ctypes.addressof(addresses)
-    return addresses, (ctypes.c_void_p * len(places))(*(begin + offset for offset, _ in places))
+    pointers = (ctypes.c_void_p * len(places))(*(begin + offset for offset, _ in places))
+    block = ctypes.c_uint * 3
+    config = _Config(block(*grid), block(32 * metadata.num_warps, 1, 1), metadata.shared)
+    return _InMemory(addresses, pointers, config)
 
 
 @cache
@@ -147,10 +194,13 @@ def _places_of_arguments(function: int) -> list[tuple[int, int]]:
 def _driver() -> Any:
     """The functions of the CUDA driver that are called here; None without them."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        pointer, whole, size = ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t
-        driver.cuFuncGetParamInfo.argtypes = [pointer, size, ctypes.POINTER(size), ctypes.POINTER(size)]
-        driver.cuLaunchKernel.argtypes = [pointer, *[whole] * 7, pointer, pointer, pointer]
+        return _with_types(ctypes.CDLL("libcuda.so.1"))
     except (OSError, AttributeError):  # no driver, another system, or a driver before CUDA 12.4
         return None
+
+
+def _with_types(driver: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    driver.cuFuncGetParamInfo.argtypes = [pointer, size, ctypes.POINTER(size), ctypes.POINTER(size)]
+    driver.cuLaunchKernelEx.argtypes = [pointer] * 4
     return driver

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..kernels import current_cuda_stream
 from .launch import recorded
-from .packed_launch import PackedLaunch, ScratchLayout, pack_launches
+from .packed_launch import PackedLaunches, ScratchLayout, pack_launches
 
 _MOST_PREPARED = 4096
 
@@ -27,7 +27,7 @@ class _Prepared:
     It is allocated in every call: Inductor records calls as CUDA graphs, and what is kept from such a call is an error.
     """
 
-    def __init__(self, launches: list[PackedLaunch], scratch: int, zeros: int) -> None:
+    def __init__(self, launches: PackedLaunches, scratch: int, zeros: int) -> None:
         self.launches, self.scratch, self.zeros = launches, scratch, zeros
         self.lock = Lock()
 
@@ -71,8 +71,7 @@ class PreparedOperator:
         zeros = x.new_zeros(call.zeros, dtype=torch.int32) if call.zeros else None
         memory += [0 if t is None else t.data_ptr() for t in (scratch, zeros)]
         with call.lock:
-            for launch in call.launches:
-                launch(stream, memory)
+            call.launches(stream, memory)
         return outputs
 
 
