@@ -404,15 +404,19 @@ def kernels_of_pass(model: Callable[[Tensor], object], x: Tensor, passes: int = 
 
 
 def pass_table() -> str:
-    """The kernels of one pass, from results/: a table of docs/performance.md."""
+    """The kernels of one pass, captured and compiled, from results/: two tables of docs/performance.md."""
     cases = json.loads((RESULTS / "inference-cuda.json").read_text())["cases"]
-    columns = {}
-    for case, rows in cases.items():
-        for name, row in rows.items():
-            if "kernels" in row:
-                columns[f"{name}, {'captured' if 'captured' in case else 'compiled'}"] = row["kernels"]
+    tables = []
+    for mode in ("captured", "compiled"):
+        rows = {name: row for case in cases if mode in case for name, row in cases[case].items() if "kernels" in row}
+        tables.append(kernel_columns(mode, {name: row["kernels"] for name, row in rows.items() if name != "auto"}))
+    return "\n\n".join(tables)
+
+
+def kernel_columns(mode: str, columns: dict[str, dict[str, list[float]]]) -> str:
+    """A column for each model, and a row for each kind of kernel."""
     kinds = [kind for kind in (*KERNELS, "others") if any(kind in column for column in columns.values())]
-    lines = [f"| µs (launches) | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
+    lines = [f"| {mode}, µs (launches) | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
 
     def cell(pairs: Sequence[Sequence[float]]) -> str:
         return f"{sum(p[0] for p in pairs):,.0f} ({sum(p[1] for p in pairs):.0f})" if pairs else ""
