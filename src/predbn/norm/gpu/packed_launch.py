@@ -73,11 +73,11 @@ class PackedLaunches:
         self._stream: int | None = None
         if self._in_memory is not None:
             self._launch = _driver().cuLaunchKernelEx
-            functions = (launch.version.compiled.function for launch in launches)
-            self._arguments = [
-                (ctypes.addressof(config), function, ctypes.addressof(pointers), None)
-                for function, (_, pointers, config) in zip(functions, found, strict=True)
-            ]
+            self._arguments, self._changing = [], []
+            for launch, (values, pointers, config) in zip(launches, found, strict=True):
+                function = launch.version.compiled.function
+                self._arguments.append((ctypes.addressof(config), function, ctypes.addressof(pointers), None))
+                self._changing += [(values, *each) for each in launch.addresses]
 
     def __call__(self, stream: int, memory: Sequence[int]) -> None:
         """Launch all on this CUDA stream of the current device. `memory` has addresses, and is not changed later."""
@@ -85,9 +85,8 @@ class PackedLaunches:
             self._launch_by_triton(self._launches, stream, memory)
             return
         if memory != self._memory:  # often it is the memory of the last call
-            for (_, _, _, _, addresses), (values, _, _) in zip(self._launches, self._in_memory, strict=True):
-                for position, which, offset in addresses:
-                    values[position] = memory[which] + offset
+            for values, position, which, offset in self._changing:
+                values[position] = memory[which] + offset
             self._memory = memory
         if stream != self._stream:
             for _, _, config in self._in_memory:
