@@ -16,33 +16,46 @@ _TABLES = 1 << 15
 
 
 class CallMemory:
-    """It is kept until the call has ended; the tables as long as somebody keeps one."""
+    """It is kept until the call has ended; the tables as long as somebody keeps one.
 
-    def __init__(self, x: Tensor, stream: int) -> None:
-        self._like, self._stream = torch.empty(0, dtype=torch.float32, device=x.device), stream
+    Sizes and addresses of tensors are kept as numbers, because asking for them takes as long as the rest.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._zeros: dict[int, tuple[Tensor, int]] = {}
         self._scratch: Tensor | None = None
-        self._tables: Tensor | None = None
-        self._used = 0
+        self._tables = _numbers(0, device)
+        self._scratch_size = self._scratch_address = 0
+        self._tables_left = self._tables_begin = self._tables_address = 0
 
     def zeros(self, count: int) -> int:
         """The address of so many zeros of 32 bits. One operation makes those of many layers."""
         memory, used = self._zeros.get(count, (None, _LAYERS))
         if memory is None or used == _LAYERS:
-            memory, used = torch.zeros(_LAYERS, count, dtype=torch.int32, device=self._like.device), 0
+            memory, used = torch.zeros(_LAYERS, count, dtype=torch.int32, device=self._device), 0
         self._zeros[count] = memory, used + 1
         return memory.data_ptr() + used * count * 4
 
     def scratch(self, count: int) -> int:
         """The address of memory for so many numbers of single precision, until the next layer."""
-        if self._scratch is None or self._scratch.numel() < count:
-            self._scratch = self._like.new_empty(count)
-        return self._scratch.data_ptr()
+        if count > self._scratch_size:
+            self._scratch, self._scratch_size = _numbers(count, self._device), count
+            self._scratch_address = self._scratch.data_ptr()
+        return self._scratch_address
 
-    def tables(self, count: int) -> tuple[Tensor, int]:
-        """Memory for so many numbers that nobody else writes to: a vector, and where in it they begin."""
-        if self._tables is None or self._tables.numel() - self._used < count:
-            self._tables, self._used = self._like.new_empty(max(count, _TABLES)), 0
-        begin = self._used
-        self._used = begin + count
-        return self._tables, begin
+    def tables(self, count: int) -> tuple[Tensor, int, int]:
+        """Memory for so many numbers that nobody else writes to: a vector, where in it they begin, and the address."""
+        if count > self._tables_left:
+            self._tables_left = max(count, _TABLES)
+            self._tables = _numbers(self._tables_left, self._device)
+            self._tables_address = self._tables.data_ptr()
+            self._tables_begin = 0
+        begin = self._tables_begin
+        self._tables_begin += count
+        self._tables_left -= count
+        return self._tables, begin, self._tables_address + 4 * begin
+
+
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.empty(count, dtype=torch.float32, device=device)

@@ -132,12 +132,11 @@ class Call:
             return rows
         return examples if examples and rows and rows % examples == 0 else rows
 
-    def memory(self, x: Tensor, stream: int) -> CallMemory:
-        """The memory of kernels on this CUDA stream of the device of x."""
-        key = x.get_device(), stream
-        memory = self._memory.get(key)
+    def memory(self, device: int, stream: int, x: Tensor) -> CallMemory:
+        """The memory of kernels on this CUDA stream of the device of x, which has this number."""
+        memory = self._memory.get((device, stream))
         if memory is None:
-            memory = self._memory[key] = CallMemory(x, stream)
+            memory = self._memory[device, stream] = CallMemory(x.device)
         return memory
 
     def of(self, adaptation: Adaptation) -> Call | None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .gpu.rules import PAST_KEYS
 from .joined_states import JoinedStates, Layout
-from .kernels import IS_INTERPRETED, batch_norm, current_cuda_stream, is_transformed, stats_dtype
+from .kernels import IS_INTERPRETED, batch_norm, is_transformed, stats_dtype
 from .passes import Pass
 from .statistics import Statistics
 from .stream_rows import whole_batch
@@ -88,7 +88,9 @@ def _are_still(recorded: list[_Fixed], places: Mapping[str, Any]) -> bool:
     for place, name, tensor, address, dtype in recorded:
         if places[place].get(name) is not tensor:
             return False
-        if tensor is not None and (tensor.data_ptr() != address or tensor.dtype != dtype or not tensor.is_contiguous()):
+        if tensor is not None and (
+            tensor.data_ptr() != address or tensor.dtype is not dtype or not tensor.is_contiguous()
+        ):
             return False
     return True
 
@@ -192,16 +194,16 @@ class PreparedKernels(PreparedCall):
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
         y = torch.empty_like(x)
-        stream = current_cuda_stream(x)
+        stream = torch._C._cuda_getCurrentRawStream(self.device) if self.device >= 0 else 0
         memory = [address, y.data_ptr(), 0, 0, 0, 0]
-        own, statistics = call.memory(x, stream), None
+        own, statistics = call.memory(self.device, stream, x), None
         if joined is not None:
             memory[_STATE] = joined.vector.data_ptr()
         if self._zeros:
             memory[_ZEROS] = own.zeros(self._zeros)
         if self._tables:
-            tables, begin = own.tables(self._tables)
-            memory[_TABLES], memory[_SCRATCH] = tables.data_ptr() + 4 * begin, own.scratch(self._scratch)
+            tables, begin, memory[_TABLES] = own.tables(self._tables)
+            memory[_SCRATCH] = own.scratch(self._scratch)
             statistics = TableStatistics(tables, begin, self._channels)
         if call.composition is not None:
             memory += [tensor.data_ptr() if isinstance(tensor, Tensor) else 0 for tensor in call.composition]
