@@ -62,7 +62,10 @@ _SIZES = {"*fp32": 8, "i32": 4, "fp32": 4}
 
 
 def kinds_of(args: Sequence[Any]) -> Iterator[str]:
-    """The kinds of arguments as Triton writes them: tensors, whole numbers, floats, and constants from a bool on."""
+    """The kinds of arguments as Triton writes them: tensors, whole numbers, floats, and constants from a bool on.
+
+    Constants before it, two or three for a kernel, count as numbers, which changes nothing in a call.
+    """
     is_constant = False
     for value in args:
         is_constant = is_constant or isinstance(value, bool)

@@ -25,12 +25,12 @@ DRIVER = """
 #include <string.h>
 
 static const size_t offsets[] = {0, 8, 16, 20, 24}, sizes[] = {8, 8, 4, 4, 8};
-static CUresult answer;
+static CUfunction refused;
 unsigned long long asked[16][12];
 unsigned char arguments[16][32];
 int count;
 
-void refuse(int is_refused) { answer = is_refused ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
+void refuse(unsigned long long function) { refused = (CUfunction)function; }
 
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size) {
     if (index >= 5) return CUDA_ERROR_INVALID_VALUE;
@@ -40,7 +40,7 @@ CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, size_t index, size_t *o
 }
 
 CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **parameters, void **extra) {
-    if (answer != CUDA_SUCCESS) return answer;
+    if (function == refused) return CUDA_ERROR_INVALID_CONTEXT;
     unsigned long long found[] = {
         c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes,
         (unsigned long long)c->hStream, (unsigned long long)c->attrs, c->numAttrs, (unsigned long long)function,
@@ -122,13 +122,30 @@ def test_the_driver_gets_what_was_recorded_with_the_memory_and_the_stream_of_the
 
 def test_triton_launches_what_the_driver_refuses(driver):
     versions, launches = two_launches()
-    driver.refuse(1)
+    driver.refuse(ctypes.c_ulonglong(72))
     launches(0, [100, 500])
-    driver.refuse(0)
+    driver.refuse(ctypes.c_ulonglong(0))
     launches(0, [100, 500])
-    assert versions[0].launched == [((3, 2, 1), 0, (100, 564, 5, 0.5, 16))]
+    assert not versions[0].launched
     assert versions[1].launched == [((7, 1, 1), 0, (628, 9000, 6, 0.25, 16))]
-    assert [launch[8] for launch in asked(driver)] == [71, 72]
+    assert [launch[8] for launch in asked(driver)] == [71, 71, 72]
+
+
+def test_triton_launches_a_kernel_without_some_of_its_arguments(driver):
+    versions, _ = two_launches()
+    versions[1].compiled.src.signature = {"x": "*fp16"}
+    recorded = [RecordedLaunch(v, (1, 1, 1), [1000, 2000], (5, 0.5, 16), [(0, 0, 0)]) for v in versions]
+    PackedLaunches(recorded)(0, [100])
+    assert [launch[8] for launch in asked(driver)] == [71]
+    assert versions[1].launched == [((1, 1, 1), 0, (100, 2000, 5, 0.5, 16))]
+
+
+def test_triton_launches_all_for_a_profiler(driver, monkeypatch):
+    versions, launches = two_launches()
+    monkeypatch.setattr(packed_launch, "has_hooks", lambda: True)
+    launches(0, [100, 500])
+    assert not asked(driver)
+    assert [len(version.launched) for version in versions] == [1, 1]
 
 
 def test_without_a_driver_triton_launches_all(monkeypatch):

@@ -47,10 +47,10 @@ class CallMemory:
     def tables(self, count: int) -> tuple[Tensor, int, int]:
         """Memory for so many numbers that nobody else writes to: a vector, where in it they begin, and the address."""
         if count > self._tables_left:
-            self._tables_left = max(count, _TABLES)
-            self._tables = _numbers(self._tables_left, self._device)
+            size = max(count, _TABLES)
+            self._tables = _numbers(size, self._device)
             self._tables_address = self._tables.data_ptr()
-            self._tables_begin = 0
+            self._tables_begin, self._tables_left = 0, size
         begin = self._tables_begin
         self._tables_begin += count
         self._tables_left -= count

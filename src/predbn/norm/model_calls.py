@@ -160,7 +160,7 @@ def new_pass(adaptation: Adaptation, selection: Selection) -> Pass | MixedPass |
 
 class _Running:
     def __init__(self) -> None:
-        """Not an attribute of the class: torch.compile would compile the first call again when it is one of its own."""
+        """Set from the start: with a default of the class, torch.compile would compile again after the first call."""
         self.current: Call | None = None
 
 

@@ -59,7 +59,7 @@ class StreamObservation(Observation):
     def normalise_with_kernels(
         self, strategy: Strategy, weight: Tensor | None, bias: Tensor | None, *, keep_used: bool = False
     ) -> Tensor | None:
-        """As for a single stream, with one launch more for each stage of streams after the first."""
+        """As for a single stream, with two launches more for each stage of streams after the first."""
         if not self._can_use_kernels(weight, bias):
             return None
         x, sizes = self._x, self._rows.sizes

@@ -156,6 +156,7 @@ def mix_tables(tables: Tensor, sizes: Tensor, rule: Mixture, eps: float, part: T
     """
     _, groups, channels = tables.shape
     clean, has_classes = rule.clean, rule.shares is not None
+    assert rule.shares is None or rule.shares.numel() == groups * rule.shares.shape[-1]  # of all streams, not of a part
     batch = tables[2:4] if has_classes else tables[:2]
     of_classes = rule.shares, rule.squares, rule.doubt, clean.class_sizes if has_classes else None
     known = clean.mean, clean.var, clean.weight, *rule.source

@@ -1,8 +1,9 @@
 """Normalise the values of a layer.
 
 The programs are those of `sums.py`: one for each piece of a group and block of channels. They begin with the first
-tiles, which *sums* has read last, so that the cache of the GPU still has them. Rows of few channels in channels_last
-are folded into longer ones here as well: one version of the kernel is then for all numbers of channels.
+tiles, which *sums* has read last, so that the cache of the GPU still has them. In channels_last,
+rows of few channels are folded into longer ones here as well, so that one version of the kernel is for all numbers of
+channels that divide 256 or are multiples of it.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.

@@ -67,44 +67,45 @@ class PackedLaunches:
 
     def __init__(self, launches: Sequence[RecordedLaunch]) -> None:
         self._launches = launches
-        found = [_packed(*launch[:4]) for launch in launches]
-        self._in_memory = None if None in found else found
+        self._in_memory = [_packed(*launch[:4]) for launch in launches]
         self._memory: Sequence[int] | None = None
         self._stream: int | None = None
-        if self._in_memory is not None:
-            self._launch = _driver().cuLaunchKernelEx
-            self._arguments, self._changing = [], []
-            for launch, (values, pointers, config) in zip(launches, found, strict=True):
-                function = launch.version.compiled.function
-                self._arguments.append((ctypes.addressof(config), function, ctypes.addressof(pointers), None))
-                self._changing += [(values, *each) for each in launch.addresses]
+        self._launch = None if _driver() is None else _driver().cuLaunchKernelEx
+        self._arguments, self._changing = [], []
+        for launch, found in zip(launches, self._in_memory, strict=True):
+            if found is None:
+                self._arguments.append(None)
+                continue
+            values, pointers, config = found
+            function = launch.version.compiled.function
+            self._arguments.append((ctypes.addressof(config), function, ctypes.addressof(pointers), None))
+            self._changing += [(values, *each) for each in launch.addresses]
 
     def __call__(self, stream: int, memory: Sequence[int]) -> None:
         """Launch all on this CUDA stream of the current device. `memory` has addresses, and is not changed later."""
-        if self._in_memory is None or has_hooks():
-            self._launch_by_triton(self._launches, stream, memory)
-            return
         if memory != self._memory:  # often it is the memory of the last call
+            self._memory = None  # if this is interrupted
             for values, position, which, offset in self._changing:
                 values[position] = memory[which] + offset
             self._memory = memory
         if stream != self._stream:
-            for _, _, config in self._in_memory:
-                config.stream = stream
+            self._stream = None
+            for found in self._in_memory:
+                if found is not None:
+                    found.config.stream = stream
             self._stream = stream
-        launch = self._launch
+        launch, are_hooked = self._launch, has_hooks()
         for number, arguments in enumerate(self._arguments):
-            if launch(*arguments):  # the driver refuses it, as in a thread that has not used the GPU before
-                self._launch_by_triton(self._launches[number:], stream, memory)
-                return
+            # The driver may refuse a launch, as it does in a thread that has not used the GPU before.
+            if arguments is None or are_hooked or launch(*arguments):
+                self._launch_by_triton(number, stream, memory)
 
-    @staticmethod
-    def _launch_by_triton(launches: Sequence[RecordedLaunch], stream: int, memory: Sequence[int]) -> None:
-        for version, grid, tensors, others, addresses in launches:
-            tensors = list(tensors)
-            for position, which, offset in addresses:
-                tensors[position] = memory[which] + offset
-            version.launch(grid, stream, (*tensors, *others))
+    def _launch_by_triton(self, number: int, stream: int, memory: Sequence[int]) -> None:
+        version, grid, tensors, others, addresses = self._launches[number]
+        tensors = list(tensors)
+        for position, which, offset in addresses:
+            tensors[position] = memory[which] + offset
+        version.launch(grid, stream, (*tensors, *others))
 
 
 class ScratchLayout:

@@ -2,7 +2,7 @@
 
 The equations are those of `robust.py`, and of step 0 of `auto`. One program has a few channels of one group. What
 `auto` needs of all channels follows in a kernel of its own (`mixture.py`): the last program of this one could do the
-same, but it has a single warp, and takes twice as long as another launch.
+same, but with its single warp it takes longer than another launch.
 """
 
 # mypy: ignore-errors
@@ -240,7 +240,7 @@ def statistics(
 
     The first two are mean and variance of the batch. What the other four are depends on the rule:
 
-    Mix       two to normalise with
+    Mix       two to normalise with, if the batch is mixed with anything
     Mixture   two of the batch without what its classes explain, if they are known (`mixture.py` goes on with them)
     Past      mean and variance of clean data with the classes that are expected, and with those of the batch before
     None      the last two are the variance between examples, and their spread

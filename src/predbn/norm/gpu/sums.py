@@ -36,7 +36,7 @@ _COLUMNS, _ROWS, _MOST_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
 _WIDE_COLUMNS, _WIDE_ROWS, _WIDE_WARPS = 256, 4, 1
 """The same for a tile as wide as a warp reads at a time. Each thread then has channels of its own, and nothing is
-exchanged between threads. If there are 16, 32, 64 or 128 channels, several rows are folded into one of 256 values."""
+exchanged between threads. If the number of channels divides 256, several rows are folded into one."""
 _NORMALISED_ROWS = 16
 """Rows of such a tile for normalising, if it has no empty columns."""
 _TILE, _LARGE_TILE = 2048, 4096
@@ -46,7 +46,7 @@ _LEAST_WHOLE_MAP = 64
 _PROGRAMS = 1024
 """Enough programs to fill a GPU, and not too many pieces to add up (measured on an H200)."""
 _WIDE_PROGRAMS, _VALUES = (512, 1024, 2048), 6144
-"""The same for programs of one warp: as many as have so many values each, or fewer."""
+"""The same for programs of one warp: the most of these for which each has at least so many values, or the fewest."""
 _PIECES, BLOCK, BLOCK_WARPS = (64, 256, 1024), 8, 8
 """Pieces that are added up at a time, few, many or very many; channels of a program that does so, and its warps."""
 
