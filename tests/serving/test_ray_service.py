@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ import pytest
 import torch
 
 import predbn
-from predbn.serving import ServingError, Settings
+from predbn.serving import ServingError, Settings, ray_replicas
 from predbn.serving.serve import service_parts
 
 from .running import Running, classifier, logits_of, pixels, running, tiny_service
@@ -103,6 +104,16 @@ def test_a_stream_changes_its_replica_only_to_a_new_one():
     moved = {new for old, new in zip(before, after, strict=True) if old != new}
     assert moved == {4}
     assert 300 < sum(new == 4 for new in after) < 500
+
+
+def test_a_handler_of_ray_is_not_one_of_the_server():
+    ray_replicas._import_serve()
+    handler, own = logging.NullHandler(), logging.getLogger("predbn.serving")
+    logging.getLogger("ray.serve").addHandler(handler)
+    try:
+        assert handler not in own.handlers
+    finally:
+        logging.getLogger("ray.serve").removeHandler(handler)
 
 
 def test_a_folder_is_needed():

@@ -164,6 +164,6 @@ def _import_serve() -> Any:
     with needs_extra("serve-ray"):
         serve: Any = import_module("ray.serve")
     logger = logging.getLogger("ray.serve")  # has handlers of its own, whose lines are not JSON
-    logger.handlers, logger.propagate = _log.handlers, False
+    logger.handlers, logger.propagate = list(_log.handlers), False
     logger.setLevel(logging.WARNING)
     return serve
