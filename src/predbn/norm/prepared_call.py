@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .gpu.rules import PAST_KEYS
 from .joined_states import JoinedStates, Layout
-from .kernels import IS_INTERPRETED, batch_norm, is_transformed, stats_dtype
+from .kernels import IS_INTERPRETED, batch_norm, current_cuda_stream, is_transformed, stats_dtype
 from .passes import Pass
 from .statistics import Statistics
 from .stream_rows import whole_batch
@@ -194,7 +194,7 @@ class PreparedKernels(PreparedCall):
 
     def launch(self, x: Tensor, address: int, call: Call, joined: JoinedStates | None) -> tuple[Tensor, Any]:
         y = torch.empty_like(x)
-        stream = torch._C._cuda_getCurrentRawStream(self.device) if self.device >= 0 else 0
+        stream = current_cuda_stream(x)
         memory = [address, y.data_ptr(), 0, 0, 0, 0]
         own, statistics = call.memory(self.device, stream, x), None
         if joined is not None:

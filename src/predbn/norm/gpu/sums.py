@@ -221,7 +221,8 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
     is_whole = not is_last and positions >= _LEAST_WHOLE_MAP and power_of_2(positions) == positions
     fold = max(1, _WIDE_COLUMNS // channels) if is_last and rows > _WIDE_ROWS else 0
     is_wide = fold > 0 and (fold == 1 or (fold * channels == _WIDE_COLUMNS and rows % fold == 0))
-    is_wide = is_wide and (programs is None or fold * channels % _WIDE_COLUMNS == 0)
+    if programs is not None and fold * channels % _WIDE_COLUMNS:  # then a tile would have empty columns
+        is_wide = False
     if is_wide:
         tile_rows, tile_columns = _WIDE_ROWS if programs is None else _NORMALISED_ROWS, _WIDE_COLUMNS
     elif is_last and channels <= _COLUMNS // 2:
@@ -233,9 +234,7 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
         tile_rows = min(512, positions if is_whole else power_of_2(rows))
         tile_columns = min(_TILE // tile_rows, power_of_2(channels))
     if programs is None:
-        values = math.prod(shape)
-        enough = (count for count in reversed(_WIDE_PROGRAMS) if count * _VALUES <= values)
-        programs = next(enough, _WIDE_PROGRAMS[0]) if is_wide else _PROGRAMS
+        programs = _wide_programs(math.prod(shape)) if is_wide else _PROGRAMS
     fold = fold if is_wide else 1
     rows //= fold
     blocks = ceil_div(channels * fold, tile_columns)
@@ -245,6 +244,10 @@ def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | 
         is_last, is_whole, groups, rows * fold, channels, positions, tile_rows, tile_columns, tiles, pieces, blocks,
         is_wide, fold,
     )  # fmt: skip
+
+
+def _wide_programs(values: int) -> int:
+    return max((count for count in _WIDE_PROGRAMS if count * _VALUES <= values), default=min(_WIDE_PROGRAMS))
 
 
 def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
