@@ -70,11 +70,10 @@ def _example_moments(sums, examples, pieces, rows, channel, channels, COLUMNS: t
 
 
 @triton.jit
-def _store_classes(
-    class_means, class_squares, shares, place, size, classes, channel, channels, COLUMNS: tl.constexpr,
-    AT_A_TIME: tl.constexpr,
-):  # fmt: skip
-    """Store μ_π and σ_π² of clean data whose classes have these shares."""
+def _class_moments(
+    class_means, class_squares, shares, classes, channel, channels, COLUMNS: tl.constexpr, AT_A_TIME: tl.constexpr
+):
+    """μ_π and σ_π², mean and variance of clean data whose classes have these shares."""
     valid = channel < channels
     mean = tl.zeros([COLUMNS], tl.float32)
     square = tl.zeros([COLUMNS], tl.float32)
@@ -85,8 +84,7 @@ def _store_classes(
         inside = (k < classes)[:, None] & valid[None, :]
         mean += tl.sum(share * tl.load(class_means + offset, mask=inside, other=0.0), 0)
         square += tl.sum(share * tl.load(class_squares + offset, mask=inside, other=0.0), 0)
-    tl.store(place, mean, mask=valid)
-    tl.store(place + size, tl.maximum(square - mean * mean, 0.0), mask=valid)
+    return mean, tl.maximum(square - mean * mean, 0.0)
 
 
 @kernel()
@@ -195,27 +193,26 @@ def _statistics(
             tl.store(reference_var + own, mixed_var, mask=valid)
     row = states + tl.program_id(0).to(tl.int64) * stride
     if EXPECTED:
-        _store_classes(
-            class_means, class_squares, row + tl.load(offsets + 9), place + 2 * size, size, classes, channel, channels,
-            COLUMNS, AT_A_TIME,
-        )  # fmt: skip
+        expected_mean, expected_var = _class_moments(
+            class_means, class_squares, row + tl.load(offsets + 9), classes, channel, channels, COLUMNS, AT_A_TIME
+        )
+        tl.store(place + 2 * size, expected_mean, mask=valid)
+        tl.store(place + 3 * size, expected_var, mask=valid)
     if LAST:
-        _store_classes(
-            class_means, class_squares, row + tl.load(offsets + LAST_CLASSES), place + 4 * size, size, classes, channel,
-            channels, COLUMNS, AT_A_TIME,
+        last_mean, last_var = _class_moments(
+            class_means, class_squares, row + tl.load(offsets + LAST_CLASSES), classes, channel, channels, COLUMNS,
+            AT_A_TIME,
         )  # fmt: skip
+        tl.store(place + 4 * size, last_mean, mask=valid)
+        tl.store(place + 5 * size, last_var, mask=valid)
     if CLASSES:
         m = tl.load(clean_mean + channel, mask=valid, other=0.0)
         v = tl.load(clean_var + channel, mask=valid, other=1.0)
-        expected_mean = tl.zeros([COLUMNS], tl.float32)
-        expected_square = tl.zeros([COLUMNS], tl.float32)
-        for k in range(classes):
-            part = tl.load(shares + group * classes + k)
-            expected_mean += part * tl.load(class_means + k * channels + channel, mask=valid, other=0.0)
-            expected_square += part * tl.load(class_squares + k * channels + channel, mask=valid, other=0.0)
-        expected_var = tl.maximum(expected_square - expected_mean * expected_mean, 0.0)
-        corrected = tl.maximum((var + eps) * ((v + eps) / (expected_var + eps)) - eps, 0.0)
-        tl.store(place + 2 * size, mean - (expected_mean - m), mask=valid)
+        class_mean, class_var = _class_moments(
+            class_means, class_squares, shares + group * classes, classes, channel, channels, COLUMNS, AT_A_TIME
+        )
+        corrected = tl.maximum((var + eps) * ((v + eps) / (class_var + eps)) - eps, 0.0)
+        tl.store(place + 2 * size, mean - (class_mean - m), mask=valid)
         tl.store(place + 3 * size, corrected, mask=valid)
 
 
