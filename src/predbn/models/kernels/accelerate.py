@@ -16,8 +16,8 @@ _LARGEST_IMAGE = 1 << 14
 _LARGEST_INPUT = 1 << 30
 """Offsets are 32-bit integers, including those slightly beyond the end that are masked out."""
 _CHANNELS = (16, 32, 64)
-_SLOW_IN_CUDNN = 16
-"""Number of channels at which cuDNN chooses a slow algorithm, unless it may time them, which is not deterministic."""
+_SLOW_IN_CUDNN = (16, 32)
+"""Numbers of channels for which the kernels of cuDNN are slower."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -40,11 +40,11 @@ def accelerate(network: Module) -> Module:
 def accelerate_prediction(network: Module) -> Module:
     """Make the layers of a network faster for half-precision prediction on a GPU.
 
-    Convolutions with 16 channels are replaced. Batch norm layers get a method `fused` that also adds the shortcut and
-    applies the ReLU (see `predbn.models.resnet.activate`), with the statistics of the layer's strategy.
+    Convolutions with 16 and 32 channels are replaced. Batch norm layers get a method `fused` that also adds the
+    shortcut and applies the ReLU (see `predbn.models.resnet.activate`), with the statistics of the layer's strategy.
     """
     if find_spec("triton") is not None:
-        _replace_convolutions(network, (_SLOW_IN_CUDNN,))
+        _replace_convolutions(network, _SLOW_IN_CUDNN)
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.__dict__["fused"] = MethodType(normalise_and_activate, module)
