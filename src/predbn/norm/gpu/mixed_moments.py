@@ -58,21 +58,28 @@ class Mixing(NamedTuple):
 
 
 @triton.jit
-def scale_and_shift(mean, var, weight, bias, channel, valid, eps, WEIGHT: tl.constexpr, BIAS: tl.constexpr):
+def load_if(GIVEN: tl.constexpr, values, channel, valid, OTHER: tl.constexpr, COLUMNS: tl.constexpr):
+    """A number of each channel, or OTHER if none are given.
+
+    Kernels read such numbers first: they come while the kernel waits for what it has to add up.
+    """
+    found = tl.full([COLUMNS], OTHER, tl.float32)
+    if GIVEN:
+        found = tl.load(values + channel, mask=valid, other=OTHER).to(tl.float32)
+    return found
+
+
+@triton.jit
+def scale_and_shift(mean, var, weight, bias, eps):
     """Of x·scale + shift = weight·(x − mean)/√(var + eps) + bias."""
-    scale = 1 / tl.sqrt(var + eps)
-    if WEIGHT:
-        scale *= tl.load(weight + channel, mask=valid, other=1.0).to(tl.float32)
-    shift = -mean * scale
-    if BIAS:
-        shift += tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
-    return scale, shift
+    scale = weight * (1 / tl.sqrt(var + eps))
+    return scale, bias - mean * scale
 
 
 @triton.jit
 def _store_mixed(
     mean, var, reference_mean, reference_var, weight, bias, out, channel, channels, n, share, source_size, eps,
-    MIX: tl.constexpr, COUNTED: tl.constexpr, WEIGHT: tl.constexpr, BIAS: tl.constexpr,
+    MIX: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     valid = channel < channels
     place = out + channel
@@ -81,11 +88,9 @@ def _store_mixed(
     if MIX:
         if COUNTED:
             share = n / (n + source_size)
-        start_mean = tl.load(reference_mean + channel, mask=valid, other=0.0).to(tl.float32)
-        start_var = tl.load(reference_var + channel, mask=valid, other=1.0).to(tl.float32)
-        mean = start_mean + share * (mean - start_mean)
-        var = start_var + share * (var - start_var)
-    scale, shift = scale_and_shift(mean, var, weight, bias, channel, valid, eps, WEIGHT, BIAS)
+        mean = reference_mean + share * (mean - reference_mean)
+        var = reference_var + share * (var - reference_var)
+    scale, shift = scale_and_shift(mean, var, weight, bias, eps)
     tl.store(place + 2 * channels, mean, mask=valid)
     tl.store(place + 3 * channels, var, mask=valid)
     tl.store(place + 4 * channels, scale, mask=valid)
@@ -99,11 +104,15 @@ def _of_sums(
     BIAS: tl.constexpr,
 ):  # fmt: skip
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    valid = channel < channels
+    w = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS)
+    b = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
+    start_mean = load_if(MIX, reference_mean, channel, valid, 0.0, COLUMNS)
+    start_var = load_if(MIX, reference_var, channel, valid, 1.0, COLUMNS)
     mean, var = moments_of_sums(sums, 0, pieces, rows, channel, channels, PIECES, COLUMNS)
     _store_mixed(
-        mean, var, reference_mean, reference_var, weight, bias, out, channel, channels, n, share, source_size, eps, MIX,
-        COUNTED, WEIGHT, BIAS,
-    )  # fmt: skip
+        mean, var, start_mean, start_var, w, b, out, channel, channels, n, share, source_size, eps, MIX, COUNTED
+    )
 
 
 @kernel()
@@ -113,6 +122,10 @@ def _of_totals(
 ):  # fmt: skip
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
+    w = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS)
+    b = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
+    start_mean = load_if(MIX, reference_mean, channel, valid, 0.0, COLUMNS)
+    start_var = load_if(MIX, reference_var, channel, valid, 1.0, COLUMNS)
     mean = tl.load(totals + channel, mask=valid, other=0.0) / rows
     square = tl.load(totals + channels + channel, mask=valid, other=0.0) / rows
     # Not maximum(·, ·), which would make a number of what is not one.
@@ -120,9 +133,8 @@ def _of_totals(
     bound = least * mean * mean
     var = tl.where(difference < bound, bound, difference)
     _store_mixed(
-        mean, var, reference_mean, reference_var, weight, bias, out, channel, channels, n, share, source_size, eps, MIX,
-        COUNTED, WEIGHT, BIAS,
-    )  # fmt: skip
+        mean, var, start_mean, start_var, w, b, out, channel, channels, n, share, source_size, eps, MIX, COUNTED
+    )
 
 
 def _new_output(like: Tensor) -> Tensor:

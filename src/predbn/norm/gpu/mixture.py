@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from .launch import kernel, power_of_2
-from .mixed_moments import scale_and_shift
+from .mixed_moments import load_if, scale_and_shift
 from .rules import Mixture
 
 FEWEST_CHANNELS = 256
@@ -109,6 +109,10 @@ def _mixture(
     m = tl.load(clean_mean + channel, mask=valid, other=0.0)
     v = tl.load(clean_var + channel, mask=valid, other=1.0)
     h = tl.load(weight + channel, mask=valid, other=0.0)
+    m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
+    v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
+    w = load_if(WEIGHT, norm_weight, channel, valid, 1.0, CHANNELS)
+    b = load_if(BIAS, norm_bias, channel, valid, 0.0, CHANNELS)
     examples = n * 1.0
     if COUNT:
         examples = tl.load(count + group)
@@ -124,14 +128,12 @@ def _mixture(
     r = z2 + (tl.load(var + place, mask=valid, other=1.0) + eps) / (v + eps)
     depth = network / (examples + 1)
     a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, skew * (1 - 1 / examples), o, least, most)
-    m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
-    v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
     mixed_mean, mixed_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
     size = groups * channels
     tl.store(out + place, mixed_mean, mask=valid)
     tl.store(out + size + place, mixed_var, mask=valid)
     if SCALE:
-        scale, shift = scale_and_shift(mixed_mean, mixed_var, norm_weight, norm_bias, channel, valid, eps, WEIGHT, BIAS)
+        scale, shift = scale_and_shift(mixed_mean, mixed_var, w, b, eps)
         tl.store(out + 2 * size + place, scale, mask=valid)
         tl.store(out + 3 * size + place, shift, mask=valid)
 

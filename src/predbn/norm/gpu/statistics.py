@@ -16,6 +16,7 @@ from ..kernels import IS_INTERPRETED
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, kernel, new_memory, power_of_2
+from .mixed_moments import load_if
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
 from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
@@ -109,7 +110,18 @@ def _statistics(
     valid = channel < channels
     size = groups * channels
     place = out + group * channels + channel
+    own = tl.program_id(0).to(tl.int64) * stride
+    start_mean = load_if(MIX, reference_mean + own, channel, valid, 0.0, COLUMNS)
+    start_var = load_if(MIX, reference_var + own, channel, valid, 1.0, COLUMNS)
     if ROBUST:
+        usual = tl.load(bound_var + channel, mask=valid, other=1.0).to(tl.float32)
+        least = scatter_number
+        if SCATTER:
+            least = tl.load(scatter + channel, mask=valid, other=1.0)
+        if CORRECTED:
+            mean_lost = tl.load(clipping + channel, mask=valid, other=0.0)
+            within_lost = tl.load(clipping + channels + channel, mask=valid, other=1.0)
+            between_lost = tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)
         index = tl.arange(0, EXAMPLES)
         example = _examples(order, begin, index, n, STREAMS)
         is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
@@ -121,10 +133,6 @@ def _statistics(
         low, centre, high, low_var, centre_var, high_var = quantiles(
             means, variances, low_quantile, centre_quantile, high_quantile, last, COLUMNS, EXAMPLES, MOST_SORTED
         )
-        least = scatter_number
-        if SCATTER:
-            least = tl.load(scatter + channel, mask=valid, other=1.0)
-        usual = tl.load(bound_var + channel, mask=valid, other=1.0).to(tl.float32)
         spread = tl.maximum((high - low) / gaussian, tl.sqrt(least * (usual + eps)))
         log_spread = tl.maximum(tl.log(high_var / low_var) / gaussian, tl.sqrt(2 * least))
         bound = limit * (1 + wider / count)
@@ -141,10 +149,9 @@ def _statistics(
             share = tl.exp(-6.0 / tl.maximum(count, 1.0))
             if UNEVEN:
                 share *= tl.load(evenness + group)
-            mean += share * tl.load(clipping + channel, mask=valid, other=0.0) * spread
-            within *= tl.exp(share * tl.log(tl.load(clipping + channels + channel, mask=valid, other=1.0)))
-            own = tl.exp(share * tl.log(tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)))
-            var = within + between * own
+            mean += share * mean_lost * spread
+            within *= tl.exp(share * tl.log(within_lost))
+            var = within + between * tl.exp(share * tl.log(between_lost))
         else:
             var = within + between
         if BETWEEN:
@@ -181,17 +188,14 @@ def _statistics(
         share = fixed_weight
         if WEIGHT:
             share = count / (count + source_size)
-        own = tl.program_id(0).to(tl.int64) * stride + channel
-        start_mean = tl.load(reference_mean + own, mask=valid, other=0.0).to(tl.float32)
-        start_var = tl.load(reference_var + own, mask=valid, other=1.0).to(tl.float32)
         mixed_mean = start_mean + share * (mean - start_mean)
         mixed_var = start_var + share * (var - start_var)
         tl.store(place + 2 * size, mixed_mean, mask=valid)
         tl.store(place + 3 * size, mixed_var, mask=valid)
         if IN_PLACE:
-            tl.store(reference_mean + own, mixed_mean, mask=valid)
-            tl.store(reference_var + own, mixed_var, mask=valid)
-    row = states + tl.program_id(0).to(tl.int64) * stride
+            tl.store(reference_mean + own + channel, mixed_mean, mask=valid)
+            tl.store(reference_var + own + channel, mixed_var, mask=valid)
+    row = states + own
     if EXPECTED:
         expected_mean, expected_var = _class_moments(
             class_means, class_squares, row + tl.load(offsets + 9), classes, channel, channels, COLUMNS, AT_A_TIME

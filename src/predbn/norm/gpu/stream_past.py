@@ -66,6 +66,18 @@ def _follow(
     batch_mean = tl.load(table, mask=valid, other=0.0)
     batch_var = tl.load(table + size_of_table, mask=valid, other=1.0)
     n = tl.load(sizes + group)
+    m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
+    v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
+    # Where the results go is read first as well: after the barrier below, every store would have to wait for it.
+    result = results + tl.program_id(0).to(tl.int64) * result_stride
+    to_mean = result + tl.load(places + 6) + channel
+    to_var = result + tl.load(places + 7) + channel
+    to_seen_mean = result + tl.load(places) + channel
+    to_seen_var = result + tl.load(places + 1) + channel
+    to_counts = result + tl.load(places + 2)
+    to_new_mean = result + tl.load(places + 3) + channel
+    to_new_var = result + tl.load(places + 4) + channel
+    to_new_size = result + tl.load(places + 5)
     predicted_error = 0.0
     expected_error = 0.0
     doubt = 0.0
@@ -129,30 +141,26 @@ def _follow(
     z2 = delta * delta / (v + eps)
     r = z2 + (var + eps) / (v + eps)
     a2, kept, f = numbers_of_layer(h, z2, r, chance, depth, of_classes, o, least, most)
-    m_s = tl.load(source_mean + channel, mask=valid, other=0.0).to(tl.float32)
-    v_s = tl.load(source_var + channel, mask=valid, other=1.0).to(tl.float32)
     used_mean, used_var = mixed(m, v, m_s, v_s, delta, z2, r, a2, kept, f, eps)
     tl.debug_barrier()  # results may be where the states are
     tl.store(table + 2 * size_of_table, used_mean, mask=valid)
     tl.store(table + 3 * size_of_table, used_var, mask=valid)
-    result = results + tl.program_id(0).to(tl.int64) * result_stride
-    tl.store(result + tl.load(places + 6) + channel, used_mean, mask=valid)
-    tl.store(result + tl.load(places + 7) + channel, used_var, mask=valid)
+    tl.store(to_mean, used_mean, mask=valid)
+    tl.store(to_var, used_var, mask=valid)
     if CLASSES:
-        tl.store(result + tl.load(places + 3) + channel, batch_mean, mask=valid)
-        tl.store(result + tl.load(places + 4) + channel, batch_var, mask=valid)
-        tl.store(result + tl.load(places + 5), n)
+        tl.store(to_new_mean, batch_mean, mask=valid)
+        tl.store(to_new_var, batch_var, mask=valid)
+        tl.store(to_new_size, n)
     else:
         past_mean = mean
         past_var = var
         total = all_total
         squares = all_squares
     if HAS_LAST or not CLASSES:
-        tl.store(result + tl.load(places) + channel, past_mean, mask=valid)
-        tl.store(result + tl.load(places + 1) + channel, past_var, mask=valid)
-        counts = result + tl.load(places + 2)
-        tl.store(counts, total)
-        tl.store(counts + 1, squares)
+        tl.store(to_seen_mean, past_mean, mask=valid)
+        tl.store(to_seen_var, past_var, mask=valid)
+        tl.store(to_counts, total)
+        tl.store(to_counts + 1, squares)
 
 
 def follow(tables: Tensor, sizes: Tensor, rule: Past, eps: float, part: Tensor) -> None:

@@ -152,6 +152,7 @@ def _sums(
 def moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES: tl.constexpr, COLUMNS: tl.constexpr):
     """Mean and variance of the channels of a group."""
     valid = channel < channels
+    pilot = tl.load(sums + (group * pieces * 3 + 2) * channels + channel, mask=valid, other=0.0)
     total = tl.zeros([PIECES, COLUMNS], tl.float32)
     squares = tl.zeros([PIECES, COLUMNS], tl.float32)
     for start in range(0, pieces, PIECES):
@@ -160,7 +161,6 @@ def moments_of_sums(sums, group, pieces, rows, channel, channels, PIECES: tl.con
         inside = (piece < pieces)[:, None] & valid[None, :]
         total += tl.load(place, mask=inside, other=0.0)
         squares += tl.load(place + channels, mask=inside, other=0.0)
-    pilot = tl.load(sums + (group * pieces * 3 + 2) * channels + channel, mask=valid, other=0.0)
     offset = tl.sum(total, 0) / rows
     # Not maximum(·, 0), which would make a variance that is not a number 0.
     var = tl.sum(squares, 0) / rows - offset * offset
