@@ -3,8 +3,8 @@
     python benchmarks/inference.py                # CPU, one thread: a few minutes
     python benchmarks/inference.py --device cuda  # GPU: ResNet-50, fp16, channels_last, eager, captured and compiled
     python benchmarks/inference.py --device cuda --modes networks  # other networks, captured
-    python benchmarks/inference.py --device cuda --kernels  # single kernels of a layer and of 1×1 convolutions
-    python benchmarks/inference.py --device cuda --kernels --small  # those of a layer only
+    python benchmarks/inference.py --device cuda --kernels  # single kernels of layers and convolutions
+    python benchmarks/inference.py --device cuda --kernels --small  # without 1×1 convolutions: a few seconds
     python benchmarks/inference.py --streams      # a batch of rows of 1, 16 and 64 streams, in one pass and one by one
     python benchmarks/inference.py --markdown     # measures nothing: the table of docs/performance.md from results/
     python benchmarks/inference.py --passes       # the same: the kernels of one pass of ResNet-50
@@ -493,6 +493,19 @@ def small_kernel_table() -> Iterator[str]:
                 yield f"| {name} | " + " | ".join(cells) + " |"
 
 
+def small_convolution_table() -> Iterator[str]:
+    """The 3×3 convolutions of a ResNet-20 in batches of 500, in µs: cuDNN's, and ours."""
+    from predbn.models.kernels.conv import conv3x3
+
+    yield "| channels, map | cuDNN | ours |\n|---|--:|--:|"
+    for channels, size in ((16, 32), (32, 16), (64, 8)):
+        x = torch.randn(500, channels, size, size, device="cuda", dtype=torch.half)
+        x = x.contiguous(memory_format=torch.channels_last)
+        weight = torch.randn(channels, channels, 3, 3, device="cuda", dtype=torch.half) / channels**0.5 / 3
+        runs = partial(F.conv2d, x, weight, padding=1), partial(conv3x3, x, weight)
+        yield f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.1f}" for run in runs) + " |"
+
+
 CONVOLUTIONS = (
     (64, 64, 56, 1), (64, 256, 56, 1), (256, 64, 56, 1), (256, 128, 56, 1), (256, 512, 56, 2), (128, 512, 28, 1),
     (512, 128, 28, 1), (512, 256, 28, 1), (512, 1024, 28, 2), (256, 1024, 14, 1), (1024, 256, 14, 1),
@@ -511,7 +524,7 @@ def convolution_table(batch: int = 100) -> Iterator[str]:
         x = torch.randn(batch, depth, size, size, device="cuda", dtype=torch.half)
         x = x.contiguous(memory_format=torch.channels_last)
         weight = torch.randn(channels, depth, 1, 1, device="cuda", dtype=torch.half) / depth**0.5
-        rows = torch.rand(3, depth, device="cuda")
+        rows = torch.rand(2, depth, device="cuda")
         cells = [f"{microseconds(lambda: F.conv2d(x, weight, stride=stride)):.0f}"]
         for prologue in (None, Prologue(*rows, relu=True)):
             for wanted in (BATCH, EXAMPLES):
@@ -586,7 +599,7 @@ def main() -> None:
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--compiled", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
-    parser.add_argument("--small", action="store_true", help="with --kernels: without convolutions, a few seconds")
+    parser.add_argument("--small", action="store_true", help="with --kernels: without 1×1 convolutions, a few seconds")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     parser.add_argument("--passes", action="store_true", help="print the kernels of one pass from results/")
     parser.add_argument("--short", action="store_true", help="print the main rows of the CPU from results/")
@@ -602,7 +615,8 @@ def main() -> None:
             compiled_model(options.compiled, options.rounds)
         return
     if options.kernels:
-        for table in (small_kernel_table, kernel_table, *([] if options.small else [convolution_table])):
+        tables = small_kernel_table, small_convolution_table, kernel_table, convolution_table
+        for table in tables[: 3 if options.small else 4]:
             for line in table():
                 print(line, flush=True)
             print()
