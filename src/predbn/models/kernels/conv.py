@@ -3,7 +3,8 @@
 Every program computes a run of pixels and all channels; the nine taps are nine small products of [pixels, inputs] and
 [inputs, outputs]. For 16 channels these are so small that reading the values nine times takes longest. A program then
 computes squares of 2×2 pixels: each row of four values that touches one is read once, [squares, 4·16], and multiplied
-by a filter for two neighbouring pixels, [4·16, 2·16], in which taps outside the window are 0.
+by a filter for two neighbouring pixels, [4·16, 2·16], in which taps outside the window are 0. (So a value that is not
+finite reaches one pixel more, in its own image.)
 
 The gradient of the input is the same convolution with the filter rotated by 180°; that of the filter is summed over
 pixels in a fixed order, so that the result is the same bit for bit every time.
