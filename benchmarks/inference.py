@@ -464,6 +464,12 @@ def layer_kernels(x: Tensor) -> list[Callable[[], object]]:
     ]
 
 
+def maps(batch: int, channels: int, size: int) -> Tensor:
+    """What a layer gets, in half precision and channels_last."""
+    x = torch.randn(batch, channels, size, size, device="cuda", dtype=torch.half)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 NAMES = (
     "channels, map", "plain batch norm", "PyTorch's training kernel", "ours: sums", "ours: normalise", "ours: batch",
     "plain, shortcut, ReLU", "ours: the same",
@@ -475,9 +481,12 @@ def kernel_table() -> Iterator[str]:
     yield f"| {' | '.join(NAMES[:5])} |\n|---|--:|--:|--:|--:|"
     shapes = ((64, 112), (64, 56), (256, 56), (128, 28), (512, 28), (256, 14), (1024, 14), (512, 7), (2048, 7))
     for channels, size in shapes:
-        x = torch.randn(100, channels, size, size, device="cuda", dtype=torch.half)
-        runs = layer_kernels(x.contiguous(memory_format=torch.channels_last))[:4]
+        runs = layer_kernels(maps(100, channels, size))[:4]
         yield f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.0f}" for run in runs) + " |"
+
+
+SMALL_LAYERS = (16, 32), (32, 16), (64, 8)
+"""Channels and map of the layers of a ResNet-20."""
 
 
 def small_kernel_table() -> Iterator[str]:
@@ -486,7 +495,7 @@ def small_kernel_table() -> Iterator[str]:
     yield f"| {' | '.join(NAMES)} |\n|---|" + "--:|" * (len(NAMES) - 1)
     for dtype in (torch.half, torch.float32):
         for layout in (torch.channels_last, torch.contiguous_format):
-            for channels, size in ((16, 32), (32, 16), (64, 8)):
+            for channels, size in SMALL_LAYERS:
                 x = torch.randn(500, channels, size, size, device="cuda", dtype=dtype).contiguous(memory_format=layout)
                 name = f"{channels}, {size}², {dtype}, {layout}".replace("torch.", "")
                 cells = (f"{microseconds(run):.1f}" for run in layer_kernels(x))
@@ -498,9 +507,8 @@ def small_convolution_table() -> Iterator[str]:
     from predbn.models.kernels.conv import conv3x3
 
     yield "| channels, map | cuDNN | ours |\n|---|--:|--:|"
-    for channels, size in ((16, 32), (32, 16), (64, 8)):
-        x = torch.randn(500, channels, size, size, device="cuda", dtype=torch.half)
-        x = x.contiguous(memory_format=torch.channels_last)
+    for channels, size in SMALL_LAYERS:
+        x = maps(500, channels, size)
         weight = torch.randn(channels, channels, 3, 3, device="cuda", dtype=torch.half) / channels**0.5 / 3
         runs = partial(F.conv2d, x, weight, padding=1), partial(conv3x3, x, weight)
         yield f"| {channels}, {size}² | " + " | ".join(f"{microseconds(run):.1f}" for run in runs) + " |"
@@ -521,8 +529,7 @@ def convolution_table(batch: int = 100) -> Iterator[str]:
     from predbn.norm.gpu.conv_choice import SEPARATE, fastest, run
 
     def row(depth: int, channels: int, size: int, stride: int) -> str:
-        x = torch.randn(batch, depth, size, size, device="cuda", dtype=torch.half)
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = maps(batch, depth, size)
         weight = torch.randn(channels, depth, 1, 1, device="cuda", dtype=torch.half) / depth**0.5
         rows = torch.rand(2, depth, device="cuda")
         cells = [f"{microseconds(lambda: F.conv2d(x, weight, stride=stride)):.0f}"]
@@ -598,7 +605,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--streams", action="store_true", help="batches of several streams, on the CPU")
     parser.add_argument("--compiled", metavar="NAME", help=argparse.SUPPRESS)
-    parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels of a layer, printed only")
+    parser.add_argument("--kernels", action="store_true", help="on a GPU: single kernels, printed only")
     parser.add_argument("--small", action="store_true", help="with --kernels: without 1×1 convolutions, a few seconds")
     parser.add_argument("--markdown", action="store_true", help="print the table from results/")
     parser.add_argument("--passes", action="store_true", help="print the kernels of one pass from results/")
@@ -615,8 +622,10 @@ def main() -> None:
             compiled_model(options.compiled, options.rounds)
         return
     if options.kernels:
-        tables = small_kernel_table, small_convolution_table, kernel_table, convolution_table
-        for table in tables[: 3 if options.small else 4]:
+        tables = [small_kernel_table, small_convolution_table, kernel_table]
+        if not options.small:
+            tables.append(convolution_table)
+        for table in tables:
             for line in table():
                 print(line, flush=True)
             print()

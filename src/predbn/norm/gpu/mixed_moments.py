@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .launch import ceil_div, kernel
 from .operators import MIXED_ROWS
-from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time, sums, tiling_of
+from .sums import BLOCK, BLOCK_WARPS, load_if, moments_of_sums, pieces_at_a_time, sums, tiling_of
 
 _COLUMNS = 256
 """Channels of a program that has one sum for each."""
@@ -58,22 +58,23 @@ class Mixing(NamedTuple):
 
 
 @triton.jit
-def load_if(GIVEN: tl.constexpr, values, channel, valid, OTHER: tl.constexpr, COLUMNS: tl.constexpr):
-    """A number of each channel, or OTHER if none are given.
-
-    Kernels read such numbers first: they come while the kernel waits for what it has to add up.
-    """
-    found = tl.full([COLUMNS], OTHER, tl.float32)
-    if GIVEN:
-        found = tl.load(values + channel, mask=valid, other=OTHER).to(tl.float32)
-    return found
-
-
-@triton.jit
 def scale_and_shift(mean, var, weight, bias, eps):
     """Of x·scale + shift = weight·(x − mean)/√(var + eps) + bias."""
     scale = weight * (1 / tl.sqrt(var + eps))
     return scale, bias - mean * scale
+
+
+@triton.jit
+def _parameters(
+    weight, bias, reference_mean, reference_var, channel, valid,
+    WEIGHT: tl.constexpr, BIAS: tl.constexpr, MIX: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Those of the layer, and what its moments are mixed with."""
+    w = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS)
+    b = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
+    start_mean = load_if(MIX, reference_mean, channel, valid, 0.0, COLUMNS)
+    start_var = load_if(MIX, reference_var, channel, valid, 1.0, COLUMNS)
+    return w, b, start_mean, start_var
 
 
 @triton.jit
@@ -105,10 +106,9 @@ def _of_sums(
 ):  # fmt: skip
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    w = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS)
-    b = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
-    start_mean = load_if(MIX, reference_mean, channel, valid, 0.0, COLUMNS)
-    start_var = load_if(MIX, reference_var, channel, valid, 1.0, COLUMNS)
+    w, b, start_mean, start_var = _parameters(
+        weight, bias, reference_mean, reference_var, channel, valid, WEIGHT, BIAS, MIX, COLUMNS
+    )
     mean, var = moments_of_sums(sums, 0, pieces, rows, channel, channels, PIECES, COLUMNS)
     _store_mixed(
         mean, var, start_mean, start_var, w, b, out, channel, channels, n, share, source_size, eps, MIX, COUNTED
@@ -122,10 +122,9 @@ def _of_totals(
 ):  # fmt: skip
     channel = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     valid = channel < channels
-    w = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS)
-    b = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
-    start_mean = load_if(MIX, reference_mean, channel, valid, 0.0, COLUMNS)
-    start_var = load_if(MIX, reference_var, channel, valid, 1.0, COLUMNS)
+    w, b, start_mean, start_var = _parameters(
+        weight, bias, reference_mean, reference_var, channel, valid, WEIGHT, BIAS, MIX, COLUMNS
+    )
     mean = tl.load(totals + channel, mask=valid, other=0.0) / rows
     square = tl.load(totals + channels + channel, mask=valid, other=0.0) / rows
     # Not maximum(·, ·), which would make a number of what is not one.

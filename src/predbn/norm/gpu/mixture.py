@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..strategies.auto import LIMITS
 from .launch import kernel, power_of_2
-from .mixed_moments import load_if, scale_and_shift
+from .mixed_moments import scale_and_shift
 from .rules import Mixture
+from .sums import load_if
 
 FEWEST_CHANNELS = 256
 """Layers with fewer channels share a version of the kernel, because each takes about a second to compile."""

@@ -1,9 +1,9 @@
 """Normalise the values of a layer.
 
 The programs are those of `sums.py`: one for each piece of a group and block of channels. They begin with the first
-tiles, which *sums* has read last, so that the cache of the GPU still has them. In channels_last,
-rows of few channels are folded into longer ones here as well, so that one version of the kernel is for all numbers of
-channels that divide 256 or are multiples of it.
+tiles, which *sums* has read last, so that the cache of the GPU still has them. In channels_last, rows of few channels
+are folded into longer ones here as well, so that one version of the kernel is for all numbers of channels that divide
+256 or are multiples of it.
 
 What follows a layer in a residual network, adding the shortcut and the ReLU, can be done on the way to memory. The
 normalised values are rounded first, so that the result is that of separate operations.
@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import kernel
-from .sums import load_tile, per_channel, tiling_of
+from .sums import load_if, load_tile, per_channel, tiling_of
 
 _PROGRAMS = 4096
 """They write nothing that has to be added up, so that there may be more than for sums."""
@@ -38,12 +38,8 @@ def _normalise(
     channel = column % channels
     own_mean = tl.load(mean + group * channels + channel, mask=valid, other=0.0)
     own_var = tl.load(var + group * channels + channel, mask=valid, other=1.0)
-    scale = 1 / tl.sqrt(own_var + eps)
-    shift = tl.zeros([COLUMNS], tl.float32)
-    if WEIGHT:
-        scale *= tl.load(weight + channel, mask=valid, other=1.0).to(tl.float32)
-    if BIAS:
-        shift = tl.load(bias + channel, mask=valid, other=0.0).to(tl.float32)
+    scale = load_if(WEIGHT, weight, channel, valid, 1.0, COLUMNS) * (1 / tl.sqrt(own_var + eps))
+    shift = load_if(BIAS, bias, channel, valid, 0.0, COLUMNS)
     middle, scale, shift = per_channel(own_mean, LAST), per_channel(scale, LAST), per_channel(shift, LAST)
     for tile in range(tiles):
         number = tile * tl.num_programs(1) + piece

@@ -1,9 +1,9 @@
 """Launches whose arguments lie in memory as the driver takes them, so that only addresses have to be written.
 
-To hand fifty arguments to Triton takes the host 2 µs more than the launch itself. Where they lie in memory is what the
-driver says about the kernel. If it does not, or if Triton has changed the arguments (it drops whole numbers that are
-1), Triton launches the kernel. A call of the driver has four arguments, the grid and the CUDA stream in memory too:
-each further argument would take Python another tenth of a microsecond.
+To hand fifty arguments to Triton takes the host 2 µs more than the launch itself. The driver says where each argument
+of a kernel has to lie. If it does not, or if Triton has changed the arguments (it drops whole numbers that are 1),
+Triton launches the kernel. Grid and CUDA stream lie in memory as well, so that a call of the driver has four arguments:
+each further one would take Python another tenth of a microsecond.
 """
 
 # mypy: ignore-errors
@@ -54,7 +54,7 @@ class RecordedLaunch(NamedTuple):
     addresses: list[tuple[int, int, int]]
 
 
-class _InMemory(NamedTuple):
+class _PackedLaunch(NamedTuple):
     """What the driver reads: addresses of the tensors of a launch, and of all its arguments; grid and stream."""
 
     values: Any
@@ -67,12 +67,12 @@ class PackedLaunches:
 
     def __init__(self, launches: Sequence[RecordedLaunch]) -> None:
         self._launches = launches
-        self._in_memory = [_packed(*launch[:4]) for launch in launches]
+        self._packed = [_pack(*launch[:4]) for launch in launches]
         self._memory: Sequence[int] | None = None
         self._stream: int | None = None
         self._launch = None if _driver() is None else _driver().cuLaunchKernelEx
         self._arguments, self._changing = [], []
-        for launch, found in zip(launches, self._in_memory, strict=True):
+        for launch, found in zip(launches, self._packed, strict=True):
             if found is None:
                 self._arguments.append(None)
                 continue
@@ -90,7 +90,7 @@ class PackedLaunches:
             self._memory = memory
         if stream != self._stream:
             self._stream = None
-            for found in self._in_memory:
+            for found in self._packed:
                 if found is not None:
                     found.config.stream = stream
             self._stream = stream
@@ -150,7 +150,7 @@ def pack_launches(
     return PackedLaunches(recorded)
 
 
-def _packed(version: Version, grid: Sequence[int], tensors: Sequence[int], others: Sequence[Any]) -> _InMemory | None:
+def _pack(version: Version, grid: Sequence[int], tensors: Sequence[int], others: Sequence[Any]) -> _PackedLaunch | None:
     """A launch in memory; None if it is not known where the arguments have to be."""
     compiled = version.compiled
     metadata, source = getattr(compiled, "metadata", None), getattr(compiled, "src", None)
@@ -177,7 +177,7 @@ def _packed(version: Version, grid: Sequence[int], tensors: Sequence[int], other
     pointers = (ctypes.c_void_p * len(places))(*(begin + offset for offset, _ in places))
     block = ctypes.c_uint * 3
     config = _Config(block(*grid), block(32 * metadata.num_warps, 1, 1), metadata.shared)
-    return _InMemory(addresses, pointers, config)
+    return _PackedLaunch(addresses, pointers, config)
 
 
 @cache

@@ -16,10 +16,9 @@ from ..kernels import IS_INTERPRETED
 from ..robust import GAUSSIAN, QUANTILES, TINY, WIDER_FOR_FEW
 from ..stream_rows import Segments, rounded_size
 from .launch import ceil_div, kernel, new_memory, power_of_2
-from .mixed_moments import load_if
 from .quantiles import MOST_SORTED, quantiles
 from .rules import Bounds, Mix, Mixture, Past, Rule
-from .sums import BLOCK, BLOCK_WARPS, moments_of_sums, pieces_at_a_time
+from .sums import BLOCK, BLOCK_WARPS, load_if, moments_of_sums, pieces_at_a_time
 
 _TILE, _COLUMNS, _BLOCKS = 1024, 4, 512
 """Values of examples and channels that a program has at most, which are as many as one warp can hold, so that a search
@@ -88,6 +87,12 @@ def _class_moments(
     return mean, tl.maximum(square - mean * mean, 0.0)
 
 
+@triton.jit
+def without_classes(mean, var, m, v, class_mean, class_var, eps):
+    """A batch without what its classes explain."""
+    return mean - (class_mean - m), tl.maximum((var + eps) * ((v + eps) / (class_var + eps)) - eps, 0.0)
+
+
 @kernel()
 def _statistics(
     sums, is_bad, clean_mean, clean_var, scatter, clipping, evenness, class_means, class_squares, shares,
@@ -110,18 +115,18 @@ def _statistics(
     valid = channel < channels
     size = groups * channels
     place = out + group * channels + channel
-    own = tl.program_id(0).to(tl.int64) * stride
-    start_mean = load_if(MIX, reference_mean + own, channel, valid, 0.0, COLUMNS)
-    start_var = load_if(MIX, reference_var + own, channel, valid, 1.0, COLUMNS)
+    row_offset = tl.program_id(0).to(tl.int64) * stride
+    start_mean = load_if(MIX, reference_mean + row_offset, channel, valid, 0.0, COLUMNS)
+    start_var = load_if(MIX, reference_var + row_offset, channel, valid, 1.0, COLUMNS)
     if ROBUST:
         usual = tl.load(bound_var + channel, mask=valid, other=1.0).to(tl.float32)
         least = scatter_number
         if SCATTER:
             least = tl.load(scatter + channel, mask=valid, other=1.0)
         if CORRECTED:
-            mean_lost = tl.load(clipping + channel, mask=valid, other=0.0)
-            within_lost = tl.load(clipping + channels + channel, mask=valid, other=1.0)
-            between_lost = tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)
+            clip_offset = tl.load(clipping + channel, mask=valid, other=0.0)
+            clip_within = tl.load(clipping + channels + channel, mask=valid, other=1.0)
+            clip_between = tl.load(clipping + 2 * channels + channel, mask=valid, other=1.0)
         index = tl.arange(0, EXAMPLES)
         example = _examples(order, begin, index, n, STREAMS)
         is_used = (index < n) & (tl.load(is_bad + tl.maximum(example, 0), mask=index < n, other=1) == 0)
@@ -149,9 +154,9 @@ def _statistics(
             share = tl.exp(-6.0 / tl.maximum(count, 1.0))
             if UNEVEN:
                 share *= tl.load(evenness + group)
-            mean += share * mean_lost * spread
-            within *= tl.exp(share * tl.log(within_lost))
-            var = within + between * tl.exp(share * tl.log(between_lost))
+            mean += share * clip_offset * spread
+            within *= tl.exp(share * tl.log(clip_within))
+            var = within + between * tl.exp(share * tl.log(clip_between))
         else:
             var = within + between
         if BETWEEN:
@@ -193,9 +198,9 @@ def _statistics(
         tl.store(place + 2 * size, mixed_mean, mask=valid)
         tl.store(place + 3 * size, mixed_var, mask=valid)
         if IN_PLACE:
-            tl.store(reference_mean + own + channel, mixed_mean, mask=valid)
-            tl.store(reference_var + own + channel, mixed_var, mask=valid)
-    row = states + own
+            tl.store(reference_mean + row_offset + channel, mixed_mean, mask=valid)
+            tl.store(reference_var + row_offset + channel, mixed_var, mask=valid)
+    row = states + row_offset
     if EXPECTED:
         expected_mean, expected_var = _class_moments(
             class_means, class_squares, row + tl.load(offsets + 9), classes, channel, channels, COLUMNS, AT_A_TIME
@@ -215,9 +220,9 @@ def _statistics(
         class_mean, class_var = _class_moments(
             class_means, class_squares, shares + group * classes, classes, channel, channels, COLUMNS, AT_A_TIME
         )
-        corrected = tl.maximum((var + eps) * ((v + eps) / (class_var + eps)) - eps, 0.0)
-        tl.store(place + 2 * size, mean - (class_mean - m), mask=valid)
-        tl.store(place + 3 * size, corrected, mask=valid)
+        corrected_mean, corrected_var = without_classes(mean, var, m, v, class_mean, class_var, eps)
+        tl.store(place + 2 * size, corrected_mean, mask=valid)
+        tl.store(place + 3 * size, corrected_var, mask=valid)
 
 
 def _columns_for(channels: int) -> int:

@@ -17,12 +17,7 @@ from ..strategies.stream_past import HEAVY_TAILS, MOST_EVIDENCE, MOST_FREEDOM
 from .launch import kernel, power_of_2
 from .mixture import FEWEST_CHANNELS, clamp, mixed, numbers_of_layer
 from .rules import Past
-
-
-@triton.jit
-def _without_classes(mean, var, m, v, class_mean, class_var, eps):
-    """A batch without what its classes explain."""
-    return mean - (class_mean - m), tl.maximum((var + eps) * ((v + eps) / (class_var + eps)) - eps, 0.0)
+from .statistics import without_classes
 
 
 @triton.jit
@@ -103,7 +98,7 @@ def _follow(
         if HAS_SHARES or EXPECTED:
             class_mean = tl.load(table + 4 * size_of_table, mask=valid, other=0.0)
             class_var = tl.load(table + 5 * size_of_table, mask=valid, other=1.0)
-            last_mean, last_var = _without_classes(last_mean, last_var, m, v, class_mean, class_var, eps)
+            last_mean, last_var = without_classes(last_mean, last_var, m, v, class_mean, class_var, eps)
         last_size = 1 / ((1 - between) / last_n + between * error)
         if HAS_PAST:
             past_mean, past_var, total, squares = _combine(
@@ -125,7 +120,7 @@ def _follow(
         if EXPECTED:
             class_mean = tl.load(table + 2 * size_of_table, mask=valid, other=0.0)
             class_var = tl.load(table + 3 * size_of_table, mask=valid, other=1.0)
-            mean, var = _without_classes(mean, var, m, v, class_mean, class_var, eps)
+            mean, var = without_classes(mean, var, m, v, class_mean, class_var, eps)
         size = 1 / ((1 - between) / n + between * error)
     all_total = size
     all_squares = size

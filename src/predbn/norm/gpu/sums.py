@@ -79,6 +79,18 @@ def load_tile(
 
 
 @triton.jit
+def load_if(GIVEN: tl.constexpr, values, channel, valid, OTHER: tl.constexpr, COLUMNS: tl.constexpr):
+    """A number of each channel, or OTHER if none are given.
+
+    Kernels read such numbers first: they come while the kernel waits for what it has to add up.
+    """
+    found = tl.full([COLUMNS], OTHER, tl.float32)
+    if GIVEN:
+        found = tl.load(values + channel, mask=valid, other=OTHER).to(tl.float32)
+    return found
+
+
+@triton.jit
 def per_channel(values, LAST: tl.constexpr):
     """One value for each channel, to be combined with a tile."""
     return values[None, :] if LAST else values[:, None]
