@@ -175,7 +175,7 @@ def make_commands(folder: Path) -> list[Command]:
         Image.fromarray(picture).resize((224, 224)).save(path)
     write_synthetic_text(folder / "train.txt", 140_000)
     write_synthetic_text(folder / "few.txt", 800)
-    prepare_criteo(folder / "few.txt", folder / "rows", processes=1)
+    prepare_criteo(folder / "few.txt", folder / "rows", threads=1)
     options = "--batch-size 6 --device cpu --no-report --quiet"
     shifts = "--shift fog --shift contrast --severity 1 --severity 5"
     evaluate = f"evaluate --model tests.evaluation.tiny:prepared --data {folder} {shifts} {options}"
@@ -186,6 +186,6 @@ def make_commands(folder: Path) -> list[Command]:
         "train": f"train criteo --root {folder}/rows {criteo} --device cpu --quiet --resume --out",
         "corrupt, arrays": f"corrupt {folder}/images.npy --shift fog --shift contrast",
         "corrupt, pictures": f"corrupt {folder}/pictures --shift fog --shift contrast",
-        "data criteo": f"data criteo --root {folder}/train.txt --processes 2 --quiet --out",
+        "data criteo": f"data criteo --root {folder}/train.txt --threads 2 --quiet --out",
     }
     return [Command(name, tuple(line.split())) for name, line in lines.items()]

@@ -33,10 +33,11 @@ def criteo_command(
         typer.Option(metavar="COLUMN=VALUE", help="Keep only the rows of a CSV file with this value; may be repeated."),
     ] = None,
     synthetic: Annotated[
-        int | None, typer.Option(metavar="ROWS", help="Make this many synthetic rows instead, which are not Criteo's.")
+        int | None,
+        typer.Option(metavar="ROWS", help="Generate this many synthetic rows instead, which are not Criteo's."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the synthetic rows; 0 by default.")] = None,
-    processes: Annotated[int | None, typer.Option(help="Number of processes; cores + 1 by default.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; one per core by default.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Prepare Criteo's display advertising data: text to memory-mapped arrays, 160 bytes per row, in one pass.
@@ -66,11 +67,10 @@ def criteo_command(
     kept = f"the rows that are finished are kept in {folder}; run the same command again to continue."
     with if_interrupted(kept), progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
-            shards = prepare_criteo(
-                root, folder, where=_parse_conditions(where or []), processes=processes, progress=progress
-            )
+            conditions = _parse_conditions(where or [])
+            shards = prepare_criteo(root, folder, where=conditions, threads=threads, progress=progress)
         else:
-            shards = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, threads=processes, progress=progress)
+            shards = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, threads=threads, progress=progress)
     _print_rejected(console, shards)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 
@@ -92,13 +92,13 @@ def describe_folder(folder: Path, *, synthetic: bool) -> str:
     )
 
 
-def _parse_conditions(texts: list[str]) -> dict[str, str]:
+def _parse_conditions(options: list[str]) -> dict[str, str]:
     """COLUMN=VALUE as {column: value}."""
     conditions = {}
-    for text in texts:
-        column, equals, value = text.partition("=")
+    for option in options:
+        column, equals, value = option.partition("=")
         if not column or not equals:
-            raise typer.BadParameter(f"{text!r} is not a condition: write COLUMN=VALUE.", param_hint="--where")
+            raise typer.BadParameter(f"{option!r} is not a condition: write COLUMN=VALUE.", param_hint="--where")
         conditions[column] = value
     return conditions
 

@@ -8,16 +8,14 @@ Every file has a checksum: shards from the first damaged one on are made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import CHECKSUM_FIELD, DataError, atomic_write, read_json, write_json
+from predbn.common import DataError, map_threads, read_json, write_array, write_json
 
 from ..npy import load_array
 from .columns import WIDTH
@@ -28,40 +26,34 @@ REMEDY = "run the same predbn data criteo again, which makes damaged files anew"
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard: its number of rows and of lines, the bytes of the source it covers, and the rejected lines.
+    """One shard: its number of rows and of lines, where the next one begins in the source, and the rejected lines.
 
     `examples` are the first of the rejected lines, as (line number in the source, reason).
     """
 
     rows: int
     lines: int
-    begins: int
     ends: int
     rejected: int = 0
     examples: tuple[tuple[int, str], ...] = ()
 
 
 class Shards:
-    """A folder of prepared rows; `done` are its shards so far."""
+    """A folder of prepared rows; `done` are its shards up to the first damaged one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.done: list[Shard] = []
         while (path := self._next_card).exists() and (shard := _read_shard(path)) is not None:
             self.done.append(shard)
+        intact = map_threads(self._is_intact, range(len(self.done)))
+        del self.done[[*intact, False].index(False) :]
+        if self.complete and not self._has_right_totals():
+            (self.folder / TOTALS).unlink()
 
     @property
     def _next_card(self) -> Path:
         return self.folder / f"{len(self.done):05d}.json"
-
-    def drop_damaged(self) -> None:
-        """Forget the first shard that is damaged and all after it, so that they are made again."""
-        # Threads that have ended before processes are forked.
-        with ThreadPoolExecutor() as pool:
-            intact = [*pool.map(self._is_intact, range(len(self.done))), False]
-        del self.done[intact.index(False) :]
-        if self.complete and not self._is_whole():
-            (self.folder / TOTALS).unlink()
 
     def _is_intact(self, number: int) -> bool:
         try:
@@ -70,8 +62,7 @@ class Shards:
             return False
         return True
 
-    def _is_whole(self) -> bool:
-        """Whether the totals are those of the shards."""
+    def _has_right_totals(self) -> bool:
         try:
             return read_totals(self.folder)[1] == [shard.rows for shard in self.done]
         except DataError:
@@ -124,24 +115,6 @@ def load_shard(folder: Path, number: int, rows: int) -> npt.NDArray[np.int32]:
     return table
 
 
-def write_shard(folder: Path, number: int, tables: Iterable[npt.NDArray[np.int32]]) -> int:
-    """Write the rows of a shard, table by table, and return their number.
-
-    The .npy header is written a second time at the end, when the number of rows is known. Its length is the same
-    for any number of rows.
-    """
-    rows = 0
-    with atomic_write(folder / f"{number:05d}.npy", checksum=True) as part, part.open("wb") as file:
-        _write_header(file, rows)
-        for table in tables:
-            file.write(np.ascontiguousarray(table, "<i4").data)
-            rows += len(table)
-        file.write(CHECKSUM_FIELD.encode())
-        file.seek(0)
-        _write_header(file, rows)
-    return rows
-
-
-def _write_header(file: BinaryIO, rows: int) -> None:
-    header = {"descr": "<i4", "fortran_order": False, "shape": (rows, WIDTH)}
-    np.lib.format.write_array_header_1_0(file, header)
+def write_shard(folder: Path, number: int, table: npt.NDArray[np.int32]) -> None:
+    """Write the rows of a shard."""
+    write_array(folder / f"{number:05d}.npy", table)
