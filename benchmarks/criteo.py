@@ -54,7 +54,7 @@ def with_predbn(path: str) -> int:
     folder = Path(path + ".prepared")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        return sum(shard.rows for shard in prepare(path, folder).done)
+        return prepare(path, folder).rows
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -173,7 +173,7 @@ def make_commands(folder: Path) -> list[Command]:
         path = folder / "pictures" / str(number % 2) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).resize((224, 224)).save(path)
-    write_synthetic_text(folder / "train.txt", 140_000)
+    write_synthetic_text(folder / "train.txt", 60_000)
     write_synthetic_text(folder / "few.txt", 800)
     prepare_criteo(folder / "few.txt", folder / "rows", threads=1)
     options = "--batch-size 6 --device cpu --no-report --quiet"

@@ -38,8 +38,8 @@ def learnable_rows(count: int) -> torch.Tensor:
 
 
 TABLE = learnable_rows(1400)
-TRAIN, VALIDATION = Rows([TABLE[:800]], "train"), Rows([TABLE[800:1000]], "validation", first=800)
-TEST = Rows([TABLE[1000:]], "test", first=1000)
+TRAIN, VALIDATION = Rows(TABLE[:800], "train"), Rows(TABLE[800:1000], "validation", first=800)
+TEST = Rows(TABLE[1000:], "test", first=1000)
 DATA = Randomised(TEST, train=TRAIN, block=100)
 ROUNDING = 1e-6
 """Of σ(z / 8) in single precision; it moves by 1/32 of what z does."""

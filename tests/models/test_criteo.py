@@ -122,7 +122,7 @@ def test_batch_norm_on_tables_under_every_strategy(strategy, size):
 
 
 def test_methods_take_its_logits():
-    rows = Rows([TABLE[2048:]], "rows")
+    rows = Rows(TABLE[2048:], "rows")
     members = [model(seed) for seed in range(3)]
     result = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
     assert result.value > 0

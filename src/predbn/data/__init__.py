@@ -23,10 +23,9 @@ from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
 from .criteo.columns import MISSING_NUMBER
 from .criteo.columns import NUMBERS as CRITEO_NUMBERS
 from .criteo.columns import WIDTH as CRITEO_WIDTH
+from .criteo.files import Prepared as PreparedCriteo
+from .criteo.files import read_prepared as read_prepared_criteo
 from .criteo.rows import split_at as split_criteo_at
-from .criteo.shards import TOTALS as CRITEO_TOTALS
-from .criteo.shards import Shards
-from .criteo.shards import read_totals as read_criteo_totals
 from .folder import decoded_files, from_folder
 from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
@@ -67,7 +66,6 @@ __all__ = [
     "CLEAN",
     "CRITEO_CATEGORIES",
     "CRITEO_NUMBERS",
-    "CRITEO_TOTALS",
     "CRITEO_WIDTH",
     "IMAGENET_SETS",
     "MISSING_NUMBER",
@@ -91,11 +89,11 @@ __all__ = [
     "Order",
     "PictureFiles",
     "Pixels",
+    "PreparedCriteo",
     "Randomised",
     "ReferenceAndData",
     "RowBatch",
     "Rows",
-    "Shards",
     "ShiftedDataset",
     "UnreadableCache",
     "as_rgb",
@@ -129,8 +127,8 @@ __all__ = [
     "prepare_synthetic",
     "read_cifar10_cache",
     "read_class_map",
-    "read_criteo_totals",
     "read_picture",
+    "read_prepared_criteo",
     "register_data_set",
     "resize_crop",
     "rows_to_device",

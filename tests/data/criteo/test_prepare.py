@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from predbn.common import lock_folder
 from predbn.data import DataError
 from predbn.data.criteo import criteo, prepare, prepare_synthetic, synthetic_rows
 from predbn.data.criteo.columns import token_of
-from predbn.data.criteo.shards import Shards, write_shard
+from predbn.data.criteo.files import Prepared
 
 from ...chaos.flips import flip_bits
 from .examples import header, lines, slow_table
@@ -22,7 +21,7 @@ TABLE = slow_table("\n".join(ROWS))
 
 
 def rows_of(folder) -> np.ndarray:
-    return np.concatenate([table.numpy() for table in criteo("all", folder).tables])
+    return criteo("all", folder).data.numpy()
 
 
 def files(folder) -> dict[str, bytes]:
@@ -32,10 +31,6 @@ def files(folder) -> dict[str, bytes]:
 def write_csv(path, rows: list[str], *columns: str):
     path.write_text("\n".join([",".join([header(), *columns]), *(row.replace("\t", ",") for row in rows)]) + "\n")
     return path
-
-
-def examples_of(shards: Shards) -> list[tuple[int, str]]:
-    return [example for shard in shards.done for example in shard.examples]
 
 
 @pytest.fixture
@@ -58,55 +53,44 @@ def plain_or_gzipped(request, text):
 def test_rows_of_the_text(plain_or_gzipped, tmp_path, block, threads):
     steps = []
     options = {"block": block, "threads": threads}
-    shards = prepare(plain_or_gzipped, tmp_path / "out", progress=lambda *now: steps.append(now), **options)
+    prepared = prepare(plain_or_gzipped, tmp_path / "out", progress=lambda *now: steps.append(now), **options)
     assert np.array_equal(rows_of(tmp_path / "out"), TABLE)
     size = (tmp_path / "train.txt").stat().st_size
     assert steps[-1] == (size, None if plain_or_gzipped.suffix == ".gz" else size)
-    assert sum(shard.rows for shard in shards.done) == 200
+    assert prepared.rows == 200
     before = files(tmp_path / "out")
     prepare(plain_or_gzipped, tmp_path / "out", block=block)
     assert files(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize("fails", ["write_shard", "record", "finish"])
-def test_continues_after_a_kill_with_the_same_bytes(plain_or_gzipped, tmp_path, monkeypatch, fails):
-    prepare(plain_or_gzipped, tmp_path / "whole", block=3000)
-    of_module = fails == "write_shard"
-    real, calls = write_shard if of_module else getattr(Shards, fails), []
+def test_ends_with_the_same_bytes_after_a_kill(text, tmp_path):
+    prepare(text, tmp_path / "whole", block=3000)
 
-    def killed(*args):
-        calls.append(args)
-        if len(calls) == (1 if fails == "finish" else 5):
+    def kill(done, total):
+        if done > 20_000:
             raise KeyboardInterrupt
-        return real(*args)
 
-    with monkeypatch.context() as patched:
-        patched.setitem(prepare.__globals__, fails, killed) if of_module else patched.setattr(Shards, fails, killed)
-        with pytest.raises(KeyboardInterrupt):
-            prepare(plain_or_gzipped, tmp_path / "again", block=3000, threads=1)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(text, tmp_path / "again", block=3000, progress=kill)
     with pytest.raises(DataError, match="only partly prepared"):
         criteo("all", tmp_path / "again")
-    (tmp_path / "again" / "00009.npy.part").write_bytes(b"half")
-    first = tmp_path / "again" / "00000.npy"
-    stamp = first.stat().st_mtime_ns
-    prepare(plain_or_gzipped, tmp_path / "again", block=3000, threads=2)
+    (tmp_path / "again" / "rows.npy.part").write_bytes(b"half")
+    prepare(text, tmp_path / "again", block=7000)
     assert files(tmp_path / "again") == files(tmp_path / "whole")
-    assert first.stat().st_mtime_ns == stamp
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "remove", "card", "totals"])
-def test_the_same_command_replaces_what_is_damaged(text, tmp_path, damage):
+@pytest.mark.parametrize("name", ["rows.npy", "criteo.json"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+def test_the_same_command_replaces_what_is_damaged(text, tmp_path, name, damage):
     out = tmp_path / "out"
-    prepare(text, out, block=3000)
-    before = files(out)
-    path = out / {"card": "00004.json", "totals": "criteo.json"}.get(damage, "00004.npy")
+    prepare(text, out)
+    before, path = files(out), out / name
     content = bytearray(path.read_bytes())
     content[60] ^= 4
     path.unlink() if damage == "remove" else path.write_bytes(content[:-300] if damage == "cut" else content)
-    if damage != "card":
-        with pytest.raises(DataError, match=r"(00004.npy|criteo.json) (is damaged|is missing|cannot be read as)"):
-            criteo("all", out)
-    prepare(text, out, block=3000)
+    with pytest.raises(DataError, match=f"{name} (is damaged|is missing|cannot be read as)|only partly prepared"):
+        criteo("all", out)
+    prepare(text, out)
     assert files(out) == before
 
 
@@ -114,11 +98,9 @@ def test_lines_are_counted_over_blocks_and_headers(tmp_path):
     rows = ROWS[:90]
     rows[1] += "\tmore"
     rows[60] = "0\t1"
-    shards = prepare(write_csv(tmp_path / "rows.csv", rows), tmp_path / "out", block=4000)
-    wrong = [(3, "the line has 41 columns instead of 40"), (62, "the line has 2 columns instead of 40")]
-    assert examples_of(shards) == wrong
-    totals = json.loads((tmp_path / "out" / "criteo.json").read_text())
-    assert (totals["rows"], totals["lines"], totals["rejected"]) == (88, 90, 2)
+    prepared = prepare(write_csv(tmp_path / "rows.csv", rows), tmp_path / "out", block=4000)
+    wrong = ((3, "the line has 41 columns instead of 40"), (62, "the line has 2 columns instead of 40"))
+    assert prepared == Prepared(False, rows=88, lines=90, rejected=2, examples=wrong)
     assert np.array_equal(rows_of(tmp_path / "out"), np.delete(TABLE[:90], [1, 60], 0))
 
 
@@ -141,8 +123,8 @@ def test_an_open_quote_takes_no_other_line_along(tmp_path):
     for number in (100, 150):
         rows[number] = rows[number].rsplit("\t", 1)[0] + '\t"abc'
     rows[120] = rows[120].rsplit("\t", 1)[0] + '\t"a ""quoted"", and closed one"'
-    shards = prepare(write_csv(tmp_path / "rows.csv", rows), tmp_path / "out", block=30_000)
-    assert examples_of(shards) == [(102, "a quote is not closed"), (152, "a quote is not closed")]
+    prepared = prepare(write_csv(tmp_path / "rows.csv", rows), tmp_path / "out", block=30_000)
+    assert prepared.examples == ((102, "a quote is not closed"), (152, "a quote is not closed"))
     expected = TABLE.copy()
     expected[:, -1] = [token_of(f"{number:08x}".encode()) for number in range(200)]
     expected[120, -1] = token_of(b'a "quoted", and closed one')
@@ -155,8 +137,7 @@ def test_bytes_that_are_not_utf8(tmp_path):
     rows[3] += b"\t\xff"
     path = tmp_path / "train.txt"
     path.write_bytes(b"\n".join(rows))
-    (shard,) = prepare(path, tmp_path / "out").done
-    assert shard.examples == ((4, "the line has 41 columns instead of 40"),)
+    assert prepare(path, tmp_path / "out").examples == ((4, "the line has 41 columns instead of 40"),)
     assert rows_of(tmp_path / "out")[1, -1] == token_of(b"\xff\xfe")
 
 
@@ -196,7 +177,7 @@ def test_the_folder_is_locked_while_it_is_written(text, tmp_path):
 
 
 def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
-    monkeypatch.setitem(prepare_synthetic.__globals__, "SYNTHETIC_ROWS", 64)
+    monkeypatch.setitem(prepare_synthetic.__globals__, "_SYNTHETIC_ROWS", 64)
     prepare_synthetic(150, tmp_path / "out", seed=5)
     assert np.array_equal(rows_of(tmp_path / "out"), synthetic_rows(150, seed=5).table)
     assert criteo("test", tmp_path / "out").name == "criteo-synthetic-test"
@@ -206,16 +187,6 @@ def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
 
 def test_flipped_bits_are_noticed(text, tmp_path):
     prepare(text, tmp_path / "out", block=12_000)
-    for name in ("00000.npy", "criteo.json", "source.json"):
+    for name in ("rows.npy", "criteo.json"):
         flips = flip_bits(tmp_path / "out" / name, lambda path: criteo("all", path.parent).sums, count=100)
         assert flips.changed == []
-
-
-def test_only_the_shards_of_a_part_are_read(text, tmp_path):
-    out = tmp_path / "out"
-    prepare(text, out, block=3000)
-    expected = criteo("test", out).sums
-    (out / "00000.npy").write_bytes(b"")
-    assert criteo("test", out).sums == expected
-    with pytest.raises(DataError, match=r"00000.npy"):
-        criteo("train", out)

@@ -44,8 +44,6 @@ def test_blocks_are_whole_lines_and_all_of_them(tmp_path_factory, content, size,
     assert [block.begins for block in blocks] == [1, *(block.ends for block in blocks)][:-1] or not blocks
     assert all(block.text.endswith(b"\n") for block in blocks[:-1])
     assert all(b"\n" not in block.text[size:-1] for block in blocks)
-    for number, block in enumerate(blocks):
-        assert list(source.blocks(size, begins=block.begins)) == blocks[number:]
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,9 @@ class TextSource:
         """Whether the file is gzipped."""
         return _is_gzipped(self.path)
 
-    def blocks(self, size: int, *, begins: int | None = None) -> Iterator[TextBlock]:
-        """The rows in blocks of `size` bytes and the rest of the last line.
-
-        They start at the first row, or where an earlier block ended. A block depends only on where it begins. A
-        gzipped file is decompressed from its start.
-        """
-        begins = self.begins if begins is None else begins
+    def blocks(self, size: int) -> Iterator[TextBlock]:
+        """The rows in blocks of `size` bytes and the rest of the last line."""
+        begins = self.begins
         with readable(self.path):
             try:
                 with _open(self.path) as file:
