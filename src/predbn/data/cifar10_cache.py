@@ -31,7 +31,7 @@ from predbn.common import DataError, ProgressWithNote, atomic_write, cache_folde
 
 from .cifar10_files import FILES, Arrays, CifarFile, read_archive, read_files, verify
 from .picture_content import PICTURE_ERRORS
-from .reading import in_one_line, why_unreadable
+from .reading import in_one_line
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
@@ -42,10 +42,6 @@ _ZIP_ERRORS = (*PICTURE_ERRORS, zipfile.BadZipFile, NotImplementedError, Runtime
 
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0
-
-
-class UnreadableCache(DataError):
-    """A cache file that may be intact, but cannot be read, so it must not be replaced."""
 
 
 class DownloadError(DataError):
@@ -66,11 +62,8 @@ def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]
                 labels = np.frombuffer(cache.read(f"{name}.labels"), np.uint8).astype(np.int64)
                 arrays = Arrays(decode_mosaic(cache.read(f"{name}.webp"), len(labels)), labels)
         except _ZIP_ERRORS as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                reason, remedy = why_unreadable(error)
-                raise UnreadableCache(f"{path} cannot be read ({reason}): {remedy}.") from None
             raise DataError(
-                f"{path} is damaged ({in_one_line(error)}): make it again with predbn data cifar10."
+                f"{path} cannot be read ({in_one_line(error)}): replace it with predbn data cifar10."
             ) from None
         verify(CifarFile(name, f"{name} in {path}", arrays))
         return arrays

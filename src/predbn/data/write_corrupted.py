@@ -4,14 +4,13 @@ CIFAR-10-C: `<name>.npy`, uint8 [5·N, H, W, 3], the five severities one after a
 the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` with quality 85.
 
 Both can be killed at any time. `corrupt.json` beside the files records what they were made from: a second run with the
-same inputs keeps the existing files and makes those that are missing or damaged, a run with other inputs is refused. A
-lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
+same inputs keeps the existing files and writes those that are missing or damaged, a run with other inputs is refused.
+A lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -24,16 +23,13 @@ import numpy.typing as npt
 import torch
 
 from predbn.common import (
-    CHECKSUM_FIELD,
     DataError,
     Progress,
     atomic_write,
-    finish_partial,
-    partial_path,
     process_pool,
     read_checked,
     write_array,
-    write_checksum,
+    write_array_in_parts,
 )
 from predbn.shifts import corrupt, find_corruption
 
@@ -63,7 +59,7 @@ def write_cifar10c(
     constants: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> None:
-    """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
+    """Write the arrays of these corruptions; `progress` is called with the number of arrays done and the total."""
     clean = images if isinstance(images, np.ndarray) else load_array(images)
     truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
     origin, labels_origin = (
@@ -83,21 +79,12 @@ def write_cifar10c(
         write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
         missing = [name for name in names if not _is_complete(out / f"{name}.npy", shape)]
-        total, done = len(names) * len(SEVERITIES), len(SEVERITIES) * (len(names) - len(missing))
-        progress(done, total)
-        jobs = []
-        for name in missing:
-            begins = _reserve(out / f"{name}.npy", shape)
-            options = (seed, constants, begins)
-            jobs += [(str(out / f"{name}.npy"), name, severity, *options) for severity in SEVERITIES]
-        severities_left = dict.fromkeys(missing, len(SEVERITIES))
-        for name in _run_jobs(_write_severity, jobs, processes, clean):
-            severities_left[name] -= 1
-            if not severities_left[name]:
-                write_checksum(partial_path(out / f"{name}.npy"))
-                finish_partial(out / f"{name}.npy")
+        done = len(names) - len(missing)
+        progress(done, len(names))
+        jobs = [(str(out / f"{name}.npy"), name, seed, constants) for name in missing]
+        for _ in _run_jobs(_write_array, jobs, processes, clean):
             done += 1
-            progress(done, total)
+            progress(done, len(names))
 
 
 def write_imagenetc(
@@ -163,22 +150,6 @@ def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
     return array.dtype == np.uint8 and array.shape == shape
 
 
-def _reserve(path: Path, shape: tuple[int, ...]) -> int:
-    """Create the temporary file of an array in its full size, and return where the images begin.
-
-    The space is taken now, so that a full disk is noticed before the work and not after it.
-    """
-    with partial_path(path).open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        begins = file.tell()
-        ends = begins + math.prod(shape)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, ends + len(CHECKSUM_FIELD))
-        file.seek(ends)
-        file.write(CHECKSUM_FIELD.encode())
-    return begins
-
-
 _clean: Any = None
 """The clean images of this process, which are sent to it once and not with every job."""
 
@@ -205,20 +176,17 @@ def _run_jobs(
             yield future.result()
 
 
-def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any, begins: int) -> str:
-    """Write one severity of a CIFAR-10-C array directly into the temporary file, whose images begin at `begins`.
+def _write_array(path: str, name: str, seed: int, constants: Any) -> None:
+    """Write the array of one corruption."""
 
-    Not through a memory map: on a full disk that ends the process instead of raising an error.
-    """
-    size = math.prod(_clean.shape[1:])
-    with partial_path(Path(path)).open("rb+") as file:
-        file.seek(begins + (severity - 1) * len(_clean) * size)
-        for start in range(0, len(_clean), _IMAGES_PER_CALL):
-            images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
-            index = np.arange(start, start + len(images))
-            corrupted = corrupt(images, name, severity, seed=seed, index=index, constants=constants)
-            file.write(np.ascontiguousarray(corrupted).data)
-    return name
+    def parts() -> Iterator[Pixels]:
+        for severity in SEVERITIES:
+            for start in range(0, len(_clean), _IMAGES_PER_CALL):
+                images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
+                index = np.arange(start, start + len(images))
+                yield corrupt(images, name, severity, seed=seed, index=index, constants=constants)
+
+    write_array_in_parts(Path(path), parts(), dtype="|u1", row_shape=_clean.shape[1:])
 
 
 def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:

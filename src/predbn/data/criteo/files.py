@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import CHECKSUM_FIELD, DataError, atomic_write, read_json, write_json
+from predbn.common import DataError, read_json, write_array_in_parts, write_json
 
 from ..npy import load_array
 from .columns import WIDTH
@@ -66,23 +65,5 @@ def load_rows(folder: Path, prepared: Prepared) -> npt.NDArray[np.int32]:
 
 
 def write_rows(folder: Path, tables: Iterable[npt.NDArray[np.int32]]) -> int:
-    """Write the rows table by table and return their number.
-
-    The header of the .npy file is written a second time at the end, when the number of rows is known. Its length is the
-    same for any number of rows.
-    """
-    rows = 0
-    with atomic_write(folder / ROWS, checksum=True) as part, part.open("wb") as file:
-        _write_header(file, rows)
-        for table in tables:
-            file.write(np.ascontiguousarray(table, "<i4").data)
-            rows += len(table)
-        file.write(CHECKSUM_FIELD.encode())
-        file.seek(0)
-        _write_header(file, rows)
-    return rows
-
-
-def _write_header(file: BinaryIO, rows: int) -> None:
-    header = {"descr": "<i4", "fortran_order": False, "shape": (rows, WIDTH)}
-    np.lib.format.write_array_header_1_0(file, header)
+    """Write the rows table by table and return their number."""
+    return write_array_in_parts(folder / ROWS, tables, dtype="<i4", row_shape=(WIDTH,))
