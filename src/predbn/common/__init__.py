@@ -41,7 +41,7 @@ from .files import (
 from .json_files import read_json, write_json
 from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
 from .plugins import import_module, load_plugins
-from .processes import end_with_parent, process_pool
+from .processes import end_with_parent
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
 from .random import Draws, derive_seed
 from .tensor_files import read_tensors, write_tensors
@@ -94,7 +94,6 @@ __all__ = [
     "package_versions",
     "parse_device",
     "partial_path",
-    "process_pool",
     "progress_bar",
     "read_checked",
     "read_json",

@@ -6,27 +6,26 @@ the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` with 
 Both can be killed at any time. `corrupt.json` beside the files records what they were made from: a second run with the
 same inputs keeps the existing files and writes those that are missing or damaged, a run with other inputs is refused.
 A lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
+All cores work on it, as threads: OpenCV, Pillow and torch release the interpreter lock.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from predbn.common import (
     DataError,
     Progress,
     atomic_write,
-    process_pool,
+    map_threads,
     read_checked,
     write_array,
     write_array_in_parts,
@@ -37,14 +36,14 @@ from .imagenetc import PUBLISHED_CROP
 from .npy import check_labels, load_array
 from .output import open_output
 from .picture_content import add_checksum_field
-from .pictures import Listing, Pixels, list_pictures, read_picture
+from .pictures import Listing, Pixels, list_pictures, read_pictures
 from .reading import readable
 from .shifted import SEVERITIES
 
 CARD = "corrupt.json"
 
 _JPEG_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 85, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_PICTURES_PER_JOB = 16
+_PICTURES_PER_CHUNK = 16
 _IMAGES_PER_CALL = 2000
 
 
@@ -55,11 +54,10 @@ def write_cifar10c(
     names: Sequence[str],
     *,
     seed: int,
-    processes: int = 1,
     constants: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> None:
-    """Write the arrays of these corruptions; `progress` is called with the number of arrays done and the total."""
+    """Write the arrays of these corruptions; `progress` is called with the number of splits done and the total."""
     clean = images if isinstance(images, np.ndarray) else load_array(images)
     truth = labels if isinstance(labels, np.ndarray) else load_array(labels)
     origin, labels_origin = (
@@ -73,18 +71,27 @@ def write_cifar10c(
             f"{origin} has {len(clean)} images, but the labels in {labels_origin} have shape {truth.shape}."
         )
     check_labels(labels_origin, truth, len(clean))
-    card = {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": _digest(clean)}
-    _check(card, names, processes)
+    options: dict[str, Any] = {"seed": seed, "constants": constants}
+    card = {"layout": "cifar10c", **options, "clean": _digest(clean)}
+    _check(card, names)
     with open_output(out, CARD, card):
         write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
         missing = [name for name in names if not _is_complete(out / f"{name}.npy", shape)]
-        done = len(names) - len(missing)
-        progress(done, len(names))
-        jobs = [(str(out / f"{name}.npy"), name, seed, constants) for name in missing]
-        for _ in _run_jobs(_write_array, jobs, processes, clean):
-            done += 1
-            progress(done, len(names))
+        total, done = len(names) * len(SEVERITIES), (len(names) - len(missing)) * len(SEVERITIES)
+        progress(done, total)
+
+        def parts(name: str) -> Iterator[Pixels]:
+            nonlocal done
+            for severity in SEVERITIES:
+                for start in range(0, len(clean), _IMAGES_PER_CALL):
+                    chunk = np.ascontiguousarray(clean[start : start + _IMAGES_PER_CALL])
+                    yield corrupt(chunk, name, severity, index=range(start, start + len(chunk)), **options)
+                done += 1
+                progress(done, total)
+
+        for name in missing:
+            write_array_in_parts(out / f"{name}.npy", parts(name), dtype="|u1", row_shape=clean.shape[1:])
 
 
 def write_imagenetc(
@@ -93,7 +100,6 @@ def write_imagenetc(
     names: Sequence[str],
     *,
     seed: int,
-    processes: int = 1,
     constants: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> None:
@@ -108,27 +114,24 @@ def write_imagenetc(
     with readable(source):
         sizes = "\n".join(f"{name} {os.stat(path).st_size}" for name, path in zip(listing.names, paths, strict=True))
     clean = hashlib.sha256(sizes.encode()).hexdigest()
-    card = {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}
-    _check(card, names, processes)
+    options: dict[str, Any] = {"seed": seed, "constants": constants}
+    card = {"layout": "imagenetc", **options, "clean": clean}
+    _check(card, names)
+    splits = [(name, severity) for name in names for severity in SEVERITIES]
     with open_output(out, CARD, card):
-        jobs = [
-            (str(out), paths[start : start + _PICTURES_PER_JOB], start, tuple(names), seed, constants)
-            for start in range(0, len(paths), _PICTURES_PER_JOB)
-        ]
-        total, done = len(paths) * len(names) * len(SEVERITIES), 0
-        progress(done, total)
-        for count in _run_jobs(_write_pictures, jobs, processes, None):
-            done += count
-            progress(done, total)
+        total = len(paths) * len(splits)
+        progress(0, total)
+        for start in range(0, len(paths), _PICTURES_PER_CHUNK):
+            stop = min(start + _PICTURES_PER_CHUNK, len(paths))
+            _write_pictures(out, paths[start:stop], start, splits, options)
+            progress(stop * len(splits), total)
 
 
-def _check(card: Mapping[str, Any], names: Sequence[str], processes: int) -> None:
+def _check(card: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         find_corruption(name)
     if card["constants"] not in ("auto", "cifar", "imagenet"):
         raise DataError(f"constants is {card['constants']!r}, but it must be auto, cifar or imagenet.")
-    if processes < 1:
-        raise DataError(f"processes is {processes}, but there must be at least 1.")
 
 
 def _check_collisions(listing: Listing) -> None:
@@ -150,63 +153,30 @@ def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
     return array.dtype == np.uint8 and array.shape == shape
 
 
-_clean: Any = None
-"""The clean images of this process, which are sent to it once and not with every job."""
+def _write_pictures(
+    out: Path, paths: Sequence[str], first: int, splits: Sequence[tuple[str, int]], options: Mapping[str, Any]
+) -> None:
+    """Write a few pictures under all splits, except for intact files; `first` is the index of the first picture."""
 
+    def find_missing(split: tuple[str, int]) -> dict[int, Path]:
+        folder = out / split[0] / str(split[1])
+        targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
+        return {position: target for position, target in enumerate(targets) if not _is_intact(target)}
 
-def _start_worker(clean: Any) -> None:
-    global _clean
-    _clean = clean
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
-
-
-def _run_jobs(
-    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any
-) -> Iterator[Any]:
-    """function(*job) for all jobs, in the order in which they finish; with one process, run inline."""
-    if processes == 1:
-        global _clean
-        _clean = clean
-        for job in jobs:
-            yield function(*job)
+    missing = map_threads(find_missing, splits)
+    if not any(missing):
         return
-    with process_pool(processes, initializer=_start_worker, arguments=(clean,), error=DataError) as pool:
-        for future in as_completed([pool.submit(function, *job) for job in jobs]):
-            yield future.result()
+    images = read_pictures(paths, PUBLISHED_CROP)
 
+    def write(work: tuple[tuple[str, int], dict[int, Path]]) -> None:
+        (name, severity), targets = work
+        if targets:
+            positions = np.array(list(targets))
+            corrupted = corrupt(images[positions], name, severity, index=positions + first, **options)
+            for image, target in zip(corrupted, targets.values(), strict=True):
+                _write_jpeg(target, image)
 
-def _write_array(path: str, name: str, seed: int, constants: Any) -> None:
-    """Write the array of one corruption."""
-
-    def parts() -> Iterator[Pixels]:
-        for severity in SEVERITIES:
-            for start in range(0, len(_clean), _IMAGES_PER_CALL):
-                images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
-                index = np.arange(start, start + len(images))
-                yield corrupt(images, name, severity, seed=seed, index=index, constants=constants)
-
-    write_array_in_parts(Path(path), parts(), dtype="|u1", row_shape=_clean.shape[1:])
-
-
-def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:
-    """Write all corruptions of a few pictures, except for intact files; `first` is the index of the first picture."""
-    pending = {}
-    for name in names:
-        for severity in SEVERITIES:
-            folder = Path(out) / name / str(severity)
-            targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
-            missing = [position for position, target in enumerate(targets) if not _is_intact(target)]
-            if missing:
-                pending[name, severity] = (missing, targets)
-    if pending:
-        images = np.stack([read_picture(path, PUBLISHED_CROP) for path in paths])
-        for (name, severity), (missing, targets) in pending.items():
-            index = np.array(missing) + first
-            corrupted = corrupt(images[missing], name, severity, seed=seed, index=index, constants=constants)
-            for image, position in zip(corrupted, missing, strict=True):
-                _write_jpeg(targets[position], image)
-    return len(paths) * len(names) * len(SEVERITIES)
+    map_threads(write, list(zip(splits, missing, strict=True)))
 
 
 def _is_intact(path: Path) -> bool:
