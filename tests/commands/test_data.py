@@ -40,7 +40,7 @@ def words(result) -> str:
 def test_cifar10_is_kept_once(source, cache):
     first = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     assert first.exit_code == 0
-    assert f"CIFAR-10 is in {cache / 'cifar10.zip'} (" in words(first)
+    assert f"CIFAR-10 is in {cache / 'cifar10.npz'} (" in words(first)
     assert len(cifar10("test")) == 20
     before = cifar10_cache_file().stat()
     second = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
@@ -59,14 +59,14 @@ def test_a_damaged_cache_is_replaced(source, cache):
     cache.mkdir()
     cifar10_cache_file().write_bytes(b"torn")
     done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
-    assert "cifar10.zip cannot be read" in words(done)
+    assert "cifar10.npz cannot be read" in words(done)
     assert "It is replaced now." in words(done)
     assert len(cifar10("test")) == 20
 
 
 def test_another_cache_folder(source, tmp_path):
     done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source), "--cache", str(tmp_path / "mine")])
-    assert (tmp_path / "mine" / "cifar10.zip").is_file()
+    assert (tmp_path / "mine" / "cifar10.npz").is_file()
     assert f"Set PREDBN_CACHE={tmp_path / 'mine'}" in words(done)
 
 

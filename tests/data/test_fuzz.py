@@ -262,7 +262,7 @@ def test_official_files(folder, content, archive):
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_the_cache_of_cifar10(folder, data):
-    path = folder / "cifar10.zip"
+    path = folder / "cifar10.npz"
     original = data.draw(st.just(_cache_content(folder)))
     path.write_bytes(data.draw(changed([original])))
     only_own_errors(read_cifar10_cache, path, ["data_batch_1"])

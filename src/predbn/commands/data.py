@@ -38,7 +38,7 @@ def cifar10_command(
     cache: Cache = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
+    """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 185 MB.
 
     The last 5,000 training images are held out as validation data.
 

@@ -20,7 +20,7 @@ from .reading import check_regular, in_one_line, readable, why_unreadable
 MAX_UNNAMED_CLASSES = 100_000
 """A damaged label of 2³¹ must not become two billion classes. ImageNet has 21,841."""
 
-_NPY_ERRORS = (
+NPY_ERRORS = (
     OSError,
     ValueError,
     TypeError,
@@ -77,7 +77,7 @@ def load_array(path: Path) -> npt.NDArray[Any]:
         raise DataError(f"{path} is missing; {path.parent} has {', '.join(neighbours) or 'no .npy files'}.") from None
     except DataError:
         raise
-    except _NPY_ERRORS as error:
+    except NPY_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             reason, remedy = why_unreadable(error)
             raise DataError(f"{path} cannot be read ({reason}): {remedy}.") from None
