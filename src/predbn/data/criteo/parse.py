@@ -41,7 +41,7 @@ class Rejected(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The rows of a text, int32 [n, 40], its number of lines, and the lines that are not rows."""
+    """The rows, int32 [n, 40], the number of lines, and the lines that are not rows."""
 
     table: Table
     lines: int
