@@ -135,6 +135,6 @@ def test_the_checksum_is_compared_again_after_a_change(tmp_path):
 
 def test_flipped_bits_of_an_array_are_noticed(tmp_path):
     write_array(tmp_path / "array.npy", np.arange(100))
-    for bits in (None, range(0, 8 * 128, 3)):
-        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=300, bits=bits)
+    for bits in (None, range(0, 8 * 128, 9)):
+        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=100, bits=bits)
         assert flips.changed == []

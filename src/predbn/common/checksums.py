@@ -5,8 +5,8 @@ A file and a checksum beside it cannot be replaced in one step, so the checksum 
 comment of a zip file, the end of an .npy file), and `write_checksum` replaces its zeros by the SHA-256 of all other
 bytes of the file. `open_checked` computes it again before anything is parsed.
 
-Files without the field, such as those of other programs, are read unchecked. The name is on both sides of the digits: if
-one of them is damaged, the other still says that the file has a checksum.
+Files without the field, such as those of other programs, are read unchecked. The name is on both sides of the digits:
+if one of them is damaged, the other still says that the file has a checksum.
 """
 
 from __future__ import annotations
