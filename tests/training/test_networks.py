@@ -80,7 +80,9 @@ def test_finished_networks_are_kept(data, tmp_path):
     with pytest.raises(TrainingError, match=r"0\.json exists already: use --resume to keep it, or choose"):
         train_cifar10(TINY, [0, 1], data, tmp_path)
     folder = folder_of(tmp_path)
+    (folder / "0.checkpoint").touch()  # killed between writing the card and deleting the checkpoint
     assert list(finished_networks(TINY, [0, 1], folder, resume=True)) == [0]
+    assert not (folder / "0.checkpoint").exists()
     with pytest.raises(TrainingError, match=r"0\.json belongs to a run with momentum 0\.9, not 0\.5"):
         finished_networks(replace(TINY, momentum=0.5), [0], folder, resume=True)
     seeds = []

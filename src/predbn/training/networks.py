@@ -96,6 +96,8 @@ def finished_networks(
         if card.exists():
             cards[seed] = _read_card(card, weights)
             check_same_recipe(card, cards[seed]["recipe"], recipe.to_dict())
+            # Left behind if the training was killed between writing the card and deleting the checkpoint.
+            run_file(folder / str(seed), "checkpoint").unlink(missing_ok=True)
     return cards
 
 
