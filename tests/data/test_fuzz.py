@@ -49,8 +49,8 @@ pytestmark = [
 ]
 
 EXAMPLES = 60
-MOST_BYTES = 1 << 24
-MOST_GROWTH = 400 << 20
+MAX_BYTES = 1 << 24
+MAX_GROWTH = 400 << 20
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,10 +58,10 @@ def _memory_is_bounded(tmp_path_factory):
     unit = 1 if sys.platform == "darwin" else 1024
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREDBN_MAX_BYTES", str(MOST_BYTES))
+        patch.setenv("PREDBN_MAX_BYTES", str(MAX_BYTES))
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MOST_GROWTH
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MAX_GROWTH
 
 
 _number = st.sampled_from([0, 1, 127, 128, 255, 65535, 2**31 - 1, 2**32 - 1, 2**63 - 1])

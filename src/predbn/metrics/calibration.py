@@ -43,19 +43,12 @@ class Reliability:
 
     def rows(self) -> list[dict[str, Any]]:
         """One record per bin, for a table or a chart; None in place of NaN."""
-        edges, columns = self.edges.tolist(), (self.count, self.confidence, self.accuracy)
-        return [
-            {
-                "low": low,
-                "high": high,
-                "count": count,
-                "confidence": confidence if count else None,
-                "accuracy": accuracy if count else None,
-            }
-            for low, high, count, confidence, accuracy in zip(
-                edges[:-1], edges[1:], *(column.tolist() for column in columns), strict=True
-            )
+        columns = (self.edges[:-1], self.edges[1:], self.count, self.confidence, self.accuracy)
+        names = ("low", "high", "count", "confidence", "accuracy")
+        rows = [
+            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        return [row if row["count"] else {**row, "confidence": None, "accuracy": None} for row in rows]
 
 
 def reliability(probabilities: Tensor, labels: Tensor, *, bins: int = 10) -> Reliability:
