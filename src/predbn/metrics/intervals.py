@@ -71,7 +71,7 @@ def t_mean(values: Values, *, level: float = 0.95) -> Interval:
     mean = float(array.mean())
     if len(array) == 1:
         return Interval(mean, -math.inf, math.inf, level)
-    half = _quantile(len(array), level) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = t_quantile(len(array), level) * float(array.std(ddof=1)) / math.sqrt(len(array))
     return Interval(mean, mean - half, mean + half, level)
 
 
@@ -87,7 +87,7 @@ def t_ratio(numerator: Values, denominator: Values, *, level: float = 0.95) -> I
     estimate = mean_a / mean_b if mean_b else math.nan
     if len(a) == 1:
         return Interval(estimate, -math.inf, math.inf, level)
-    (var_a, covariance), (_, var_b) = np.cov(a, b) / len(a) * _quantile(len(a), level) ** 2
+    (var_a, covariance), (_, var_b) = np.cov(a, b) / len(a) * t_quantile(len(a), level) ** 2
     # mean(a − ρ·b)² = t²·var(a − ρ·b) is the quadratic equation x·ρ² − 2·y·ρ + z = 0.
     x, y, z = mean_b**2 - var_b, mean_a * mean_b - covariance, mean_a**2 - var_a
     if x <= 0:
@@ -96,7 +96,8 @@ def t_ratio(numerator: Values, denominator: Values, *, level: float = 0.95) -> I
     return Interval(estimate, float((y - root) / x), float((y + root) / x), level)
 
 
-def _quantile(count: int, level: float) -> float:
+def t_quantile(count: int, level: float) -> float:
+    """The half width of an interval of that level over `count` values, in standard errors of their mean."""
     with needs_extra("eval"):
         from scipy.stats import t  # here, because importing it takes most of a second
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import MetricError, needs_extra
+from predbn.common import MetricError
 
 from .calibration import bin_of, equal_width_edges
-from .intervals import Interval, Values, to_array, to_pairs
+from .intervals import Interval, Values, t_quantile, to_array, to_pairs
 
 Groups = npt.NDArray[np.int64]
 
@@ -47,9 +47,6 @@ def paired_interval(
     a, b = to_pairs(first, second)
     if not 0 < level < 1 or comparisons < 1:
         raise MetricError(f"level={level}, comparisons={comparisons}; give a share such as 0.95, and 1 or more")
-    with needs_extra("eval"):
-        from scipy.special import stdtrit  # here, because importing it takes a moment
-
     difference = a - b
     mean = float(difference.mean())
     which = np.arange(len(a)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -58,7 +55,7 @@ def paired_interval(
         return Interval(mean, -math.inf, math.inf, level)
     sums = np.bincount(which, weights=difference - mean, minlength=k)
     error = math.sqrt(k / (k - 1) * float(sums @ sums)) / len(a)
-    margin = float(stdtrit(k - 1, 1 - (1 - level) / comparisons / 2)) * error
+    margin = t_quantile(k, 1 - (1 - level) / comparisons) * error
     return Interval(mean, mean - margin, mean + margin, level)
 
 
