@@ -128,7 +128,7 @@ CONTINUE = "run the same command again to continue."
         (
             "predbn.data.prepare_synthetic",
             ["data", "criteo", "--synthetic", "9", "--out", "there"],
-            f"the rows that are finished are kept in there; {CONTINUE}",
+            "nothing is kept; run the same command again, which takes a minute or two for the whole file.",
         ),
     ],
     ids=["evaluate", "demo", "paper", "train", "tune", "corrupt", "data"],
