@@ -27,7 +27,6 @@ import segmentation
 import serving
 import serving_batcher
 import serving_soak
-import training
 from predbn.commands import zoo
 from predbn.paper import Runs, auto_tables, headline_table, verify
 from predbn.paper.experiments import criteo_randomised_features as k1
@@ -74,16 +73,6 @@ def test_the_pages_on_models_show_the_measured_results(benchmark):
 def test_the_corruptions_page_shows_the_measured_speed():
     shown = between((ROOT / "docs" / "corruptions.md").read_text(), "speed")
     assert shown == corruptions.markdown(), "run: python benchmarks/corruptions.py --markdown"
-
-
-def test_the_training_page_shows_the_measured_speed():
-    shown = between((ROOT / "docs" / "training.md").read_text(), "speed")
-    assert shown == training.markdown(), "run: python benchmarks/training.py --markdown"
-
-
-def test_the_training_page_shows_the_measured_kernels():
-    shown = between((ROOT / "docs" / "training.md").read_text(), "kernels")
-    assert shown == training.kernels_markdown(), "run: python benchmarks/training.py --kernels --markdown"
 
 
 def test_the_criteo_page_shows_the_measured_preparation():

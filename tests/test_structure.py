@@ -39,7 +39,6 @@ HEAVY = [
     "onnx_ir",
     "keras",
     "onnxruntime",
-    "optuna",
     "triton",
     "timm",
     "torchvision",

@@ -179,7 +179,7 @@ def make_commands(folder: Path) -> list[Command]:
     options = "--batch-size 6 --device cpu --no-report --quiet"
     shifts = "--shift fog --shift contrast --severity 1 --severity 5"
     evaluate = f"evaluate --model tests.evaluation.tiny:prepared --data {folder} {shifts} {options}"
-    criteo = "--widths 8,4 --most-buckets 20 --most-dimensions 2 --batch-size 128 --epochs 2 --checkpoint-every 2"
+    criteo = "--widths 8,4 --max-buckets 20 --max-dimensions 2 --batch-size 128 --epochs 2 --checkpoint-every 2"
     lines = {
         "evaluate": f"{evaluate} --method vanilla --method temperature --validation {folder} --hits --out",
         "evaluate, Ray": f"{evaluate} --engine ray --address local --out",

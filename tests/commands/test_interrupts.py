@@ -117,8 +117,8 @@ CONTINUE = "run the same command again to continue."
         ),
         (
             "predbn.training.run_search",
-            ["tune", "cifar10", "--sample", "--storage", "there.journal"],
-            f"the trials that are finished are kept in there.journal; {CONTINUE}",
+            ["tune", "cifar10", "--sample", "--folder", "there"],
+            f"the trials that are finished are kept in there; {CONTINUE}",
         ),
         (
             "predbn.data.write_cifar10c",

@@ -28,7 +28,7 @@ ODD = st.recursive(
 @BUDGET
 @given(data=st.data())
 def test_damaged_checkpoints(tmp_path, data):
-    """As an earlier version wrote them: without a checksum, which would notice all damage."""
+    """Without a checksum, which would notice all damage."""
     content, path = io.BytesIO(), tmp_path / "0.checkpoint"
     torch.save(STATE, content)
     path.write_bytes(data.draw(damaged(content.getvalue())))
@@ -57,7 +57,7 @@ def test_checkpoints_with_other_entries(tmp_path, changes):
     path = tmp_path / "0.checkpoint"
     torch.save({**STATE, **changes}, path)
     run = TrainingRun(Trainer(), tmp_path / "0")
-    must_read_or_refuse(lambda: run.open(resume=True, tensorboard=False), path.name)
+    must_read_or_refuse(lambda: run.open(resume=True), path.name)
 
 
 @BUDGET

@@ -18,11 +18,9 @@ _DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
 """CIFAR-10 and Criteo: from these fractions of the training on, the learning rate has these factors (epochs 40, 60, 80
 and 90 of 100)."""
 _IMAGENET_DROPS = ((30 / 90, 0.1), (60 / 90, 0.01), (80 / 90, 0.001))
-_HE2016_DROPS = ((32 / 64, 0.1), (48 / 64, 0.01))
-"""He et al. (2016): × 0.1 after 32,000 and again after 48,000 of 64,000 steps."""
 
-Schedule = Literal["paper", "he2016", "cosine"]
-"""How the learning rate of CIFAR-10 falls: in the paper's four drops, in He et al.'s two, or as half a cosine."""
+Schedule = Literal["paper", "cosine"]
+"""How the learning rate of CIFAR-10 falls: in the paper's four drops, or as half a cosine."""
 
 Precision = Literal["fp32", "tf32", "bf16"]
 MAX_PADDING = 31
@@ -124,8 +122,6 @@ class Cifar10Recipe(BaseRecipe):
         if self.schedule == "paper":
             drops = ((max(1, round(fraction * self.epochs)), factor) for fraction, factor in _DROPS)
             rate = self._dropped(drops, epochs_done)
-        elif self.schedule == "he2016":
-            rate = self._dropped(((fraction * self.epochs, factor) for fraction, factor in _HE2016_DROPS), epochs_done)
         else:
             rate = self.learning_rate * 0.5 * (1 + math.cos(math.pi * epochs_done / self.epochs))
         return rate * min(1.0, epochs_done / self.warm_up) if self.warm_up else rate
@@ -138,54 +134,30 @@ def tuned_recipe(norm: str) -> Cifar10Recipe:
     return replace(recipe, **numbers.get(norm, {}))
 
 
-def he2016_recipe(norm: str) -> Cifar10Recipe:
-    """He et al. (2016): SGD, batch 128, 182 epochs of 45,000 images (63,882 steps; theirs are 64,000).
-
-    The scalars of Fixup have a tenth of the learning rate, as its authors advise. Normalisations that He et al. did
-    not train get an epoch of warm-up.
-    """
-    return Cifar10Recipe(
-        norm=norm,
-        sgd=True,
-        learning_rate=0.1,
-        momentum=0.9,
-        weight_decay=1e-4,
-        schedule="he2016",
-        warm_up=0 if norm == "batch" else 1,
-        scalar_rate=_scalar_rate(norm),
-        epochs=182,
-        batch_size=128,
-    )
-
-
 def cosine_recipe(norm: str) -> Cifar10Recipe:
     """A shorter recipe for SGD: batch 256, 120 epochs, Nesterov momentum, more weight decay, a cosine schedule.
 
     Weight decay needs about 1/(learning rate × weight decay) steps to have an effect: 10,000 of 21,000. Fixup, which
     does not learn with this learning rate, has a quarter of it.
     """
+    fixup = find_normalisation(norm).fixup
     return Cifar10Recipe(
         norm=norm,
         sgd=True,
         nesterov=True,
-        learning_rate=0.05 if find_normalisation(norm).fixup else 0.2,
+        learning_rate=0.05 if fixup else 0.2,
         momentum=0.9,
         weight_decay=5e-4,
         schedule="cosine",
         warm_up=1,
-        scalar_rate=_scalar_rate(norm),
+        scalar_rate=0.1 if fixup else 1.0,
         epochs=120,
         batch_size=256,
     )
 
 
-def _scalar_rate(norm: str) -> float:
-    return 0.1 if find_normalisation(norm).fixup else 1.0
-
-
 CIFAR10_RECIPES: dict[str, Callable[[str], Cifar10Recipe]] = {
     "tuned": tuned_recipe,
-    "he2016": he2016_recipe,
     "cosine": cosine_recipe,
 }
 """Recipes by name, each for any normalisation."""

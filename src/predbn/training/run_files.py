@@ -57,19 +57,18 @@ def _is_same(stored: Any, value: Any) -> bool:
 
 
 class TrainingLog:
-    """A CSV file to which a row is appended after every epoch, and a TensorBoard log if asked for.
+    """A CSV file to which a row is appended after every epoch.
 
     The first row that is appended names the columns. When a run is resumed, rows after the first `epochs_done` are
     dropped, since those epochs are run again.
     """
 
-    def __init__(self, path: Path, *, epochs_done: int = 0, tensorboard: bool = False) -> None:
+    def __init__(self, path: Path, *, epochs_done: int = 0) -> None:
         self.path = path
         rows = [row for row in read_log(path) if int(row["epoch"]) <= epochs_done]
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part, part.open("w", newline="") as file:
             _write_rows(file, rows)
-        self._board = _open_tensorboard(path.with_suffix(""), epochs_done + 1) if tensorboard else None
 
     def append(self, row: dict[str, float]) -> None:
         """Add an epoch. It is on the disk before a checkpoint can say that the epoch is done."""
@@ -77,16 +76,6 @@ class TrainingLog:
             _write_rows(file, [{name: _format(value) for name, value in row.items()}])
             file.flush()
             os.fsync(file.fileno())
-        if self._board is not None:
-            for name, value in row.items():
-                if name != "epoch":
-                    self._board.add_scalar(name, value, row["epoch"])
-            self._board.flush()
-
-    def close(self) -> None:
-        """Close the TensorBoard log."""
-        if self._board is not None:
-            self._board.close()
 
 
 def read_log(path: Path) -> list[dict[str, str]]:
@@ -114,13 +103,3 @@ def _write_rows(file: TextIO, rows: list[dict[str, str]]) -> None:
 
 def _format(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _open_tensorboard(folder: Path, first_epoch: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TrainingError(
-            "TensorBoard is not installed: run `pip install tensorboard`, or leave out --tensorboard."
-        ) from None
-    return SummaryWriter(str(folder), purge_step=first_epoch)
