@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import zipfile
 
 import pandas as pd
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from predbn.training import TrainingError
-from predbn.training.run_files import TrainingLog, read_checkpoint, read_log, run_file, write_checkpoint
+from predbn.training.run_files import read_checkpoint, run_file, write_checkpoint, write_log
 from tests.chaos.flips import flip_bits
 
 from .tiny import DEVICE, TINY
@@ -36,13 +35,6 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_checkpoint(path, {**STATE, "epoch": 2})
     assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1
-
-
-def test_a_row_of_the_log_is_flushed_to_the_disk_before_a_checkpoint_can_follow(tmp_path, monkeypatch):
-    log, flushed = TrainingLog(tmp_path / "3.csv"), []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_size))
-    log.append({"epoch": 1, "loss": 0.5})
-    assert flushed == [(tmp_path / "3.csv").stat().st_size]
 
 
 @pytest.mark.parametrize(
@@ -91,36 +83,15 @@ def test_a_checkpoint_is_a_zip_archive_that_torch_reads(tmp_path):
     assert path.read_bytes() == written
 
 
-def row(epoch: int) -> dict[str, float]:
-    return {name: epoch if name == "epoch" else epoch + 0.123456789 for name in COLUMNS}
-
-
-def test_one_row_per_epoch(tmp_path):
-    assert read_log(tmp_path / "new" / "0.csv") == []
-    log = TrainingLog(tmp_path / "new" / "0.csv")
-    for epoch in (1, 2, 3):
-        log.append(row(epoch))
-    log_table = pd.read_csv(log.path)
-    assert tuple(log_table.columns) == COLUMNS
-    assert log_table["epoch"].tolist() == [1, 2, 3]
-    assert log_table["loss"].tolist() == pytest.approx([1.123456789, 2.123456789, 3.123456789], rel=1e-5)
-
-
-def test_rows_of_epochs_that_are_run_again_are_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv")
-    for epoch in range(1, 6):
-        log.append(row(epoch))
-    log = TrainingLog(tmp_path / "0.csv", epochs_done=3)
-    log.append(row(4))
-    assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2, 3, 4]
-    assert [path.name for path in tmp_path.iterdir()] == ["0.csv"]
-
-
-def test_a_truncated_row_is_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv")
-    log.append(row(1))
-    with log.path.open("a") as file:
-        file.write("2,0.1,0.")
-    assert [r["epoch"] for r in read_log(log.path)] == ["1"]
-    TrainingLog(log.path, epochs_done=2).append(row(2))
-    assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2]
+def test_the_log_has_one_row_per_epoch(tmp_path):
+    path = tmp_path / "new" / "0.csv"
+    for epochs in (1, 3):
+        rows = [
+            {name: epoch if name == "epoch" else epoch + 0.123456789 for name in COLUMNS} for epoch in range(epochs)
+        ]
+        write_log(path, rows)
+    log = pd.read_csv(path)
+    assert tuple(log.columns) == COLUMNS
+    assert log["epoch"].tolist() == [0, 1, 2]
+    assert log["loss"].tolist() == pytest.approx([0.123456789, 1.123456789, 2.123456789], rel=1e-5)
+    assert [file.name for file in path.parent.iterdir()] == ["0.csv"]

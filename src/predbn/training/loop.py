@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from predbn.common import ProgressWithNote, TrainingError, first_line
 
-from .run_files import TrainingLog, read_checkpoint, run_file, write_checkpoint
+from .run_files import read_checkpoint, run_file, write_checkpoint, write_log
 from .scoring import backend_settings
 from .trainer import Trainer
 
@@ -26,36 +26,31 @@ class TrainingRun:
 
     trainer: Trainer
     path: Path | None = None
-    _log: TrainingLog | None = field(default=None, init=False, repr=False)
 
     def open(self, *, resume: bool) -> None:
-        """Load the checkpoint, if there is one, and open the log."""
+        """Load the checkpoint, if there is one."""
         trainer = self.trainer
-        if self.path is None:
+        if self.path is None or not (checkpoint := run_file(self.path, "checkpoint")).exists():
             return
-        checkpoint = run_file(self.path, "checkpoint")
-        if checkpoint.exists():
-            if not resume:
-                raise TrainingError(
-                    f"{checkpoint} belongs to an interrupted run: use --resume to continue it, or delete it."
-                )
-            state = read_checkpoint(checkpoint, trainer.recipe.to_dict(), trainer.seed, trainer.device)
-            try:
-                trainer.load_state_dict(state)
-            except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-                reason = first_line(error)
-                raise TrainingError(
-                    f"{checkpoint} does not fit the network ({reason}): delete it to start again."
-                ) from None
-        if trainer.group.is_first:
-            self._log = TrainingLog(run_file(self.path, "csv"), epochs_done=trainer.epoch)
+        if not resume:
+            raise TrainingError(
+                f"{checkpoint} belongs to an interrupted run: use --resume to continue it, or delete it."
+            )
+        state = read_checkpoint(checkpoint, trainer.recipe.to_dict(), trainer.seed, trainer.device)
+        try:
+            trainer.load_state_dict(state)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            reason = first_line(error)
+            raise TrainingError(
+                f"{checkpoint} does not fit the network ({reason}): delete it to start again."
+            ) from None
 
     def end_epoch(self, seconds: float, checkpoint_steps: int) -> None:
-        """Append the metrics of the epoch to the log, and write a checkpoint if one is due."""
+        """Write the log, and a checkpoint if one is due."""
         trainer = self.trainer
         trainer.metrics["seconds"] = seconds
-        if self._log is not None:
-            self._log.append(trainer.metrics)
+        if self.path is not None and trainer.group.is_first:
+            write_log(run_file(self.path, "csv"), trainer.log)
         if not trainer.diverged:
             self.save_if_due(checkpoint_steps)
 
@@ -96,7 +91,7 @@ def train_side_by_side(
             start = time.perf_counter()
             run_epoch(active, checkpoint_steps=checkpoint_steps, on_step=on_step)
             for run in active:
-                run.trainer.metrics = {"epoch": run.trainer.epoch, **run.trainer.evaluate()}
+                run.trainer.log.append({"epoch": run.trainer.epoch, **run.trainer.evaluate()})
             seconds = time.perf_counter() - start
             for run in active:
                 run.end_epoch(seconds, checkpoint_steps)

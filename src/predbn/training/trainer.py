@@ -34,8 +34,7 @@ class Trainer(ABC):
     """One network in training, after `epoch` complete epochs and `step` of the `steps` of the next one.
 
     `model` prepares the inputs and calls `network`, whose weights are stored. `totals` are the summed loss and the
-    number of correct predictions of this epoch so far, on this process. `metrics` is the log row of the last epoch
-    that this object has trained; it is empty before.
+    number of correct predictions of this epoch so far, on this process. `log` has a row for each epoch.
     """
 
     architecture: str
@@ -77,7 +76,7 @@ class Trainer(ABC):
         self.steps = examples // recipe.batch_size
         self.epoch, self.step = 0, 0
         self.totals = torch.zeros(2, device=self.device, dtype=torch.float64)
-        self.metrics: dict[str, float] = {}
+        self.log: list[dict[str, float]] = []
         graph = StepGraph(self.network, optimiser, [self.totals], self.device, stream=stream)
         self.run_step: Callable[[Callable[[], None]], None] = graph.run if self.captured else _call
 
@@ -142,6 +141,11 @@ class Trainer(ABC):
         return self.rate_at(self.epoch * self.steps - 1)
 
     @property
+    def metrics(self) -> dict[str, float]:
+        """The row of the last epoch; empty before the first."""
+        return self.log[-1] if self.log else {}
+
+    @property
     def diverged(self) -> bool:
         """Whether the loss of the last epoch is not finite."""
         return bool(self.metrics) and not all(math.isfinite(self.metrics[name]) for name in self.finite_metrics)
@@ -174,6 +178,7 @@ class Trainer(ABC):
             "seed": self.seed,
             "epoch": self.epoch,
             "step": self.step,
+            "log": self.log,
             "totals": self.group.sum(self.totals.clone()),
             "network": self.network.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -189,7 +194,7 @@ class Trainer(ABC):
             group["lr"] = rate
         # The totals are those of all processes, so that only one of them has to hold them.
         self.totals.copy_(state["totals"] if self.group.is_first else torch.zeros_like(state["totals"]))
-        self.epoch, self.step = state["epoch"], state["step"]
+        self.epoch, self.step, self.log = state["epoch"], state["step"], list(state["log"])
 
     def close(self) -> None:  # noqa: B027
         """Release what was opened for training."""
@@ -200,11 +205,7 @@ class ImageTrainer(Trainer):
 
     recipe: Cifar10Recipe | ImageNetRecipe
     model: Classifier
-
-    @property
-    @abstractmethod
-    def validation(self) -> Images:
-        """The validation images."""
+    validation: Images
 
     @abstractmethod
     def validation_batches(self) -> Iterable[tuple[Tensor, Tensor]]:

@@ -57,7 +57,7 @@ class Cifar10Trainer(ImageTrainer):
     deterministic = True
 
     def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
-        self.data, device = data, data.device
+        self.data, self.validation, device = data, data.validation, data.device
         self.architecture = f"resnet20-cifar10/{recipe.norm}"
         self.optimiser_name = "SGD" if recipe.sgd else "AdamW" if recipe.decoupled else "Adam"
         network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
@@ -103,10 +103,6 @@ class Cifar10Trainer(ImageTrainer):
     def evaluate(self) -> dict[str, float]:
         """With the learning rate of the first step of the epoch."""
         return {**super().evaluate(), "learning_rate": self.rate_at((self.epoch - 1) * self.steps)}
-
-    @property
-    def validation(self) -> Images:
-        return self.data.validation
 
     def validation_batches(self) -> Iterable[tuple[Tensor, Tensor]]:
         images, labels = self.data.validation_images, self.data.validation_labels

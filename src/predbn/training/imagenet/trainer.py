@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from predbn.data import Images
 from predbn.models import Classifier, ModelInfo, load_weights, read_weights, resnet50
 
 from ..networks import train_networks
@@ -39,7 +38,7 @@ class ImageNetTrainer(ImageTrainer):
     def __init__(
         self, recipe: ImageNetRecipe, seed: int, data: ImageNetData, group: ProcessGroup, *, workers: int = 0
     ) -> None:
-        self.data, self.workers, device = data, workers, group.device
+        self.data, self.validation, self.workers, device = data, data.validation, workers, group.device
         classes = len(data.train.classes)
         network = build_seeded(seed, lambda: resnet50(eps=recipe.eps, classes=classes))
         network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -68,10 +67,6 @@ class ImageNetTrainer(ImageTrainer):
 
     def read_batch(self) -> tuple[Tensor, Tensor]:
         return self.batch
-
-    @property
-    def validation(self) -> Images:
-        return self.data.validation
 
     def validation_batches(self) -> Iterable[tuple[Tensor, Tensor]]:
         share = range(self.group.rank, len(self.validation), self.group.size)
