@@ -50,8 +50,8 @@ def test_members_see_the_same_batch():
 @pytest.mark.parametrize(
     ("logits", "message"),
     [
-        (torch.zeros(3, 2), "list of one or more members"),
-        ([], "list of one or more members"),
+        (torch.zeros(3, 2), "one or more members"),
+        ([], "one or more members"),
         ([torch.zeros(3, 2), torch.zeros(4, 2)], r"shapes \[\(3, 2\), \(4, 2\)\]"),
     ],
 )

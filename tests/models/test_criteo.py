@@ -149,8 +149,8 @@ def test_weights_come_back_with_their_sizes(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CriteoSizes(buckets=(3,)), "buckets has 1 numbers"),
-        (lambda: CriteoSizes(widths=(5, 0)), "is 0, but each must be at least 1"),
+        (lambda: CriteoSizes(buckets=(3,)), "Expected buckets to have 26 numbers, one per category, but got 1"),
+        (lambda: CriteoSizes(widths=(5, 0)), "to be at least 1, but got 0"),
         (lambda: model()(INPUTS.long()), r"The rows are int64 \[4200, 39\]"),
         (lambda: model()(TABLE), "the model takes int32"),
     ],

@@ -171,7 +171,7 @@ def test_functions_that_give_no_network(own, function, what):
 
 
 def test_random_weights_are_refused(own, tmp_path):
-    with pytest.raises(ModelError, match=r"own_models:untrained returns other weights each time .*--weights"):
+    with pytest.raises(ModelError, match=r"own_models:untrained returns different weights at each call.*--weights"):
         load(f"{own}:untrained")
     torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "w.pt")
     assert load(f"{own}:untrained", weights=tmp_path / "w.pt").info.classes == 2

@@ -54,12 +54,12 @@ def test_shorter_runs_have_a_shorter_schedule(epochs, lengths):
     ],
 )
 def test_invalid_numbers_for_cifar10(name, value):
-    with pytest.raises(TrainingError, match=f"^{name} is {value}, but it must be "):
+    with pytest.raises(TrainingError, match=f"^Expected {name} to be .+, but got {value}"):
         Cifar10Recipe(**{name: value})
 
 
 def test_an_unknown_border():
-    with pytest.raises(TrainingError, match=r"^border is 'grey', but it must be zero, edge, reflect"):
+    with pytest.raises(TrainingError, match=r"^Expected border to be one of zero, edge, reflect, but got 'grey'"):
         Cifar10Recipe(border="grey")
 
 
@@ -90,12 +90,12 @@ def test_the_scalars_of_fixup_have_a_tenth_of_the_learning_rate():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"schedule": "linear"}, "^schedule is 'linear', but it must be paper, cosine"),
-        ({"sgd": True, "decoupled": True}, "^decoupled weight decay is for Adam"),
-        ({"nesterov": True}, "^Nesterov's method needs SGD"),
-        ({"nesterov": True, "sgd": True, "momentum": 0}, "^Nesterov's method needs SGD"),
-        ({"warm_up": -1}, "^warm_up is -1"),
-        ({"scalar_rate": 0}, "^scalar_rate is 0"),
+        ({"schedule": "linear"}, "^Expected schedule to be one of paper, cosine, but got 'linear'"),
+        ({"sgd": True, "decoupled": True}, "^sgd and decoupled cannot be combined"),
+        ({"nesterov": True}, "^nesterov needs sgd"),
+        ({"nesterov": True, "sgd": True, "momentum": 0}, "^nesterov needs sgd"),
+        ({"warm_up": -1}, "^Expected warm_up to be at least 0, but got -1"),
+        ({"scalar_rate": 0}, "^Expected scalar_rate to be .* greater than 0, but got 0"),
     ],
 )
 def test_numbers_that_do_not_go_together(change, says):
@@ -104,7 +104,7 @@ def test_numbers_that_do_not_go_together(change, says):
 
 
 def test_an_unknown_recipe():
-    with pytest.raises(TrainingError, match=r"^There is no recipe 'best': choose from tuned, cosine"):
+    with pytest.raises(TrainingError, match=r"^Expected recipe to be one of tuned, cosine, but got 'best'"):
         find_cifar10_recipe("best", "batch")
 
 
@@ -181,11 +181,11 @@ def test_the_margin_of_the_validation_images_is_the_same_at_every_size():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"momentum": 0.0}, "momentum is 0.0, but Nesterov's"),
-        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
-        ({"warm_up": -1}, "warm_up is -1"),
-        ({"batch_size": 0}, "batch_size is 0, but it must be at least 1"),
+        ({"learning_rate": 0.0}, "Expected learning_rate .* got 0.0"),
+        ({"momentum": 0.0}, "Expected momentum to be greater than 0 for Nesterov's method, but got 0.0"),
+        ({"weight_decay": -1.0}, "weight_decay to be finite and non-negative, but got -1.0"),
+        ({"warm_up": -1}, "warm_up to be at least 0, but got -1"),
+        ({"batch_size": 0}, "Expected batch_size to be at least 1, but got 0"),
     ],
 )
 def test_invalid_numbers_for_imagenet(change, says):

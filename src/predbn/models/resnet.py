@@ -44,7 +44,7 @@ class Block(nn.Module):
         shortcut = x if self.downsample is None else self.downsample(x)
         for position in range(1, self.depth):
             x = F.relu(self._normalised(position, x))
-        # A norm's output is not overwritten, since hooks may keep it; the sum is our own.
+        # A norm's output is not overwritten, since hooks may keep it; the sum may be.
         return F.relu(self._normalised(self.depth, x) + shortcut, inplace=True)
 
     def _normalised(self, position: int, x: Tensor) -> Tensor:

@@ -39,10 +39,10 @@ class CriteoData:
 
 
 def epoch_batches(rows: int, size: int, *, seed: int, epoch: int) -> Iterator[Tensor]:
-    """The positions of the rows of each batch of an epoch; a remainder that does not fill a batch is left out.
+    """The indices of the rows of each batch of an epoch; the last, incomplete batch is dropped.
 
-    Windows of a million consecutive rows come in random order, and so do the rows within a window. The rows that are
-    read at a time are therefore in a few neighbouring shards, and memory does not grow with the data.
+    Windows of a million consecutive rows are shuffled, and so are the rows within a window: a batch reads from a few
+    neighbouring shards, and memory does not grow with the data.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, "criteo order", epoch) >> 1)
     rest = torch.empty(0, dtype=torch.int64)

@@ -81,7 +81,7 @@ def finished_networks(
     """The cards of the networks that are finished, by seed. It is an error if there are any without `resume`.
 
     The card is written last: a network without one was interrupted and is finished from its checkpoint. A card whose
-    weights are missing, or are not those that it belongs to, is an error.
+    weights are missing or different is an error.
     """
     cards = {}
     for seed in seeds:

@@ -52,7 +52,7 @@ def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]
 def _is_same(stored: Any, value: Any) -> bool:
     try:
         return bool(stored == value)
-    except (RuntimeError, ValueError):  # a tensor in place of a number
+    except (RuntimeError, ValueError):  # a tensor instead of a number
         return False
 
 

@@ -65,7 +65,9 @@ class Trainer(ABC):
         bf16: bool = True,
     ) -> None:
         if examples < recipe.batch_size:
-            raise TrainingError(f"{examples} training examples do not fill a batch of {recipe.batch_size}.")
+            raise TrainingError(
+                f"Expected batch_size to be at most the {examples} training examples, but got {recipe.batch_size}."
+            )
         self.recipe, self.seed, self.group, self.device = recipe, seed, group, group.device
         self.model, self.network, self.optimiser = model, model.network, optimiser
         self.learning_rate: Tensor = optimiser.param_groups[0]["lr"]

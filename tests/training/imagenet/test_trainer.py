@@ -108,7 +108,7 @@ def test_the_steps_are_nesterovs(data, monkeypatch):
 
 
 def test_what_cannot_be_trained(data, tmp_path):
-    with pytest.raises(TrainingError, match="14 training examples do not fill a batch of 15"):
+    with pytest.raises(TrainingError, match="Expected batch_size to be at most the 14 training examples, but got 15"):
         train(data, tmp_path, replace(RECIPE, batch_size=15))
     with pytest.raises(TrainingError, match=r"with seed 0 \(epoch 1\): lower the learning rate"):
         train(data, tmp_path, replace(RECIPE, learning_rate=1e30, warm_up=0))

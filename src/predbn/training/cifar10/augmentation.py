@@ -17,7 +17,7 @@ from torch import Tensor
 
 PADDING = 4
 Border = Literal["zero", "edge", "reflect"]
-"""What is in the border: black, the pixel at the edge, or the image reflected at that pixel."""
+"""The content of the border: black, the pixel at the edge, or the image reflected at that pixel."""
 BORDERS: tuple[Border, ...] = get_args(Border)
 BORDER_STUDY: dict[str, tuple[int, Border]] = {
     "zero-4": (4, "zero"),
@@ -39,7 +39,7 @@ class Crops(NamedTuple):
 
 
 def draw_crops(count: int, batch: int, *, seed: int, epoch: int, padding: int = PADDING) -> Crops:
-    """Every image at most once, in random order; a remainder that does not fill a batch is left out."""
+    """Shuffle the images; the last, incomplete batch is dropped."""
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) & (2**63 - 1))
     steps = count // batch
     order = torch.randperm(count, generator=generator)[: steps * batch].view(steps, batch)
@@ -57,11 +57,11 @@ def pad_images(images: Tensor, padding: int = PADDING, border: Border = "zero") 
 
 
 def _border_positions(size: int, padding: int, border: Border) -> Tensor:
-    """Which pixel of a row of `size` is at each place of the padded row (F.pad cannot do this with uint8)."""
-    places = torch.arange(-padding, size + padding)
+    """The index into a row of `size` pixels for each pixel of the padded row (F.pad cannot do this with uint8)."""
+    positions = torch.arange(-padding, size + padding)
     if border == "edge":
-        return places.clamp(0, size - 1)
-    return size - 1 - (size - 1 - places.abs()).abs()
+        return positions.clamp(0, size - 1)
+    return size - 1 - (size - 1 - positions.abs()).abs()
 
 
 def crop_images(padded: Tensor, order: Tensor, corner: Tensor, mirrored: Tensor, *, padding: int = PADDING) -> Tensor:
