@@ -93,7 +93,7 @@ def features(made: ClickModel, inputs: torch.Tensor) -> torch.Tensor:
     return seen[0]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 16, 100, 500, 1024, 4096])
+@pytest.mark.parametrize("size", [1, 2, 100, 1024])
 @pytest.mark.parametrize("strategy", ["train", "batch", "prior", "ema", "frozen", "population"])
 @torch.no_grad()
 def test_batch_norm_on_tables_under_every_strategy(strategy, size):
@@ -128,7 +128,7 @@ def test_methods_take_its_logits():
     assert result.value > 0
     with torch.no_grad():
         logits = member_logits(members, INPUTS[:10])
-        mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
+        mean = torch.stack([member.softmax(1) for member in logits]).mean(0)
         assert_close(Ensemble().probabilities(logits), mean)
 
 
