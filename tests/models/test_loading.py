@@ -100,14 +100,10 @@ def test_weights_of_a_file(tmp_path):
     model = load(f"file:{path}#resnet20-cifar10/{norm}", device="cpu")
     assert model.info.card == {"seed": 1}
     torch.testing.assert_close(model(pictures()), network(pictures() / 127.5 - 1), rtol=2e-2, atol=2e-2)
-
-
-def test_torchvisions_names_are_understood(tmp_path):
     network = scrambled(resnet20())
-    state = {name.replace("norm", "bn"): tensor for name, tensor in network.state_dict().items()}
-    torch.save(state, tmp_path / "theirs.pt")
-    result = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
-    assert all(torch.equal(t, result[name]) for name, t in network.state_dict().items())
+    torch.save({name.replace("norm", "bn"): t for name, t in network.state_dict().items()}, tmp_path / "theirs.pt")
+    state = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
+    assert all(torch.equal(t, state[name]) for name, t in network.state_dict().items())  # torchvision's names
 
 
 def test_files_are_answered_in_one_sentence(tmp_path):
