@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from predbn.common import write_json
@@ -13,6 +15,7 @@ from predbn.training.cifar10.trainer import Cifar10Trainer
 from ..tiny import TINY, Interrupted, interrupt_after
 
 pytestmark = pytest.mark.usefixtures("small_network")
+RESULTS = Path(__file__).parents[3] / "results" / "training"
 RECIPE = replace(TINY, epochs=1)
 POINTS = draw_points(4, seed=0)
 
@@ -21,6 +24,12 @@ def test_points_depend_on_seed_and_number():
     assert draw_points(2, seed=0) == {number: POINTS[number] for number in (0, 1)}
     assert draw_points(4, seed=1)[0] != POINTS[0]
     assert len({point["learning_rate"] for point in POINTS.values()}) == 4
+
+
+def test_a_recorded_search_has_the_points_that_are_drawn_today():
+    table = pd.read_csv(RESULTS / "search-layer.csv").set_index("trial")
+    for number, point in draw_points(10, seed=0, ranges={"learning_rate": (1e-3, 0.03)}).items():
+        assert {name: table.loc[number, name] for name in point} == point
 
 
 def test_points_are_uniform_on_a_logarithmic_scale():

@@ -6,6 +6,8 @@ Its point depends only on the seed and its number, and the seed of its network i
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from predbn.common import ProgressWithNote, TrainingError, derive_seed, lock_folder, read_json, write_json
+from predbn.common import ProgressWithNote, TrainingError, lock_folder, read_json, write_json
 
 from ..loop import TrainingRun, report_steps, train_side_by_side
 from ..recipes import Cifar10Recipe
@@ -48,8 +50,9 @@ def draw_points(
 
     def draw(name: str, number: int) -> float:
         low, high = limits[name]
-        share = np.random.default_rng(derive_seed(seed, "search", name, number)).random()
-        return min(high, max(low, float(f"{low * (high / low) ** share:.4g}")))
+        generator = np.random.RandomState(zlib.crc32(f"{seed}/{number}/{name}".encode()))
+        drawn = math.exp(generator.uniform(math.log(low), math.log(high)))
+        return min(high, max(low, float(f"{drawn:.4g}")))
 
     return {number: {name: draw(name, number) for name in limits} for number in range(count)}
 
