@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from measurements import RESULTS, markdown_table
 from predbn.evaluation import Results
-from predbn.paper.markdown import markdown_table
 
-RUN = Path(__file__).resolve().parent.parent / "results" / "auto-borders"
+RUN = RESULTS / "auto-borders"
 BORDERS = {"zero-4": "black", "reflect-4": "reflected"}
 STRATEGIES = {
     "train": "`train`",

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from measurements import RESULTS, markdown_table
 from predbn.evaluation import Results
-from predbn.paper.markdown import markdown_table
 
-RUN = Path(__file__).resolve().parent.parent / "results" / "auto-default"
+RUN = RESULTS / "auto-default"
 STRATEGIES = {
     "train": "`train`",
     "batch": "`batch`",

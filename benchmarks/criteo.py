@@ -13,7 +13,6 @@ Then the peak memory of predbn is measured for growing numbers of rows.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -27,9 +26,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from measurements import RESULTS, markdown_table, read_results, write_results
+
 CATEGORIES = range(14, 40)
-RESULT = ROOT / "results" / "criteo-preparation.json"
+RESULT = RESULTS / "criteo-preparation.json"
 
 
 def with_pandas(path: str, **options: Any) -> int:
@@ -166,22 +166,18 @@ def measure(rows: int, rounds: int, growth: list[int]) -> dict[str, Any]:
 
 def markdown() -> str:
     """The stored results as a table and a sentence."""
-    results = json.loads(RESULT.read_text())
+    results = read_results(RESULT)
     card, ours = results["card"], results["predbn"]
-    lines = ["| | rows/s | peak MB | predbn is faster, by the clock | by CPU time |", "|---|--:|--:|--:|--:|"]
-    lines.append(f"| predbn | {ours['rows_per_second']:,.0f} | {ours['peak_mb']:,.0f} | | |")
+    rows = [["predbn", f"{ours['rows_per_second']:,.0f}", f"{ours['peak_mb']:,.0f}", "", ""]]
     for name, what in (("pandas", "types guessed"), ("pandas, typed", "categories as text")):
         row = results[name]
-        lines.append(
-            f"| pandas {card['pandas']}, {what} | {row['rows_per_second']:,.0f} | {row['peak_mb']:,.0f} "
-            f"| {row['times']:.1f} × | {row['times_by_cpu']:.1f} × |"
-        )
+        measured = [f"{row['rows_per_second']:,.0f}", f"{row['peak_mb']:,.0f}"]
+        times = [f"{row[name]:.1f} ×" for name in ("times", "times_by_cpu")]
+        rows.append([f"pandas {card['pandas']}, {what}", *measured, *times])
     grown = [f"{run['peak_mb']:.0f} MB for {run['rows']:,}" for run in results["growth"]]
-    lines += [
-        "",
-        f"{results['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows.",
-    ]
-    return "\n".join(lines)
+    headings = ["", "rows/s", "peak MB", "predbn is faster, by the clock", "by CPU time"]
+    said = f"{results['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows."
+    return f"{markdown_table(headings, rows)}\n\n{said}"
 
 
 def main() -> None:
@@ -201,8 +197,7 @@ def main() -> None:
     versions = {"numpy": np.__version__, "pandas": pd.__version__}
     card = {**versions, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     table = measure(options.rows, options.rounds, options.growth)
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps({"card": card, **table}, indent=1) + "\n")
+    write_results(options.out, {"card": card, **table})
 
 
 if __name__ == "__main__":

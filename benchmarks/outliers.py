@@ -11,17 +11,16 @@ that of the other rows. Writes results/outliers.json.
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.data import sample
 from predbn.models import load
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "outliers.json"
+RESULT = RESULTS / "outliers.json"
 MODEL, BATCH = "zoo:resnet20-cifar10/batch/0", 100
 STRATEGIES = {
     "`train`": ("train", False),
@@ -82,11 +81,9 @@ def measure() -> dict[str, dict[str, float]]:
 
 def markdown() -> str:
     """The table of docs/auto.md."""
-    table = json.loads(RESULTS.read_text())["accuracy"]
-    lines = ["| accuracy of the others, % | " + " | ".join(CASES) + " |", "|---|" + "--:|" * len(CASES)]
-    for name, row in table.items():
-        lines.append(f"| {name} | " + " | ".join(f"{row[case]:.1f}" for case in CASES) + " |")
-    return "\n".join(lines)
+    table = read_results(RESULT)["accuracy"]
+    rows = [[name, *(f"{row[case]:.1f}" for case in CASES)] for name, row in table.items()]
+    return markdown_table(["accuracy of the others, %", *CASES], rows)
 
 
 def main() -> None:
@@ -97,8 +94,8 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     card = {"command": "python benchmarks/outliers.py", "model": MODEL, "torch": torch.__version__}
-    RESULTS.write_text(json.dumps({"card": card, "accuracy": measure()}, indent=1) + "\n")
-    print(f"Wrote {RESULTS.name}")
+    write_results(RESULT, {"card": card, "accuracy": measure()})
+    print(f"Wrote {RESULT.name}")
 
 
 if __name__ == "__main__":
