@@ -83,7 +83,7 @@ def _as_lists(content: object) -> object:
 
 def _part(subject: Subject) -> Path:
     """A run that was killed before its end has parts."""
-    return _left_by_kill(subject, "parts/[cf]*.parquet")
+    return _left_by_kill(subject, "parts/results-*.parquet")
 
 
 def _checkpoint(subject: Subject) -> Path:

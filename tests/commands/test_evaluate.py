@@ -184,7 +184,7 @@ def test_arrays_json_and_quiet(own):
         (["--model", "theirs:build_model", "--shift", "fogg"], 2, "did you mean 'fog'"),
         (["--model", "theirs:build_model", "--shift", "markov-all"], 2, "'markov-all' cannot be read: write it as in"),
         (["--model", "theirs:build_model", "--order", "markov:1"], 2, "needs a probability below 1"),
-        (["--model", "theirs:build_model", "--batch-size", "many"], 2, "neither a number nor all"),
+        (["--model", "theirs:build_model", "--batch-size", "many"], 2, "or 'all', but got 'many'"),
         (["--model", "theirs:build_model", "--mean", "0.5"], 2, "give the size of the images too"),
         (["--model", "theirs:build_model", "--mean", "120", "--size", "32"], 2, "means must be between 0 and 1"),
         (["--model", "theirs:build_model", "--mean", "1,2", "--size", "32"], 2, "is not one number or three"),

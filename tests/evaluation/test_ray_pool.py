@@ -95,7 +95,7 @@ def test_values_are_those_of_one_process(cluster, tmp_path):
     plan = Plan(
         models=("t/0",),
         methods=("vanilla", "temperature"),
-        strategies=("train", "batch[eps=tuned]", "ema", "population"),
+        strategies=("train", "batch", "ema", "population"),
         shifts=("clean", "fog", "mixed-5"),
         severities=(3,),
         batch_sizes=(50,),

@@ -30,7 +30,7 @@ def result(corruption, severity=1, models=("a", "b")):
 
 
 def fit(model):
-    return UnitResult(FitUnit(model, "batch", 10, "temperature"), fits=(Fit(model, "batch", 10, "temperature", 1.5),))
+    return UnitResult(FitUnit(model, "batch", 10), fits=(Fit(model, "batch", 10, "temperature", 1.5),))
 
 
 RESULTS = [result("fog"), result("snow", 3), result("clean", 0), fit("b"), fit("a")]
@@ -177,7 +177,7 @@ def read_all(store):
     return {name: table.to_pylist() for name, table in store.tables().items()}, store.fits(), store.done(hits=True)
 
 
-@pytest.mark.parametrize("name", ["results", "reliability", "hits", "fits", "parts/frost-*", "parts/fit-*"])
+@pytest.mark.parametrize("name", ["results", "reliability", "hits", "fits", "parts/results-frost-*", "parts/fits-*"])
 def test_no_flip_of_a_bit_goes_unnoticed(everything, name):
     (path,) = everything.folder.glob(f"{name}.parquet")
     flips = flip_bits(path, lambda path: read_all(everything), count=150)
@@ -248,7 +248,7 @@ def test_reading_while_a_run_merges_gives_what_is_there_after_it(tmp_path, monke
 
 def test_a_folder_that_never_comes_to_rest_is_an_error(tmp_path, monkeypatch):
     store = opened(tmp_path, RESULTS)
-    (tmp_path / "parts" / "gone.parquet").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "parts" / "results-gone.parquet").symlink_to(tmp_path / "nowhere")
     monkeypatch.setattr(store_module, "_PAUSE", 0)
     with pytest.raises(EvaluationError, match="changes while it is read: wait for the run"):
         store.tables()

@@ -130,7 +130,7 @@ def test_rows_equal_the_reference(strategy, kind):
 
 def test_ensembles_and_temperatures_work_as_for_pictures():
     made = job(methods=("ensemble", "temperature"), strategies=("batch",), orders=("official",))
-    fits = [made.worker.do(unit).fits[0] for unit in made.temperature_units([])]
+    fits = [made.worker.do(unit).fits[0] for unit in made.temperature_units()]
     units = {unit.split.severity: unit for unit in made.split_units(fits, set())}
     assert sorted(units) == list(PERCENTAGES)
     rows = {row.cell[:2]: row for row in made.worker.do(units[25]).rows}

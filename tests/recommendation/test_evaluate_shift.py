@@ -69,7 +69,7 @@ def test_with_labels_it_recommends_what_helps_and_says_by_how_much(cameras, tmp_
 
 def test_started_again_it_computes_nothing_and_says_the_same(cameras, tmp_path, monkeypatch):
     first = evaluate_shift(colours.classifier(), cameras / "old", cameras / "new", out=tmp_path, **OPTIONS)
-    monkeypatch.setattr("predbn.evaluation.worker.Worker.do", None)
+    monkeypatch.setattr("predbn.evaluation.worker.Worker._start", None)
     monkeypatch.setattr("predbn.recommendation.shift_run.diagnose", None)
     again = evaluate_shift(colours.classifier(), cameras / "old", cameras / "new", out=tmp_path, **OPTIONS)
     assert again.sentences() == first.sentences()
@@ -81,7 +81,7 @@ def test_without_labels_it_says_what_would_change_and_recommends_nothing(cameras
     assert found.sentences()[0].startswith("Leave the model alone for now: the new data has no labels")
     assert found.python() == ""
     changed = (predictions(None) != predictions("batch")).mean()
-    assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 pictures" in str(found)
+    assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 images" in str(found)
     assert set(found.results.frame["metric"][found.results.frame["corruption"] == "data"]) == {"confidence"}
 
 

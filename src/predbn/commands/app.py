@@ -20,6 +20,7 @@ from .evaluate import evaluate_command
 from .onnx import onnx_app
 from .os_errors import DEBUG
 from .paper import paper_app
+from .plan_options import PlanCommand
 from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
@@ -108,7 +109,7 @@ def _options(
 
 
 app.command("demo")(demo_command)
-app.command("evaluate")(evaluate_command)
+app.command("evaluate", cls=PlanCommand)(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("doctor")(doctor_command)
 app.command("diagnose")(diagnose_command)

@@ -17,8 +17,8 @@ from predbn.shifts import Attack
 
 from .batches import Reiterable
 from .cuda_graphs import GraphedFunction, GraphStream, layout_of
-from .plan import Setting
 from .precision import Precision, casting
+from .setting import Setting
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -70,7 +70,6 @@ class Predictor:
         self,
         model: AnyModel,
         setting: Setting,
-        eps: float | None,
         precision: Precision,
         graph_stream: GraphStream | None,
         batch_size: int,
@@ -79,15 +78,14 @@ class Predictor:
         self.setting, self.batch_size, self.pass_size = setting, batch_size, pass_size
         self._precision = precision
         self.graph_stream = graph_stream if self.is_stateless else None
-        self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers, "robust": setting.robust}
+        self._options = setting.options
         self._device = next(chain(model.parameters(), model.buffers())).device
-        is_plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = (
-            model if is_plain else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
+            model if setting.is_identity else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
         )
         self._forward = self._forward_of(self.model)
         self._forward_grouped = self._forward
-        if pass_size > batch_size and not is_plain:
+        if pass_size > batch_size and not setting.is_identity:
             grouped = adapt(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
             self._forward_grouped = self._forward_of(grouped)
 

@@ -38,7 +38,7 @@ from predbn.shifts import find_corruption
 from predbn.shifts import names as corruption_names
 
 from .changing_shift import SETS, ChangingShift
-from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve, visits_per_image
+from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
@@ -88,10 +88,6 @@ class Source(ABC):
     def __len__(self) -> int:
         """The number of images or rows in a split."""
         return len(self.labels) if self._count is None else self._count
-
-    def stream_length(self, split: Split) -> int:
-        """The number of images or rows in the stream of a split, which may visit them several times."""
-        return visits_per_image(split, self.names) * len(self)
 
     def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
         """The splits that names of shifts stand for."""
@@ -234,9 +230,6 @@ class RealShiftSource(Source):
 
     def is_labelled(self, split: Split) -> bool:
         return self._images[split].is_labelled
-
-    def stream_length(self, split: Split) -> int:
-        return len(self._images[split])
 
     def move_to_device(self) -> None:
         for split, images in self._images.items():

@@ -87,14 +87,6 @@ def make_stream(split: Split, visited: Tensor, index: Tensor, available: Sequenc
     return Stream(splits, numbers, visited[places])
 
 
-def visits_per_image(split: Split, available: Sequence[str]) -> int:
-    """How often the stream of a split visits each image: once, unless it goes through several splits in turn."""
-    shift = ChangingShift.parse(split.corruption)
-    if shift is None or shift.change != "in_turn":
-        return 1
-    return len(shift.splits(split.severity, available, seed=0))
-
-
 def positions(order: str, labels: Tensor, seed: int, images: int | None = None) -> Tensor:
     """The positions that a stream visits, int64.
 

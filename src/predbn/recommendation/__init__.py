@@ -1,6 +1,6 @@
 """Which strategy to use: the rule, applied to a real shift and to corruptions, and in words.
 
-`evaluate_shift` measures strategies on pictures from before and after a shift. `rule.py` has the rule; nothing is
+`evaluate_shift` measures strategies on images from before and after a shift. `rule.py` has the rule; nothing is
 recommended that its intervals do not support.
 """
 

@@ -27,7 +27,7 @@ class StrategyOnShift:
 
     metrics     accuracy, brier, ece, nll and confidence; without labels the confidence only
     gains       of accuracy and brier over `train` and, not for the rule, of the ECE; positive is better
-    agreement   the share of pictures that are predicted as `train` predicts them
+    agreement   the share of images that are predicted as `train` predicts them
     on_reference  gains on the reference, if it has labels
     """
 
@@ -64,7 +64,7 @@ class RealShift:
 
     @property
     def pictures(self) -> int:
-        """How many pictures the new data has."""
+        """How many images the new data has."""
         return int(self.card["data"][DATA_SPLIT.corruption]["images"])
 
     @property
@@ -118,7 +118,7 @@ class RealShift:
         return found
 
     def changes(self, strategy: str, batch_size: int) -> pd.DataFrame:
-        """The pictures that a strategy predicts in another way than `train`: index, train, strategy, confidences."""
+        """The images that a strategy predicts in another way than `train`: index, train, strategy, confidences."""
         rows = self._rows(DATA_SPLIT.corruption)
         after = next(row for row in rows if (row["strategy"], row["batch_size"]) == (strategy, batch_size))
         before = rows[0]
@@ -197,7 +197,7 @@ def _candidate_of(row: Mapping[str, Any], on_reference: Scores | None = None) ->
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float64]]:
-    """Accuracy and negated Brier score of each picture; empty without labels."""
+    """Accuracy and negated Brier score of each image; empty without labels."""
     if not len(row["label"]):
         return {}
     return {"accuracy": _hits(row), "brier": -np.asarray(row["brier"], dtype=np.float64)}

@@ -2,8 +2,8 @@
 
 1. Nothing is recommended that the measurements do not support: a strategy must be *clearly* better than `train`, which
    means that the interval of its gain lies above 0. Otherwise the model is left alone.
-2. Several strategies are compared with `train`, and in several metrics. The intervals are wide enough that all of them
-   hold together with the stated probability (Bonferroni), so that the luckiest of many is not taken for better.
+2. Several strategies are compared with `train`, and in several metrics. The intervals are simultaneous (Bonferroni), so
+   that the luckiest of many is not taken for better.
 3. Accuracy decides. If no strategy is clearly more accurate, the Brier score does, among those that are not clearly
    less accurate: probabilities that can be relied on are worth having too.
 4. A tie goes to the simpler strategy: of all that are clearly better than `train`, those that the best one does not
@@ -78,7 +78,7 @@ class Recommendation:
     chosen        the comparison with `train`; None for `train`
     runner_up     the comparison of the strategy with the highest estimate, if it is not the recommended one
     comparisons   all of them, in the order of the candidates
-    level         the probability with which all intervals hold together
+    level         the simultaneous confidence level of all intervals
     """
 
     strategy: str

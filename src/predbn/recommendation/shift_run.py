@@ -24,11 +24,11 @@ from .sentences import python_lines, real_shift_sentences
 STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto(passes=1)", "auto_stream", "auto")
 BATCH_SIZES = (16, 100)
 ORDER = "official"
-"""As the pictures came."""
+"""As the images came."""
 
 DIAGNOSIS = "diagnosis.json"
 _DIAGNOSED = 1000
-"""How many pictures of each side the diagnosis looks at: layers that have moved are seen with fewer."""
+"""How many images of each side the diagnosis looks at: layers that have moved are seen with fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class ShiftResults:
     results    the tables, as those of any run
     shifts     one comparison per model, method, order and seed; mostly there is one
     diagnosis  whether the data has shifted, in words: no labels are needed for that
-    files      the names of the new pictures, if they are from a folder
+    files      the names of the new images, if they are from a folder
     """
 
     results: Results
@@ -62,7 +62,7 @@ class ShiftResults:
         return "\n".join(python_lines(self.shifts[0].recommendation))
 
     def changes(self) -> pd.DataFrame:
-        """The pictures that the recommended strategy predicts in another way than `train`, with their files.
+        """The images that the recommended strategy predicts in another way than `train`, with their files.
 
         If none is recommended, it is the last one that was measured, which is the least simple.
         """
@@ -118,12 +118,12 @@ def evaluate_shift(
     progress: bool | ProgressWithNote = True,
     **options: Any,
 ) -> ShiftResults:
-    """Measure strategies on pictures that have really shifted, and say which one to use.
+    """Measure strategies on images that have really shifted, and say which one to use.
 
     model          a reference such as "timm:resnet50.tv_in1k", a `Classifier`, or a network together with its
                    `preprocessing`
-    reference      a folder of pictures that the model knows; strategies are calibrated on it
-    data           a folder of pictures to predict: with class folders accuracy is measured, otherwise what would
+    reference      a folder of images that the model knows; strategies are calibrated on it
+    data           a folder of images to predict: with class folders accuracy is measured, otherwise what would
                    change. Both may be given in memory, as a `ReferenceAndData` instead of `reference`
     out            the folder for results; started again with the same arguments, it continues. By default nothing is
                    kept
