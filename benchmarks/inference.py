@@ -9,8 +9,8 @@
 Modes on a GPU: `eager`; `captured`, with `predbn.capture`; `compiled, graph`, a CUDA graph of what torch.compile makes.
 Every round runs every variant once, in a new random order. The ratio is the median over the rounds of variant / plain
 in the same round, so that other load on the machine affects all variants alike. With one thread CPU time is measured,
-on a GPU the time between two events. For comparison, `train mode` sets the batch norm layers to `.train()` and `naive`
-is torch.var_mean and F.batch_norm. Writes results/inference-<device>.json; cases that are not measured again are kept.
+on a GPU the time between two events. For comparison, `train mode` sets the batch norm layers to `.train()`. Writes
+results/inference-<device>.json; cases that are not measured again are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from functools import cache
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
@@ -70,26 +69,6 @@ def train_mode(model: nn.Module) -> nn.Module:
     return model
 
 
-class NaiveBatchNorm(nn.Module):
-    """Normalise with the statistics of the batch, in plain operations."""
-
-    def __init__(self, layer: nn.BatchNorm2d) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        var, mean = torch.var_mean(x, (0, 2, 3), correction=0)
-        return F.batch_norm(x, mean, var, self.layer.weight, self.layer.bias, False, 0.0, self.layer.eps)
-
-
-def naive(model: nn.Module) -> nn.Module:
-    for module in list(model.modules()):
-        for key, child in module.named_children():
-            if isinstance(child, nn.BatchNorm2d):
-                setattr(module, key, NaiveBatchNorm(child))
-    return model
-
-
 def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None) -> dict[str, nn.Module]:
     """The plain network and its variants, all or those with these names."""
 
@@ -107,7 +86,6 @@ def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None) -> dict[s
 
     makers: dict[str, Callable[[], nn.Module]] = {
         "train mode": lambda: train_mode(copy.deepcopy(plain)),
-        "naive": lambda: naive(copy.deepcopy(plain)),
         "train": lambda: adapted("train"),
         "batch": lambda: adapted("batch"),
         "prior(N=16)": lambda: adapted("prior(N=16)"),
@@ -125,34 +103,31 @@ def variants(plain: nn.Module, x: Tensor, names: Sequence[str] | None) -> dict[s
 @torch.inference_mode()
 def measure(models: dict[str, Predict], x: Tensor, rounds: int) -> Rows:
     """Milliseconds and the ratio to plain of each model, side by side."""
-    run = run_on_gpu if x.is_cuda else run_on_cpu
     for model in models.values():
         for _ in range(6 if x.is_cuda else 2):  # captured models record when a shape comes again
-            run(model, x)
+            milliseconds(model, x)
     times: dict[str, list[float]] = {name: [] for name in models}
     order, shuffle = list(models), random.Random(0).shuffle
     for _ in range(rounds):
         shuffle(order)
         for name in order:
-            times[name].append(run(models[name], x))
+            times[name].append(milliseconds(models[name], x))
     ratios = {name: [a / b for a, b in zip(taken, times["plain"], strict=True)] for name, taken in times.items()}
     return {name: {"ms": statistics.median(times[name]), "ratio": statistics.median(ratios[name])} for name in models}
 
 
-def run_on_cpu(model: Predict, x: Tensor) -> float:
+def milliseconds(model: Predict, x: Tensor) -> float:
+    if x.is_cuda:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        model(x)
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end))
     now = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    begin = now()
+    start = now()
     model(x)
-    return 1e3 * (now() - begin)
-
-
-def run_on_gpu(model: Predict, x: Tensor) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    model(x)
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end))
+    return 1e3 * (now() - start)
 
 
 def cpu_cases(options: argparse.Namespace) -> Iterator[tuple[str, Rows]]:
@@ -200,12 +175,11 @@ def graphed(model: Predict, x: Tensor) -> Predict:
 def show(case: str, rows: Rows) -> None:
     """Print a case, with the budgets of ResNet-50."""
     print(f"\n{case}: plain {rows['plain']['ms']:.2f} ms", flush=True)
-    name, _, mode = case.partition(", ")[2].partition(", ")
+    _, batch, mode = f"{case}, , ".split(", ", 2)
     for variant, row in rows.items():
-        budgets = BUDGETS.get(mode, {}).get(variant) if case.startswith("resnet50") else None
-        budget = {"batch 100": 0, "batch 500": 1}.get(name)
-        shown = f"   (budget {budgets[budget]:.2f})" if budgets and budget is not None else ""
-        print(f"  {variant:20s} {row['ratio']:.3f}{shown}", flush=True)
+        budgets = BUDGETS.get(mode.removesuffix(", , "), {}).get(variant, ())
+        budget = dict(zip(("batch 100", "batch 500"), budgets, strict=False)).get(batch)
+        print(f"  {variant:20s} {row['ratio']:.3f}{f'   (budget {budget:.2f})' if budget else ''}", flush=True)
 
 
 def markdown(device: str = "*", chosen: Sequence[str] | None = None) -> str:

@@ -154,7 +154,7 @@ def test_plans_with_other_types(tmp_path, entries):
         ("models = 3", "expected a model to be a reference or .*, but got 3"),
         ("models = [{weights = 'a.pt'}]", "expected a model to be a reference or"),
         ("models = [{reference = 'a:b', weights = 3}]", "expected the weights of a model to be a string, but got 3"),
-        ("models = [{reference = 'a:b', preprocessing = 3}]", "expected the preprocessing to be a table of size, .*, but got 3"),
+        ("models = [{reference = 'a:b', preprocessing = 3}]", "expected the preprocessing to be a table .*, but got 3"),
         ("models = 'a:b'\ndata = 3", "expected data to be a string, but got 3"),
         ("models = 'a:b'\nshifts = [[1]]", r"expected shifts to be a string, but got \[1\]"),
         (f"models = 'a:b'\nseeds = {2**80}", f"expected seeds to be an integer of 64 bits, but got {2**80}"),

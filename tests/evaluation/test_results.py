@@ -122,12 +122,6 @@ def test_the_mce_is_the_published_formula_and_its_interval_is_over_images():
         assert np.allclose(mce_by_image(hits, IMAGES), by_image)
 
 
-def test_without_hits_the_mce_has_no_interval():
-    table = imagenet_results(names("standard"), keep=False)[0].mce()
-    assert len(table) == 2
-    assert table[["low", "high"]].isna().all(axis=None)
-
-
 @pytest.mark.parametrize(("corruptions", "benchmark"), [(names("standard")[1:], "ImageNet"), (names("all"), "flowers")])
 def test_other_data_or_missing_corruptions_have_no_mce(corruptions, benchmark):
     assert imagenet_results(corruptions, benchmark=benchmark)[0].mce().empty

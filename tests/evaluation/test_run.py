@@ -277,14 +277,6 @@ def test_a_missing_device_is_an_error():
         InProcess("gpu0")
 
 
-def test_a_job_is_pickled_without_what_it_opened():
-    import pickle
-
-    job = Job(PLAN, data=DATA, models=MODELS)
-    assert job.worker is job.worker
-    assert "worker" not in pickle.loads(pickle.dumps(job)).__dict__
-
-
 KILLED = """
 import sys
 from predbn.evaluation import evaluate, read_plan

@@ -105,13 +105,6 @@ def test_shifts_and_classes_of_markov_chains_are_independent():
     assert table.min() > 100
 
 
-def test_a_single_split_is_a_stream_too():
-    visited = torch.tensor([4, 2, 7])
-    stream = make_stream(Split("fog", 3), visited, torch.arange(9), ALL, 0)
-    assert stream.splits == [Split("fog", 3)]
-    assert (stream.numbers.tolist(), stream.positions.tolist()) == ([0, 0, 0], [4, 2, 7])
-
-
 def test_orders_are_those_of_shifts():
     labels = torch.arange(50) % 7
     assert positions("official", labels, 3).tolist() == list(range(50))

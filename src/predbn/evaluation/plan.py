@@ -85,7 +85,7 @@ class Plan:
     reference: str | None = plan_field(
         None,
         "For data that has really shifted: a folder of images that the model knows, from the old camera. Strategies "
-        "are calibrated on it, --data is predicted as it comes, and the first sentence of the output says which to use.",
+        "are calibrated on it, --data is predicted as it comes, and the output says first which strategy to use.",
         panel=_DATA,
     )
     unlabelled: bool = plan_field(

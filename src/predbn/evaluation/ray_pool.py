@@ -15,12 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from predbn.common import EvaluationError
+import torch
 
-from .ray_worker import RayWorker, WorkerInfo, check_versions
+from predbn.common import EvaluationError, hardware_of, package_versions, parse_device
+
+from .ray_payload import Payload
 from .units import Unit, UnitResult
+from .worker import Worker
 
 _POLL_SECONDS = 1.0
 """How long to wait for a result before looking again for nodes that have joined."""
@@ -63,6 +66,48 @@ class WorkerResources:
             return [{"num_cpus": self.cpus or node_cpus // count, "num_gpus": self.gpus}] * count if count else []
         cpus = self.cpus or max(1, node_cpus)
         return [{"num_cpus": cpus, "num_gpus": 0}] * (node_cpus // cpus)
+
+
+class WorkerInfo(NamedTuple):
+    """What a worker reports about itself when it is ready."""
+
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+
+
+class RayWorker:
+    """The actor: one process that computes units.
+
+    The payload is opened by a call and not by the constructor, because Ray returns the exception of a call, but only
+    the text of an exception of the constructor.
+    """
+
+    def __init__(self, device: str, cpus: int) -> None:
+        torch.set_num_threads(max(1, cpus))
+        self._device = device
+        self._worker: Worker | None = None
+
+    def open(self, payload: Payload) -> WorkerInfo:
+        """Get ready for units."""
+        parse_device(self._device)
+        self._worker = payload.open(self._device)
+        return WorkerInfo(hardware_of(self._device), package_versions())
+
+    def run(self, unit: Unit) -> UnitResult:
+        """Compute a unit."""
+        assert self._worker is not None
+        return self._worker.do(unit)
+
+
+def check_versions(address: str, worker_versions: Mapping[str, str]) -> None:
+    """Refuse a worker that may compute other values. Builds of one version for CPU and for CUDA count as the same."""
+    for package, version in package_versions().items():
+        worker_version = worker_versions.get(package, "none")
+        if version.partition("+")[0] != worker_version.partition("+")[0]:
+            raise EvaluationError(
+                f"{address} has {package} {worker_version}, but this machine has {version}: install the same versions "
+                "on every node, so that all of them compute the same values."
+            )
 
 
 @dataclass(eq=False)

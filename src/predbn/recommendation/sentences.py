@@ -29,8 +29,8 @@ def recommendation_sentences(results: Results) -> list[str]:
         return [f"{_name_of(shift)}: {each[0]}" for shift, each in zip(shifts, sentences, strict=True)]
     if not has_corruptions(results):
         return [
-            "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images that "
-            "the model knows with --reference."
+            "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
+            "that the model knows with --reference."
         ]
     return corruption_sentences(under_corruptions(results))
 
