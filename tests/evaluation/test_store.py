@@ -81,6 +81,25 @@ def test_a_merge_that_is_killed_anywhere_loses_nothing(tmp_path, monkeypatch, ki
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 
 
+def test_a_unit_that_was_written_in_part_is_not_finished(tmp_path, monkeypatch):
+    store, written = opened(tmp_path), []
+
+    def write_and_stop(path, table):
+        written.append(path)
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        table_files.write_table(path, table)
+
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        patched.setattr(store_module, "write_table", write_and_stop)
+        store.add(RESULTS[0])
+    assert len(written) == 2
+    assert store.done() == set()
+    assert len(store.tables()["results"]) == 0
+    store.add(RESULTS[0])
+    assert len(store.done()) == 2
+
+
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path):
     store = opened(tmp_path, RESULTS)
     store.merge()

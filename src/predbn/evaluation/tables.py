@@ -57,12 +57,13 @@ class TableKind(NamedTuple):
 
 
 TABLES = {
-    "results": TableKind(RESULTS, (*KEYS, "metric")),
     "reliability": TableKind(RELIABILITY, (*KEYS, "bin")),
     "hits": TableKind(HITS, KEYS),
     "predictions": TableKind(PREDICTIONS, KEYS),
     "fits": TableKind(FITS, ("model", "strategy", "batch_size", "what")),
+    "results": TableKind(RESULTS, (*KEYS, "metric")),
 }
+"""In the order in which they are written: what has results has everything else."""
 
 
 def tables_of(result: UnitResult) -> dict[str, pa.Table]:
