@@ -73,8 +73,8 @@ def _show_kinds_of_values(command: Any) -> None:
         return option
 
     command.get_help_option = get_help_option
-    for each in getattr(command, "commands", {}).values():
-        _show_kinds_of_values(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        _show_kinds_of_values(subcommand)
 
 
 app = typer.Typer(

@@ -45,7 +45,7 @@ def check_shift(corruption: str | None) -> None:
 def open_reference(
     reference: str, model: Classifier, images: int, *, seed: int = 0, option: str = "--reference"
 ) -> ImageSubset:
-    """At most so many pictures that the model knows, without labels; `option` names them."""
+    """At most `images` images that the model knows, without labels; `option` names them."""
     from predbn.diagnostics import open_diagnosis_data
 
     with usage_error(option):
@@ -55,7 +55,7 @@ def open_reference(
 def open_data(
     data: str, model: Classifier, images: int, corruption: str | None, severity: int, seed: int
 ) -> ImageSubset:
-    """At most so many pictures to predict, corrupted if a corruption is given."""
+    """At most `images` images to predict, corrupted if a corruption is given."""
     from predbn.diagnostics import open_diagnosis_data
 
     with usage_error("--data"):

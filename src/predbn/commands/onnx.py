@@ -55,7 +55,7 @@ def adapt_command(
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
-    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most so many source examples.")] = 2000,
+    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most this many source examples.")] = 2000,
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples that are predicted at once.")] = 50,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -55,7 +55,7 @@ def recompute_command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write, a .safetensors file with all weights.")],
-    images: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="At most so many, drawn at random.")] = 10_000,
+    images: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="At most this many, drawn at random.")] = 10_000,
     batch_size: Annotated[
         int, typer.Option(min=1, max=MAX_COUNT, help="Pictures that are predicted at once; it changes no result.")
     ] = 100,

@@ -117,8 +117,8 @@ class Predictor:
         whole = len(images) // self.batch_size * self.batch_size
         if whole == len(images):
             return self._forward_grouped(images)
-        rest = self._forward(images[whole:])
-        return rest if not whole else torch.cat((self._forward_grouped(images[:whole]), rest))
+        last = self._forward(images[whole:])
+        return last if not whole else torch.cat((self._forward_grouped(images[:whole]), last))
 
     def attacked_logits(self, attack: Attack, images: Tensor, labels: Tensor) -> Tensor:
         """The same if an attacker replaces the last images of each batch, and knows the labels and everything else.

@@ -47,7 +47,7 @@ AnyData = Images | ShiftedDataset | Rows | Randomised | ReferenceAndData
 Inputs = Literal["pictures", "rows"]
 
 REFERENCE, DATA = Split("reference", 0), Split("data", 1)
-"""The two splits of a real shift: what the model knows, and what it shall predict."""
+"""The two splits of a real shift: what the model knows, and the new data."""
 
 _MAX_BYTES_ON_DEVICE, _BYTES_PER_ROW = 1 << 32, 160
 
@@ -91,8 +91,8 @@ class Source(ABC):
 
     def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
         """The splits that names of shifts stand for."""
-        own = corruption_names("own") if isinstance(self.data, Images) else ()
-        return resolve(shifts, severities, self.names, has_clean=self.has_clean, own=own)
+        registered = corruption_names("own") if isinstance(self.data, Images) else ()
+        return resolve(shifts, severities, self.names, has_clean=self.has_clean, registered=registered)
 
     def is_labelled(self, split: Split) -> bool:
         """Whether the images or rows of a split have labels."""
@@ -147,7 +147,7 @@ class PictureSource(Source):
     """Pictures: clean ones that are corrupted on the fly, or published corruptions."""
 
     inputs, counted, has_auc = "pictures", "images", False
-    severities, severities_in_words = SEVERITIES, "a whole number from 1 to 5"
+    severities, severities_in_words = SEVERITIES, "an integer from 1 to 5"
 
     def __init__(
         self, data: Images | ShiftedDataset, *, images: int | None = None, device: torch.device | str = "cpu"
@@ -208,7 +208,7 @@ class PictureSource(Source):
 
 
 class RealShiftSource(Source):
-    """Pictures from before and after a real shift, which are different pictures, each in the order of their coming."""
+    """Images from before and after a real shift, which are different images, each in order of arrival."""
 
     inputs, counted, has_auc = "pictures", "images", False
     severities, severities_in_words = (), "there are none"

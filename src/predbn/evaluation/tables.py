@@ -80,7 +80,7 @@ def tables_of(result: UnitResult) -> dict[str, pa.Table]:
             rows["hits"].append({**key, "hits": row.hits})
         if row.predictions is not None:
             rows["predictions"].append({**key, **row.predictions})
-    return {name: pa.Table.from_pylist(each, TABLES[name].schema) for name, each in rows.items() if each}
+    return {name: pa.Table.from_pylist(entries, TABLES[name].schema) for name, entries in rows.items() if entries}
 
 
 _MEASURED_IN_BIN = ("count", "confidence", "accuracy")

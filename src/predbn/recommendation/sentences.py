@@ -26,7 +26,7 @@ def recommendation_sentences(results: Results) -> list[str]:
         sentences = [real_shift_sentences(shift) for shift in shifts]
         if len(shifts) == 1:
             return sentences[0]
-        return [f"{_name_of(shift)}: {each[0]}" for shift, each in zip(shifts, sentences, strict=True)]
+        return [f"{_name_of(shift)}: {answer[0]}" for shift, answer in zip(shifts, sentences, strict=True)]
     if not has_corruptions(results):
         return [
             "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
@@ -40,7 +40,7 @@ def real_shift_sentences(shift: RealShift) -> list[str]:
     recommendation = shift.recommendation
     if recommendation is None:
         return _without_labels(shift)
-    by_key = {(each.strategy, each.batch_size): each for each in shift.strategies}
+    by_key = {(strategy.strategy, strategy.batch_size): strategy for strategy in shift.strategies}
     baseline = shift.strategies[0]
 
     def value(comparison: Comparison | None, metric: str) -> float:
@@ -53,7 +53,7 @@ def real_shift_sentences(shift: RealShift) -> list[str]:
     sentences += _reasons(recommendation)
     if recommendation.chosen is not None:
         sentences += _on_reference(recommendation.chosen, "the reference")
-    sizes = len({each.batch_size for each in shift.strategies[1:]})
+    sizes = len({strategy.batch_size for strategy in shift.strategies[1:]})
     sentences.append(
         f"These are simultaneous {100 * recommendation.level:.0f} % intervals over {shift.pictures:,} images, for "
         f"{len(recommendation.comparisons)} comparisons with {BASELINE}"
@@ -138,17 +138,17 @@ def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy:
 
 
 def _reasons(recommendation: Recommendation, accuracy: str = "accuracy") -> list[str]:
-    chosen, other, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
+    chosen, runner_up, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
     if chosen is None or metric is None:
         return []
     kind = accuracy if metric == "accuracy" else metric
     reasons = []
-    if other is not None:
+    if runner_up is not None:
         reason = (
             "it is less simple" if recommendation.why == "simpler" else "it costs accuracy where nothing has shifted"
         )
         reasons.append(
-            f"{_named(other)} gains {_amount(other.gains[metric].estimate, kind)}, which is not clearly more, "
+            f"{_named(runner_up)} gains {_amount(runner_up.gains[metric].estimate, kind)}, which is not clearly more, "
             f"and {reason}."
         )
     elif len(recommendation.comparisons) > 1:
@@ -181,11 +181,11 @@ def _without_labels(shift: RealShift) -> list[str]:
     ]
     confidence = shift.strategies[0].metrics["confidence"]
     sentences += [
-        f"{_named_strategy(each.strategy, each.batch_size)} would predict {100 * (1 - each.agreement):.1f} % of the "
-        f"{shift.pictures:,} images differently from {BASELINE}, with a mean confidence of "
-        f"{100 * each.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %."
-        for each in others
-        if each.batch_size == others[-1].batch_size
+        f"{_named_strategy(measured.strategy, measured.batch_size)} would predict "
+        f"{100 * (1 - measured.agreement):.1f} % of the {shift.pictures:,} images differently from {BASELINE}, with a "
+        f"mean confidence of {100 * measured.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %."
+        for measured in others
+        if measured.batch_size == others[-1].batch_size
     ]
     sentences.append(
         "To know what helps, label those that would change (changes.csv lists them): where two strategies agree, they "
@@ -196,7 +196,7 @@ def _without_labels(shift: RealShift) -> list[str]:
 
 def _class_order(shift: RealShift) -> list[str]:
     """A word if batches hold few classes: that is often the order of the files, and not that of the images."""
-    size = max(each.batch_size for each in shift.strategies)
+    size = max(strategy.batch_size for strategy in shift.strategies)
     held, classes = shift.classes_per_batch(size), len(shift.classes)
     if held is None or held >= _FEW_CLASSES * min(size, classes) or str(shift.frame["order"].iloc[0]) != "official":
         return []

@@ -165,18 +165,18 @@ def run_shift(
         sentences = _diagnose(job, Path(out) / DIAGNOSIS, report)
     source = job.source.data
     assert isinstance(source, ReferenceAndData)
-    found = ShiftResults(results, real_shifts(results), sentences, source.data.files)
-    write_text(Path(out) / "changes.csv", found.changes().to_csv(index=False))
-    return found
+    measured = ShiftResults(results, real_shifts(results), sentences, source.data.files)
+    write_text(Path(out) / "changes.csv", measured.changes().to_csv(index=False))
+    return measured
 
 
 def read_diagnosis(folder: Path) -> list[str]:
     """What was found out about the layers, in words; empty if nothing was."""
     try:
-        found = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
+        diagnosis = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
     except FileNotFoundError:
         return []
-    return [str(sentence) for sentence in found.get("sentences", [])]
+    return [str(sentence) for sentence in diagnosis.get("sentences", [])]
 
 
 def _diagnose(job: Job, path: Path, progress: ProgressWithNote | None) -> list[str]:
