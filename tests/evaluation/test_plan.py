@@ -117,8 +117,6 @@ def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, c
         ("batch[robust=True, layers=last]", True, "batch[layers=last, robust=True]"),
         ("auto[robust=False]", False, "auto(calibrated=True, passes=4)[robust=False]"),
         ("auto[robust=True]", None, "auto(calibrated=True, passes=4)"),
-        ("auto(skewed=False)", None, "auto(skewed=False, calibrated=True)"),
-        ("auto(skewed=False)[robust=True]", True, "auto(skewed=False, calibrated=True)[robust=True]"),
         ("batch[robust=False]", None, "batch"),
     ],
 )

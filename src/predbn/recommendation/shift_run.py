@@ -28,7 +28,7 @@ ORDER = "official"
 
 DIAGNOSIS = "diagnosis.json"
 _DIAGNOSED = 1000
-"""How many images of each side the diagnosis looks at: layers that have moved are seen with fewer."""
+"""How many pictures of each side the diagnosis looks at: layers that have moved are seen with fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +173,10 @@ def run_shift(
 def read_diagnosis(folder: Path) -> list[str]:
     """What was found out about the layers, in words; empty if nothing was."""
     try:
-        diagnosis = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
+        found = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
     except FileNotFoundError:
         return []
-    return [str(sentence) for sentence in diagnosis.get("sentences", [])]
+    return [str(sentence) for sentence in found.get("sentences", [])]
 
 
 def _diagnose(job: Job, path: Path, progress: ProgressWithNote | None) -> list[str]:
