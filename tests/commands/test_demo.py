@@ -33,7 +33,7 @@ def test_the_report_is_written_whole_and_shows_the_shifts(shown):
     _, out = shown
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.rstrip().endswith("</html>")
-    assert "Accuracy at severity 5 is" in page
+    assert "At severity 5, accuracy is" in page
     assert page.count('<img src="data:image/png') == 3
 
 

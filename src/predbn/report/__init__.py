@@ -29,7 +29,7 @@ from .figures import (
 from .frames import add_series, check_results, display_name, gain_over_baseline, severity_label
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
-from .results_page import write, write_results
+from .results_page import write_results
 from .save import check_suffix, save, write_file
 from .shift_page import write_shift
 from .strategy_info import strategy_label
@@ -70,7 +70,6 @@ __all__ = [
     "sort_metrics",
     "strategy_label",
     "variant_file_names",
-    "write",
     "write_diagnosis",
     "write_examination",
     "write_file",

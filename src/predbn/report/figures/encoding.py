@@ -53,6 +53,11 @@ def outlines(base: alt.Chart, styles: Sequence[SeriesStyle], interpolate: Any, o
     return [area, line.encode(**by_series(styles, legend, stroke="colour", strokeDash="dash"))]
 
 
+def plain_axis(**options: Any) -> alt.Axis:
+    """An axis without a line and ticks."""
+    return alt.Axis(domain=False, ticks=False, **options)
+
+
 def facets(
     panel: Any,
     by: str,
