@@ -16,6 +16,7 @@ import torch
 from starlette.routing import Route
 from torch import nn
 
+import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.serving import Service, Settings, prepare_service
 from predbn.serving.serve import http_server, open_socket
@@ -29,6 +30,12 @@ def classifier() -> Classifier:
     """A small network for pictures of 8 × 8 pixels and 5 classes."""
     preprocessing = Preprocessing((SIZE, SIZE), (127.5, 127.5, 127.5), (64.0, 64.0, 64.0))
     return Classifier(net(), ModelInfo("tiny", 5, preprocessing)).eval()
+
+
+def calibrated(strategy: str) -> Classifier:
+    """The network, calibrated if the strategy uses that."""
+    model = classifier()
+    return predbn.calibrate(model, [pixels(32, seed) for seed in (2, 3)]) if "auto" in strategy else model
 
 
 def pixels(n: int = 4, seed: int = 0) -> torch.Tensor:

@@ -104,8 +104,8 @@ def test_requests_of_a_stream_stay_in_order(one_per_stream):
         sent = [("a", 6), ("b", 4), ("a", 1), ("b", 1), ("c", 1), (None, 1), (None, 1)]
         await asyncio.gather(*(batches.submit(work(rows, stream, i)) for i, (stream, rows) in enumerate(sent)))
         for stream in "ab":
-            own = [mark for batch in model.batches for name, mark in batch if name == stream]
-            assert own == sorted(own)
+            marks = [mark for batch in model.batches for name, mark in batch if name == stream]
+            assert marks == sorted(marks)
         if one_per_stream:
             for batch in model.batches:
                 named = [name for name, _ in batch if name]
@@ -126,7 +126,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back():
         await asyncio.sleep(0.05)
         waiting = [asyncio.create_task(batches.submit(work(5, str(i)))) for i in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(RequestError, match="10 rows are waiting already") as refused:
+        with pytest.raises(RequestError, match=r"the queue is full \(10 rows\)") as refused:
             await batches.submit(work(1))
         assert (refused.value.status, refused.value.retry_after) == (503, 1)
         model.may_run.set()
