@@ -20,7 +20,7 @@ from predbn.serving.serve import service_parts
 from predbn.serving.stream_record import StreamRecord
 
 from ..norm.models import net
-from .running import calibrated, classifier, pixels, tiny_service
+from .running import asynchronous, calibrated, classifier, pixels, started, tiny_service
 
 STRATEGIES = ("ema", "frozen(batches=2)", "auto_stream")
 
@@ -29,12 +29,14 @@ def send(service: Service, *requests: tuple[str | None, int]) -> list[torch.Tens
     """Start a service, send requests (stream, seed) one after another, and stop it."""
 
     async def run() -> list[torch.Tensor]:
-        await service.start()
-        answers = [await service.infer(Work(pixels(seed=seed).numpy(), stream)) for stream, seed in requests]
-        await service.stop()
-        return [torch.from_numpy(answer.logits) for answer in answers]
+        async with started(service):
+            return [await infer(service, stream, seed) for stream, seed in requests]
 
     return asyncio.run(run())
+
+
+async def infer(service: Service, stream: str | None, seed: int = 0, **options: bool) -> torch.Tensor:
+    return torch.from_numpy((await service.infer(Work(pixels(seed=seed).numpy(), stream, **options))).logits)
 
 
 def service(strategy: str = "ema", **settings) -> Service:
@@ -77,63 +79,86 @@ def test_streams_that_do_not_fit_into_memory_come_back_from_the_folder(tmp_path,
     assert 'predbn_stream_events_total{event="evicted"} 10.0' in small.metrics.text().decode()
 
 
-def test_without_a_folder_the_stream_used_least_recently_is_forgotten():
+def test_memory_holds_the_most_recently_used_streams_and_no_request_without_one():
     small = service(max_streams=2)
-    answers = send(small, ("a", 0), ("b", 0), ("a", 1), ("c", 0), ("b", 0), ("a", 1))
-    close(answers[1], answers[4])  # b was forgotten and begins anew
+    sent = [("a", 0), ("b", 0), ("a", 1), (None, 2), ("c", 0), ("b", 0), ("a", 1)]
+    answers = send(small, *sent)
+    close(answers[1], answers[5])  # b was forgotten and begins anew
+    close(answers[3], send(service(), (None, 2))[0])
     assert list(small.predictor.records) == ["b", "a"]
 
 
-def test_a_stream_that_was_saved_during_its_first_request_can_be_asked_for(tmp_path):
-    running = service(state=tmp_path)
-    hook = running.predictor.model.register_forward_hook(
-        lambda *_: predbn.save_streams(running.predictor.model) and None
-    )
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
-        running.predictor.records.clear()
-        details = await running.details("a")
-        hook.remove()
-        await running.stop()
-        return details
-
-    details = asyncio.run(run())
-    assert (details["requests"], details["layers"]) == (0, [])
+@asynchronous
+async def test_more_requests_at_once_than_streams_fit_into_memory():
+    async with started(service(max_streams=1)) as small:
+        names = [None, None, "a", None, "b", None]
+        answers = await asyncio.gather(*(infer(small, name, seed) for seed, name in enumerate(names)))
+        assert list(small.predictor.records) == ["b"]
+    async with started(service()) as alone:
+        for seed, answer in enumerate(answers):
+            close(answer, await infer(alone, None, seed))
 
 
-def test_a_forgotten_stream_does_not_come_back(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        first = await running.infer(Work(pixels().numpy(), "a"))
+@asynchronous
+async def test_forgotten_streams_and_ended_sequences_leave_nothing_behind(tmp_path):
+    async with started(service(state=tmp_path)) as running:
+        first = await infer(running, "a")
         await running.checkpoint()
         assert await running.forget("a")
         assert not await running.forget("a")
         await running.checkpoint()
-        again = await running.infer(Work(pixels().numpy(), "a"))
-        await running.stop()
-        return first, again
-
-    first, again = asyncio.run(run())
-    close(torch.from_numpy(first.logits), torch.from_numpy(again.logits))
-
-
-def test_a_sequence_that_has_ended_leaves_nothing_behind(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
+        close(await infer(running, "a"), first)
         await running.checkpoint()
-        await running.infer(Work(pixels().numpy(), "a", ends=True))
-        await running.stop()
-
-    asyncio.run(run())
+        await infer(running, "a", ends=True)
+        assert running.predictor.records == {}
     assert list((tmp_path / "streams").iterdir()) == []
-    assert running.predictor.records == {}
+
+
+@asynchronous
+async def test_a_checkpoint_in_the_middle_of_a_prediction(tmp_path):
+    """It has the stream without its request, and nothing of a request without a stream."""
+    running = service(state=tmp_path)
+    model, files = running.predictor.model, []
+
+    def save(*_):
+        predbn.save_streams(model)
+        files.append(len(list(tmp_path.glob("streams/*"))))
+
+    hook = model.register_forward_hook(save)
+    async with started(running):
+        await infer(running, None)
+        await infer(running, "a")
+        assert files == [0, 1]
+        running.predictor.records.clear()
+        details = await running.details("a")
+        assert (details["requests"], details["layers"]) == (0, [])
+        hook.remove()
+
+
+class Growing(StreamRecord):
+    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
+
+    records: dict[str, StreamRecord]
+
+    @property
+    def is_changed(self):
+        self.records[f"new {len(self.records)}"] = StreamRecord("new")
+        return True
+
+    @is_changed.setter
+    def is_changed(self, value):
+        pass
+
+
+@asynchronous
+async def test_a_checkpoint_while_streams_come(tmp_path):
+    running = service(state=tmp_path)
+    async with started(running):
+        await infer(running, "a")
+        records = running.predictor.records
+        records["a"].__class__, Growing.records = Growing, records
+        await running.checkpoint()
+    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
 
 
 def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, monkeypatch, caplog):
@@ -161,36 +186,6 @@ def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, mon
     assert len(list((tmp_path / "streams").iterdir())) == 4
     expected = send(service(), ("a", 0), ("a", 1))[1]
     close(send(service(state=tmp_path), ("a", 1))[0], expected)
-
-
-class Growing(StreamRecord):
-    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
-
-    records: dict[str, StreamRecord]
-
-    @property
-    def is_changed(self):
-        self.records[f"new {len(self.records)}"] = StreamRecord("new")
-        return True
-
-    @is_changed.setter
-    def is_changed(self, value):
-        pass
-
-
-def test_a_checkpoint_is_made_while_streams_come(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
-        records = running.predictor.records
-        records["a"].__class__, Growing.records = Growing, records
-        await running.checkpoint()
-        await running.stop()
-
-    asyncio.run(run())
-    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
 
 
 def test_after_a_checkpoint_that_failed_for_any_reason_the_next_one_is_made(tmp_path, monkeypatch, caplog):
@@ -381,42 +376,6 @@ def test_a_drift_that_cannot_be_measured_does_not_change_streams_twice(monkeypat
     for answer, other in zip(answers, expected, strict=True):
         close(torch.from_numpy(answer.logits), torch.from_numpy(other.logits))
     assert unmeasured.records["a"].distance is None
-
-
-def test_more_requests_at_once_than_streams_fit_into_memory():
-    small = service(max_streams=1)
-
-    async def run():
-        await small.start()
-        works = [Work(pixels(seed=seed).numpy(), name) for seed, name in enumerate([None, None, "a", None, "b", None])]
-        answers = await asyncio.gather(*(small.infer(work) for work in works))
-        await small.stop()
-        return answers
-
-    for seed, answer in enumerate(asyncio.run(run())):
-        close(torch.from_numpy(answer.logits), send(service(), (None, seed))[0])
-    assert list(small.predictor.records) == ["b"]
-
-
-def test_requests_without_a_stream_take_no_place_of_streams_in_memory():
-    small = service(max_streams=2)
-    sent = [("a", 0), ("b", 1), (None, 2), ("a", 3), (None, 4), ("b", 5)]
-    answers = [answer for answer, (name, _) in zip(send(small, *sent), sent, strict=True) if name is not None]
-    for one, other in zip(answers, send(service(), *(request for request in sent if request[0])), strict=True):
-        close(one, other)
-
-
-def test_a_checkpoint_does_not_save_a_request_without_a_stream(tmp_path):
-    running = service(state=tmp_path)
-    saved = []
-
-    def save(*_):
-        predbn.save_streams(running.predictor.model)
-        saved.extend(tmp_path.glob("streams/*"))
-
-    running.predictor.model.register_forward_hook(save)  # in the middle of a prediction
-    send(running, (None, 0), (None, 1))
-    assert saved == []
 
 
 def test_a_custom_model_needs_an_example():
