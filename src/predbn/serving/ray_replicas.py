@@ -80,9 +80,6 @@ class Replicas:
             self._handles = self._start(count, strategy, spec, shared, log_level)
             self._opened = opened.pop_all()
 
-    def __len__(self) -> int:
-        return len(self._handles)
-
     def close(self) -> None:
         """End the replicas. Changes since their last checkpoint are lost, unless they were stopped before."""
         self._opened.close()

@@ -63,7 +63,7 @@ class RayService:
         self.metrics = Metrics()
         """Counts requests only; the replicas count everything else."""
         self.is_ready = False
-        self._started = time.time()
+        self._started, self._count = time.time(), replicas
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._replicas = Replicas(replicas, model, strategy, spec, settings, address=address, log_level=log_level)
         self._next_replica = itertools.cycle(range(replicas))
@@ -89,12 +89,11 @@ class RayService:
         """The prediction of one request, by the replica of its stream."""
         if not self.is_ready:
             raise shutting_down()
-        timeout = self.settings.timeout
-        return await _within(timeout, self._infer(work), prediction_timeout(timeout))
+        return await _within(self.settings.timeout, self._infer(work), prediction_timeout(self.settings.timeout))
 
     async def _infer(self, work: Work) -> Prediction:
         stream = work.stream
-        number = next(self._next_replica) if stream is None else replica_of(stream, len(self._replicas))
+        number = next(self._next_replica) if stream is None else replica_of(stream, self._count)
         async with self._turn(stream):
             prediction: Prediction = await self._replicas.ask(number, "infer", work)
         return prediction
@@ -135,12 +134,12 @@ class RayService:
         return replica_metrics(self.metrics.requests, families)
 
     async def _ask_owner(self, stream: str, method: str) -> Any:
-        owner = replica_of(stream, len(self._replicas))
+        owner = replica_of(stream, self._count)
         return await _within(self.settings.timeout, self._replicas.ask(owner, method, stream))
 
     async def _ask_all(self, method: str, seconds: float = _OVERVIEW_SECONDS) -> list[Any]:
         """The answer of each replica, or an exception."""
-        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(len(self._replicas)))
+        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(self._count))
         return await asyncio.gather(*calls, return_exceptions=True)
 
 

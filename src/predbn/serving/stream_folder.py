@@ -27,7 +27,7 @@ _RECORD = "record of the server"
 """The key of the record among the layers of a file: no layer has a name with spaces."""
 _CARD = "server.json"
 _REPLICA = "replica-"
-_REMEDY = "delete the folder to begin anew, or choose another one"
+_REMEDY = "delete the folder to reset all streams, or choose another one"
 _log = logging.getLogger("predbn.serving")
 
 
@@ -82,7 +82,7 @@ class StreamFolder(DirectoryStore):
         return self._read(id)[0]
 
     def _read(self, name: Hashable) -> tuple[StreamRecord | None, SavedStream | None]:
-        """A stream, if it is there. A damaged file is renamed, and its stream begins anew."""
+        """A stream, if it is there. A damaged file is renamed, and its stream is reset."""
         try:
             saved = super().get(name)
             return (None, None) if saved is None else (StreamRecord.of(str(name), saved["layers"].pop(_RECORD)), saved)

@@ -75,14 +75,10 @@ class StreamRecord:
         rows = zip(layers, self.seen, self.used, strict=bool(self.seen))  # they are empty before the first request
         return {
             **self.summary(),
-            "layers": [{"name": name, "distance": _known(seen), "used": _known(used)} for name, seen, used in rows],
+            "layers": [{"name": name, "distance": _mean([seen]), "used": _mean([used])} for name, seen, used in rows],
         }
 
 
 def _mean(values: Sequence[float]) -> float | None:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else None
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
