@@ -16,7 +16,7 @@ from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, InProcess, Plan, Results, evaluate
 from predbn.evaluation.splits import positions
 from predbn.models import Classifier, ModelInfo, Preprocessing
-from predbn.report import write
+from predbn.report import write_results
 from predbn.shifts import ATTACKS, orders
 
 from . import tiny
@@ -218,7 +218,7 @@ def test_population_has_its_statistics_from_the_stream_without_the_attack(tmp_pa
 
 def test_the_report_shows_the_attack(run, tmp_path):
     results = Results.load(run).filter(strategy=("train", "batch"), batch_size=20)
-    page = write(tmp_path / "report.html", results.frame, results.card, reliability=results.reliability).read_text()
+    page = write_results(tmp_path / "report.html", results).read_text()
     assert "only the images that are not the attacker&#39;s are scored" in page
     assert "success of the attack, %" in page
 
