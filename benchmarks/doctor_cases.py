@@ -22,7 +22,7 @@ CLASSES, SIZE = 8, 16
 
 
 class Case(NamedTuple):
-    """A network that has gone wrong: what it is examined with, what the doctor should find, and what mends it.
+    """A network that has gone wrong: what it is examined with, what the doctor should find, and what fixes it.
 
     `expected` is the code of the problem, "" if there is none. `remedy` changes the model as the doctor says.
     """
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     remedy: Callable[[nn.Module], object]
     test: tuple[Tensor, Tensor]
     reference: Tensor
-    loader: Tensor | None = None
+    data: Tensor | None = None
 
 
 def gratings(count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -69,7 +69,7 @@ def test_the_corruption_has_one_name_in_all_commands():
         path[0]: {name for each in command.params for name in each.opts}
         for path, command in commands(typer.main.get_command(cli.app))
     }
-    for name in ("evaluate", "diagnose", "corrupt"):
+    for name in ("evaluate", "doctor", "corrupt"):
         assert "--shift" in named[name]
         assert not {"--corruption", "--only"} & named[name]
 

@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from predbn.diagnostics import Diagnosis, diagnose
 from predbn.shifts import names
-
-from ..norm.models import images, net
 
 METHODS = {"vanilla": 0.0, "temperature": 0.0, "ensemble": 0.025}
 STRATEGIES = ("train", "batch")
@@ -120,13 +116,3 @@ def card() -> dict[str, Any]:
         "reset": "after every split",
         "deterministic": True,
     }
-
-
-@pytest.fixture(scope="session")
-def diagnosis() -> Diagnosis:
-    """Three batch norm layers under a shift that they can undo."""
-    torch.manual_seed(0)
-    reference, shifted = (
-        [images(50, seed=int(10 * place) + seed, shift=place) for seed in range(4)] for place in (0.0, 1.5)
-    )
-    return diagnose(net(), reference, shifted)

@@ -52,7 +52,7 @@ def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> ShiftResults:
 def test_the_recommendation_comes_first(
     labelled: ShiftResults, tmp_path: Path, width: int, flags: tuple[str, ...]
 ) -> None:
-    page = write_shift(tmp_path / "report.html", labelled.results, labelled.diagnosis)
+    page = write_shift(tmp_path / "report.html", labelled.results, labelled.findings)
     seen = browser.ask(page, USE, width=width, flags=flags)
     assert seen["complaints"] == []
     assert seen["fetched"] == []
@@ -69,7 +69,7 @@ def test_the_recommendation_comes_first(
 
 @needs_browser
 def test_without_labels_it_says_what_would_change(unlabelled: ShiftResults, tmp_path: Path) -> None:
-    page = write_shift(tmp_path / "report.html", unlabelled.results, unlabelled.diagnosis, title="Mine")
+    page = write_shift(tmp_path / "report.html", unlabelled.results, unlabelled.findings, title="Mine")
     seen = browser.ask(page, USE, width=1280)
     assert seen["complaints"] == []
     assert seen["h1"].startswith("Leave the model alone for now: the new data has no labels")

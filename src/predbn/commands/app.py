@@ -14,7 +14,6 @@ from .calibrate import calibrate_command
 from .corrupt import corrupt_command
 from .data import data_app
 from .demo import demo_command
-from .diagnose import diagnose_command
 from .doctor import doctor_command
 from .evaluate import evaluate_command
 from .onnx import onnx_app
@@ -111,7 +110,6 @@ app.command("demo")(demo_command)
 app.command("evaluate")(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("doctor")(doctor_command)
-app.command("diagnose")(diagnose_command)
 app.command("calibrate")(calibrate_command)
 app.command("recompute")(recompute_command)
 app.command("serve")(serve_command)

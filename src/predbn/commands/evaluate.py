@@ -272,12 +272,12 @@ def evaluate_command(
             results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
     if run_plan.reference is not None:
         if report:
-            write_report(out / "report.html", found.results, found.diagnosis)
+            write_report(out / "report.html", found.results, found.findings)
         if as_json:
             comparisons = [shift_records(each) for each in found.shifts]
-            typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "diagnosis": found.diagnosis}))
+            typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "findings": found.findings}))
             return
-        print_real_shifts(console, found.shifts, found.diagnosis)
+        print_real_shifts(console, found.shifts, found.findings)
         where = [f"results in {out}", f"the pictures that would be predicted differently in {out / 'changes.csv'}"]
         where += [f"report in {out / 'report.html'}"] if report else []
         console.print(f"[dim]{escape('; '.join(where))}[/dim]", soft_wrap=True)

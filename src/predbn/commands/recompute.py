@@ -9,7 +9,7 @@ import typer
 
 from predbn.common import progress_bar
 
-from .inputs import load_model, open_reference
+from .inputs import ImageSubset, load_model, open_reference
 from .interrupts import if_interrupted
 from .options import (
     MAX_COUNT,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-
-    from predbn.diagnostics import ImageSubset
 
 
 class _Loader:

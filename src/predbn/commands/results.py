@@ -46,7 +46,7 @@ def show_command(
       predbn results show predbn-run
       predbn results show predbn-run --metric ece --where method=ensemble
     """
-    from predbn.recommendation import read_diagnosis, real_shifts
+    from predbn.recommendation import read_findings, real_shifts
 
     results = _load(run, where)
     if metric:
@@ -55,7 +55,7 @@ def show_command(
         typer.echo(json.dumps(to_records(results.by_severity())))
         return
     if shifts := real_shifts(results):
-        print_real_shifts(make_console(), shifts, read_diagnosis(run))
+        print_real_shifts(make_console(), shifts, read_findings(run))
         return
     print_results(make_console(), results, metric or METRICS)
 
@@ -131,9 +131,9 @@ def export_command(
     check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
-        from predbn.recommendation import read_diagnosis
+        from predbn.recommendation import read_findings
 
-        write_report(target, results, read_diagnosis(run))
+        write_report(target, results, read_findings(run))
     else:
         from predbn.report import write_file
 

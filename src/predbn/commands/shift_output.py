@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from predbn.recommendation import RealShift, StrategyOnShift
 
 
-_DIAGNOSIS_SENTENCES = 3
-"""Whether the data has shifted, where, and whether batch statistics correct it; diagnosis.json has the rest."""
-
-
-def print_real_shifts(console: Console, shifts: Sequence[RealShift], diagnosis: Sequence[str]) -> None:
+def print_real_shifts(console: Console, shifts: Sequence[RealShift], findings: Sequence[str]) -> None:
     """Print all comparisons of a run, each beginning with the recommendation."""
     from predbn.recommendation import python_lines, real_shift_sentences
 
@@ -35,7 +31,7 @@ def print_real_shifts(console: Console, shifts: Sequence[RealShift], diagnosis: 
             console.print(Text(f"    {line}"), soft_wrap=True)
         console.print(strategies_table(shift))
         print_points(console, reasons)
-    print_points(console, diagnosis[:_DIAGNOSIS_SENTENCES])
+    print_points(console, findings)
 
 
 def print_points(console: Console, sentences: Sequence[str]) -> None:

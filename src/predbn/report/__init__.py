@@ -12,7 +12,6 @@ with needs_extra("eval"):
     import vl_convert as _vl_convert  # noqa: F401
 
 from . import figures
-from .diagnosis_page import write_diagnosis
 from .examination_page import write_examination
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
 from .figures import (
@@ -71,7 +70,6 @@ __all__ = [
     "strategy_label",
     "variant_file_names",
     "write",
-    "write_diagnosis",
     "write_examination",
     "write_file",
     "write_results",

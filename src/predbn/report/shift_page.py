@@ -32,10 +32,10 @@ class Comparison:
     table: Table
 
 
-def write_shift(path: str | Path, results: Results, diagnosis: Sequence[str] = (), *, title: str | None = None) -> Path:
+def write_shift(path: str | Path, results: Results, findings: Sequence[str] = (), *, title: str | None = None) -> Path:
     """Write the report of a run with a reference atomically as one self-contained HTML file.
 
-    `diagnosis` says in words what the shift does inside of the network, as `ShiftResults.diagnosis` does.
+    `findings` are those of the examination of the model, as `ShiftResults.findings` has them.
     """
     shifts = real_shifts(results)
     sides = {"The reference": REFERENCE_SPLIT.corruption, "The new data": DATA_SPLIT.corruption}
@@ -46,7 +46,7 @@ def write_shift(path: str | Path, results: Results, diagnosis: Sequence[str] = (
         comparisons=[_comparison(shift, is_named=len(shifts) > 1) for shift in shifts],
         facts=_facts(results, shifts[0]),
         pictures=[(name, found) for name, split in sides.items() if (found := pictures_of(results.examples, split))],
-        diagnosis=list(diagnosis),
+        findings=list(findings),
         is_labelled=shifts[0].is_labelled,
         strategies=strategy_sentences(dict.fromkeys(each.strategy for each in shifts[0].strategies)),
         card=results.card,

@@ -7,13 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
-from predbn.common import DataError, ShiftError
+from predbn.commands.inputs import ImageSubset, open_images
 from predbn.data import sample
-from predbn.diagnostics import open_diagnosis_data
 from predbn.models.preprocessing import SIGNED, Preprocessing
 from predbn.shifts import corrupt
+
+
+def opened(reference: str, role: str = "data", max_images: int = 10_000, **options) -> ImageSubset:
+    preprocessing = options.pop("preprocessing", SIGNED)
+    return open_images(reference, role, preprocessing, max_images, option="--data", **options)
 
 
 def all_of(data, size: int = 7) -> torch.Tensor:
@@ -21,12 +26,12 @@ def all_of(data, size: int = 7) -> torch.Tensor:
 
 
 def test_the_reference_and_the_data_of_the_sample_are_its_two_parts():
-    assert len(open_diagnosis_data("sample", "reference", SIGNED)) == 1000
-    assert len(open_diagnosis_data("sample", "data", SIGNED)) == 2000
+    assert len(opened("sample", "reference")) == 1000
+    assert len(opened("sample")) == 2000
 
 
 def test_the_random_choice_depends_on_the_seed_alone():
-    first, second = (open_diagnosis_data("sample", "data", SIGNED, most=20, seed=3) for _ in range(2))
+    first, second = (opened("sample", max_images=20, seed=3) for _ in range(2))
     assert all_of(first).equal(all_of(second, size=20))
     positions = torch.randperm(2000, generator=torch.Generator().manual_seed(3))[:20]
     assert all_of(first).equal(sample("test").images[positions])
@@ -35,7 +40,7 @@ def test_the_random_choice_depends_on_the_seed_alone():
 
 
 def test_a_corruption_follows_the_image():
-    data = open_diagnosis_data("sample", "data", SIGNED, most=6, corruption="gaussian_noise", severity=4, seed=1)
+    data = opened("sample", max_images=6, corruption="gaussian_noise", severity=4, seed=1)
     whole = sample("test")
     expected = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
     assert all_of(data, size=4).equal(expected)
@@ -47,7 +52,7 @@ def test_an_array_needs_no_labels(tmp_path: Path, channels_last: bool, named: st
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
     stored = pixels if channels_last else pixels.transpose(0, 3, 1, 2)
     np.save(tmp_path / (named or "images.npy"), stored)
-    data = open_diagnosis_data(str(tmp_path / named), "data", SIGNED)
+    data = opened(str(tmp_path / named))
     expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
     assert all_of(data).equal(expected)
 
@@ -59,26 +64,20 @@ def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> 
         Image.fromarray(random.integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
     preprocessing = Preprocessing((32, 32), (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), resize=40)
-    data = open_diagnosis_data(str(tmp_path), "data", preprocessing)
+    data = opened(str(tmp_path), preprocessing=preprocessing)
     assert len(data) == 3
     middle = np.asarray(Image.open(tmp_path / "a.png"))[4:36, 14:46].transpose(2, 0, 1)
     assert any(np.array_equal(image.numpy(), middle) for image in all_of(data, size=2))
 
 
 def test_data_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="There is no data 'nowhere'"):
-        open_diagnosis_data("nowhere", "data", SIGNED)
-    with pytest.raises(DataError, match="has no pictures"):
-        open_diagnosis_data(str(tmp_path), "data", SIGNED)
-    with pytest.raises(DataError, match="is missing"):
-        open_diagnosis_data(str(tmp_path / "x.npy"), "data", SIGNED)
-    np.save(tmp_path / "images.npy", np.zeros((2, 4, 4, 3)))
-    with pytest.raises(DataError, match="float64"):
-        open_diagnosis_data(str(tmp_path), "data", SIGNED)
-    np.save(tmp_path / "images.npy", np.zeros((0, 4, 4, 3), np.uint8))
-    with pytest.raises(DataError, match="no images"):
-        open_diagnosis_data(str(tmp_path), "data", SIGNED)
-    with pytest.raises(ShiftError, match="did you mean 'fog'"):
-        open_diagnosis_data("sample", "data", SIGNED, corruption="fogg")
-    with pytest.raises(DataError, match="severities 1 to 5"):
-        open_diagnosis_data("sample", "data", SIGNED, corruption="fog", severity=6)
+    with pytest.raises(typer.BadParameter, match="There is no data 'nowhere'"):
+        opened("nowhere")
+    with pytest.raises(typer.BadParameter, match="has no pictures"):
+        opened(str(tmp_path))
+    with pytest.raises(typer.BadParameter, match="is missing"):
+        opened(str(tmp_path / "x.npy"))
+    for images, message in ((np.zeros((2, 4, 4, 3)), "float64"), (np.zeros((0, 4, 4, 3), np.uint8), "no images")):
+        np.save(tmp_path / "images.npy", images)
+        with pytest.raises(typer.BadParameter, match=message):
+            opened(str(tmp_path))

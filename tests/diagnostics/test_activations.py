@@ -9,13 +9,16 @@ import torch
 from torch import Tensor, nn
 
 import predbn
-from predbn.common import DiagnosticError
-from predbn.diagnostics.recorder import ActivationRecorder
+from predbn.diagnostics.activations import ActivationRecorder
 
 from ..norm.models import images, net, randomise
 from .models import one_layer
 
 STRATEGIES = ["train", "batch", "prior(N=16)", "ema", "frozen"]
+
+
+def run(model: nn.Module, x: Tensor, strategy: str = "train", **options) -> dict[str, Tensor]:
+    return ActivationRecorder(model, strategy, **options).run(x)[1]
 
 
 def with_hooks(model: nn.Module, strategy: str, batches: list[Tensor]) -> list[dict[str, Tensor]]:
@@ -43,19 +46,20 @@ def test_it_records_what_hooks_see(strategy):
     batches = [images(8, seed=seed, shift=seed) for seed in range(3)]
     recorder = ActivationRecorder(model, strategy)
     for x, expected in zip(batches, with_hooks(model, strategy, batches), strict=True):
-        recorded = recorder.run(x)
-        assert list(recorded.layers) == ["bn1", "bn2", "bn3"]
+        examples, recorded = recorder.run(x)
+        assert examples == 8
+        assert list(recorded) == ["bn1", "bn2", "bn3", "embeddings", "logits"]
         for name, values in expected.items():
-            torch.testing.assert_close(recorded.layers[name], values, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(recorded[name], values, rtol=1e-5, atol=1e-5)
 
 
 def test_a_layer_of_known_affine():
     """ȳ = weight · (x̄ − 2)/√9.001 + bias with the stored statistics, mean = bias with the batch's."""
     model, x = one_layer(), 5 + torch.randn(40, 3, 7, dtype=torch.float64)
-    stored = ActivationRecorder(model).run(x).layers["bn"]
+    stored = run(model, x)["bn"]
     expected = model.bn.weight * (x.mean(2) - 2) / 9.001**0.5 + model.bn.bias
     torch.testing.assert_close(stored, expected.detach())
-    own = ActivationRecorder(model, "batch").run(x).layers["bn"]
+    own = run(model, x, "batch")["bn"]
     torch.testing.assert_close(own.mean(0), model.bn.bias.detach())
 
 
@@ -75,7 +79,7 @@ def test_before_a_built_in_activation(strategy):
         x = torch.randn(6, 4, 5, 5)
         with torch.no_grad(), predbn.adapted(plain.eval(), strategy):
             expected = plain(x).mean((2, 3))
-        (recorded,) = ActivationRecorder(nn.Sequential(fused), strategy).run(x).layers.values()
+        (recorded,) = run(nn.Sequential(fused), x, strategy).values()
         assert (recorded < 0).any()
         torch.testing.assert_close(recorded, expected, rtol=1e-5, atol=1e-5)
 
@@ -106,38 +110,30 @@ def test_the_model_is_left_exactly_as_it_was(adapted_before, fails):
 
 def test_layers_that_are_not_adapted_are_recorded_too():
     model, x = net(), images(8, shift=2.0)
-    recorded = ActivationRecorder(model, "batch", layers="last").run(x)
-    torch.testing.assert_close(recorded.layers["bn1"], ActivationRecorder(model).run(x).layers["bn1"])
-    assert list(ActivationRecorder(model, "batch", outputs="bn[12]").run(x).layers) == ["bn1", "bn2"]
-    assert ActivationRecorder(model, "batch", outputs=None).run(x).layers == {}
+    recorded = run(model, x, "batch", layers="last")
+    torch.testing.assert_close(recorded["bn1"], run(model, x)["bn1"])
+    assert list(run(model, x, "batch", outputs=False)) == ["embeddings", "logits"]
 
 
 def test_a_layer_called_twice_gives_all_its_rows():
     layer = nn.BatchNorm1d(3)
     model = nn.Sequential(layer, layer).eval()
-    assert ActivationRecorder(model).run(torch.randn(5, 3)).layers["0"].shape == (10, 3)
+    assert run(model, torch.randn(5, 3))["0"].shape == (10, 3)
 
 
 def test_embeddings_are_the_input_of_the_last_linear_layer():
     model, x = one_layer(), torch.randn(6, 3, 4, dtype=torch.float64)
-    recorded = ActivationRecorder(model).run(x)
-    torch.testing.assert_close(model.fc(recorded.embeddings), recorded.logits)
-    named = ActivationRecorder(model, embedding="relu").run(x)
-    torch.testing.assert_close(named.embeddings.double(), model.bn(x).mean(2), rtol=1e-5, atol=1e-5)
-    with pytest.raises(DiagnosticError, match="no module 'head'"):
-        ActivationRecorder(model, embedding="head")
+    recorded = run(model, x)
+    torch.testing.assert_close(model.fc(recorded["embeddings"]), recorded["logits"])
 
 
 def test_a_model_without_logits():
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
-    recorded = ActivationRecorder(model).run(images(4))
-    assert list(recorded.layers) == ["1"]
-    assert recorded.logits is None
-    assert recorded.embeddings is None
+    assert list(run(model, images(4))) == ["1"]
 
 
 def test_without_batch_norm_only_train_makes_sense():
     model = nn.Sequential(nn.Flatten(), nn.Linear(108, 3))
-    assert ActivationRecorder(model).run(images(4)).embeddings.shape == (4, 108)
+    assert run(model, images(4))["embeddings"].shape == (4, 108)
     with pytest.raises(predbn.AdaptationError, match="no batch norm layer"):
         ActivationRecorder(model, "batch")
