@@ -84,6 +84,8 @@ class Examination:
                 f"Nothing is wrong with the {self.layer_count} batch norm layers as far as can be seen without data; "
                 "give a reference of clean data to see whether their statistics fit."
             )
+        if self.findings:
+            return f"No problem found, but worth knowing: {', '.join(finding.code for finding in self.findings)}."
         measured = " and ".join(f"{count:,} examples of the {name}" for name, count in self.examples.items())
         return f"Nothing needs to be done: the stored statistics serve the model, measured on {measured}."
 

@@ -35,24 +35,24 @@ def shift_findings(
             remedy = "Fix the stored statistics first, then examine the model again to see whether the shift matters."
             yield Finding("shifted", "note", names, sentence, remedy)
         elif effect := _effect(reference, data):
-            yield Finding("shifted", "problem", names, f"{sentence} {effect}", _remedy(reference, data))
+            yield Finding("shifted", "problem", names, f"{sentence} {effect}", f"Use {_remedy(reference, data)}")
+        elif _has_few_classes(reference, data):
+            sentence += " Whether the predictions suffer cannot be seen, because they are of few classes."
+            remedy = f"If the data holds all classes, the predictions have collapsed: use {_remedy(reference, data)}"
+            yield Finding("shifted", "note", names, sentence, remedy)
         else:
-            yield Finding(
-                "shifted",
-                "note",
-                names,
-                f"{sentence} As far as can be seen without labels, the predictions do not suffer from it.",
-                "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels.",
-            )
+            sentence += " As far as can be seen without labels, the predictions do not suffer from it."
+            remedy = "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels."
+            yield Finding("shifted", "note", names, sentence, remedy)
     if not is_broken and _has_few_classes(reference, data):
         yield Finding(
             "few classes",
             "note",
             (),
-            f"The model predicts about {data.class_count():.0f} classes on the data, but "
-            f"{reference.class_count():.0f} on the reference: if the data really holds so few, that alone changes the "
-            "statistics.",
-            'Do not use "batch" or "ema" on such data; "auto" separates a change of classes from a shift.',
+            f"The predictions on the data are of about {data.class_count():.1f} classes, those on the reference of "
+            f"{reference.class_count():.1f}: either the data really holds so few, which alone changes the statistics, "
+            "or the predictions have collapsed.",
+            'If it holds so few, do not use "batch" or "ema"; "auto" separates a change of classes from a shift.',
         )
 
 
@@ -75,7 +75,7 @@ def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExa
 
 
 def _remedy(reference: PredictionPair, data: PredictionPair) -> str:
-    remedy = 'Use the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto")'
+    remedy = 'the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto")'
     if _has_few_classes(reference, data):
         return f"{remedy}."
     return f'{remedy}; or "prior" for small batches and "batch" for large ones with all classes.'
