@@ -58,9 +58,11 @@ def examine(
     if not layers:
         return Examination(0)
     PreparedAdaptation(model, "train")  # refuses what cannot be examined: lazy, scripted and quantised layers
-    findings = stored_statistics_findings(model, layers)
+    findings = list(stored_statistics_findings(model, layers))
     if reference is None or any(finding.code == "weights not finite" for finding in findings):
-        return Examination(len(layers), findings, [_row(name, i, layers[name]) for i, name in enumerate(layers, 1)])
+        return Examination(
+            len(layers), _problems_first(findings), [_row(name, i, layers[name]) for i, name in enumerate(layers, 1)]
+        )
     sets = {"reference": reference, "data": data}
     batches = {
         name: Batches(given, batch_size, device_of(model), seed) for name, given in sets.items() if given is not None
@@ -81,7 +83,7 @@ def examine(
         findings += shift_findings(rows, on_reference.predictions, on_data.predictions, is_broken=is_broken)
     return Examination(
         len(layers),
-        sorted(findings, key=lambda finding: not finding.is_problem),
+        _problems_first(findings),
         rows,
         {name: _channels_of(layers[name], name, measured) for name in distances},
         {name: measurement.predictions.to_dict() for name, measurement in measured.items()},
@@ -100,6 +102,10 @@ def _measure_all(forward: BatchForward, sets: dict[str, Batches], progress: Prog
             progress(done, total)
 
     return {name: measure(forward, batches, name, after_batch) for name, batches in sets.items()}
+
+
+def _problems_first(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: not finding.is_problem)
 
 
 def _row(

@@ -73,14 +73,15 @@ def fit_findings(
     if not others:
         return
     predictions = reference.predictions if not broken else PredictionPair()
-    batches = _small_batches(others, reference)
+    whole = {name: moments.statistics.var for name, moments in reference.recomputed.items()}
+    batches = training_batches(whole, reference.variances_in_pairs, others)
     if batches is not None and batches.are_tiny:
         yield _small_batches_finding(batches, tuple(others))
         return
     far = tuple(name for name in _beyond(MAX_DISTANCE, distances, others) if not is_constant(layers[name]))
     # Layers of a frozen class had their stored statistics in training too: their distance alone says nothing.
     if not far and not has_gain(predictions):
-        if batches is not None:
+        if batches is not None and batches.are_small:
             yield _small_batches_finding(batches, tuple(others))
         return
     eps = _better_eps(others, reference)
@@ -95,12 +96,6 @@ def fit_findings(
 def _beyond(limit: float, distances: Mapping[str, tuple[float, float]], among: Collection[str]) -> tuple[str, ...]:
     """The layers that are further away than a limit and than sampling noise explains."""
     return tuple(name for name in among if distances[name][0] > fit_limit(distances[name][1], limit))
-
-
-def _small_batches(layers: Mapping[str, Any], reference: Measurement) -> TrainingBatches | None:
-    whole = {name: moments.statistics.var for name, moments in reference.recomputed.items()}
-    batches = training_batches(whole, reference.variances_in_pairs, layers)
-    return batches if batches is not None and batches.are_small else None
 
 
 def _better_eps(layers: Mapping[str, Any], reference: Measurement) -> float | None:
@@ -168,17 +163,10 @@ def _stale_finding(
         f"The stored statistics do not fit the weights even on clean data: {where}{_effect(predictions)}. {whose} "
         "belong to other weights (averaged, replaced, trained on) or to other data."
     )
-    matters = not predictions.count or has_gain(predictions) or predictions.agreement < MIN_AGREEMENT
-    if matters:
+    if not predictions.count or has_gain(predictions) or predictions.agreement < MIN_AGREEMENT:
         return Finding("stale", "problem", far, sentence, f"Run {RECOMPUTE}; predbn.restore(model) undoes it.")
-    return Finding(
-        "stale",
-        "note",
-        far,
-        sentence,
-        "Nothing if the weights were trained with these statistics, as in fine-tuning with batch norm in .eval() mode; "
-        f"otherwise run {RECOMPUTE}.",
-    )
+    remedy = "Nothing if the weights were trained with these statistics, as in fine-tuning with batch norm in .eval() "
+    return Finding("stale", "note", far, sentence, f"{remedy}mode; otherwise run {RECOMPUTE}.")
 
 
 def _effect(predictions: PredictionPair) -> str:

@@ -25,39 +25,9 @@ RECOMPUTE = "predbn.recompute(model, loader) with data as in training"
 Check = Callable[[Any], bool]
 
 
-def stored_statistics_findings(model: nn.Module, layers: dict[str, Any]) -> list[Finding]:
-    """Findings about the stored statistics and the settings of a model's batch norm layers, problems first."""
-    return sorted(_findings(model, layers), key=lambda finding: not finding.is_problem)
+def stored_statistics_findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
+    """Findings about the stored statistics and the settings of a model's batch norm layers."""
 
-
-def has_statistics(layer: Any) -> bool:
-    return isinstance(layer.running_mean, Tensor) and isinstance(layer.running_var, Tensor)
-
-
-def has_finite_statistics(layer: Any) -> bool:
-    """Whether there are statistics, and they are finite with no variance below 0."""
-    if not has_statistics(layer):
-        return False
-    mean, var = layer.running_mean, layer.running_var
-    return bool((mean.isfinite() & var.isfinite() & (var >= 0)).all())
-
-
-def stored_in(layer: Any) -> Statistics:
-    """The stored statistics of a layer that has some."""
-    return Statistics(layer.running_mean, layer.running_var)
-
-
-def is_constant(layer: Any) -> bool:
-    """Whether the layer is of a class that normalises with its stored statistics even in training mode."""
-    return "Frozen" in type(layer).__name__
-
-
-def is_frozen(layer: Any) -> bool:
-    """Whether `.eval()` uses stored statistics that training does not update."""
-    return has_statistics(layer) and _why_frozen(layer) is not None
-
-
-def _findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
     def findings(code: str, severity: Severity, check: Check, sentence: str, remedy: str) -> Iterator[Finding]:
         """One finding, if any layer fails a check; in the sentence, `{}` stands for these layers."""
         names = tuple(name for name, layer in layers.items() if check(layer))
@@ -103,24 +73,14 @@ def _findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
         "Compare eps with the training code (PyTorch's default is 1e-5, Keras's 1e-3); examine the model with clean "
         "data to see whether it fits.",
     )
-    if model.training:
-        yield from findings(
-            "train mode",
-            "note",
-            lambda layer: layer.training and has_statistics(layer),
-            "The model is in training mode: predictions would use the statistics of their own batch, and would change "
-            "the stored ones.",
-            "Call model.eval() before you predict.",
-        )
-    else:
-        yield from findings(
-            "train mode",
-            "problem",
-            lambda layer: layer.training and has_statistics(layer),
-            "The model is in .eval() mode, but not {}: predictions depend on their batch, and every batch changes the "
-            "stored statistics.",
-            "Call model.eval() once more after the code that sets these layers to training mode.",
-        )
+    what = "The model is in training mode" if model.training else "The model is in .eval() mode, but not {}"
+    yield from findings(
+        "train mode",
+        "note" if model.training else "problem",
+        lambda layer: layer.training and has_statistics(layer),
+        f"{what}: predictions depend on their batch, and every batch changes the stored statistics.",
+        "Call model.eval() before you predict, after any code that sets layers to training mode.",
+    )
     reasons = _reasons(layer for layer in layers.values() if is_frozen(layer) and not _is_initial(layer))
     yield from findings(
         "frozen",
@@ -146,6 +106,33 @@ def _findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
         "examples of its batch and on how many there are.",
         'Nothing if that is intended; for fixed statistics use predbn.adapt(model, "population", loader=…).',
     )
+
+
+def has_statistics(layer: Any) -> bool:
+    return isinstance(layer.running_mean, Tensor) and isinstance(layer.running_var, Tensor)
+
+
+def has_finite_statistics(layer: Any) -> bool:
+    """Whether there are statistics, and they are finite with no variance below 0."""
+    if not has_statistics(layer):
+        return False
+    mean, var = layer.running_mean, layer.running_var
+    return bool((mean.isfinite() & var.isfinite() & (var >= 0)).all())
+
+
+def stored_in(layer: Any) -> Statistics:
+    """The stored statistics of a layer that has some."""
+    return Statistics(layer.running_mean, layer.running_var)
+
+
+def is_constant(layer: Any) -> bool:
+    """Whether the layer is of a class that normalises with its stored statistics even in training mode."""
+    return "Frozen" in type(layer).__name__
+
+
+def is_frozen(layer: Any) -> bool:
+    """Whether `.eval()` uses stored statistics that training does not update."""
+    return has_statistics(layer) and _why_frozen(layer) is not None
 
 
 def _never_updated(layers: dict[str, Any], total: int) -> Iterator[Finding]:

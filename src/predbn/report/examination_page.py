@@ -97,11 +97,11 @@ def _tables(examination: Examination) -> list[Table]:
         columns = [
             Column("measured on", list(predictions)),
             _numbers("same class, %", [100 * row["agreement"] for row in sides], ".1f"),
-            _numbers("confidence, stored, %", [100 * row["confidence_stored"] for row in sides], ".1f", shown="wide"),
-            _numbers("recomputed, %", [100 * row["confidence_recomputed"] for row in sides], ".1f", shown="wide"),
             _numbers("information, stored", [row["information_stored"] for row in sides]),
             _numbers("recomputed", [row["information_recomputed"] for row in sides]),
             _numbers("standard error", [row["gain_error"] for row in sides], shown="full"),
+            _numbers("confidence, stored, %", [100 * row["confidence_stored"] for row in sides], ".1f", shown="full"),
+            _numbers("recomputed, %", [100 * row["confidence_recomputed"] for row in sides], ".1f", shown="full"),
         ]
         tables.append(Table("Predictions with stored and with recomputed statistics", columns))
     return tables
