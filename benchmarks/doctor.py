@@ -90,7 +90,7 @@ def measure_cases(kept: Kept) -> None:
 
 
 def measure_batches(kept: Kept) -> None:
-    """Networks trained from the start in batches of several sizes: what the stored variances tell about the size."""
+    """Networks trained from the start in batches of several sizes: what the stored variances say about the size."""
     for size in BATCHES:
         for seed in range(3):
             kept.get("batches", f"{size}, {seed}", lambda size=size, seed=seed: batches_row(size, seed))

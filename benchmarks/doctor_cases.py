@@ -196,7 +196,7 @@ def _tiny_batches(model: nn.Module) -> Case:
 
 @_case("trained from the start in batches of two")
 def _tiny_batches_from_the_start(model: nn.Module) -> Case:
-    """Statistics cannot mend this; the doctor also says to train on with larger batches."""
+    """Statistics cannot fix this; the doctor also says to train on with larger batches."""
     tiny = train(network(), 400, batch=2, rate=0.01)
     case = _on_clean_data(tiny, "small batches", lambda model: train(model, 100, rate=0.01))
     return case._replace(remedy_name="train on with larger ones")

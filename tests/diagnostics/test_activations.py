@@ -59,8 +59,8 @@ def test_a_layer_of_known_affine():
     stored = run(model, x)["bn"]
     expected = model.bn.weight * (x.mean(2) - 2) / 9.001**0.5 + model.bn.bias
     torch.testing.assert_close(stored, expected.detach())
-    own = run(model, x, "batch")["bn"]
-    torch.testing.assert_close(own.mean(0), model.bn.bias.detach())
+    recomputed = run(model, x, "batch")["bn"]
+    torch.testing.assert_close(recomputed.mean(0), model.bn.bias.detach())
 
 
 class Activated(nn.BatchNorm2d):
