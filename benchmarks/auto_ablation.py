@@ -3,7 +3,7 @@
     python benchmarks/auto_ablation.py                          # a ResNet-20 of the zoo, five minutes on one core
     python benchmarks/auto_ablation.py --network lite0 --root DIR                  # ImageNet, in DIR
     python benchmarks/auto_ablation.py --network resnet50 --root DIR --weights FILE --device cuda
-    python benchmarks/auto_ablation.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/auto_ablation.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 All forms use one pass and no bounded influence. The images are under corruptions at severity 3 that were not used to
 develop `auto`: 300 images of the sample that comes with the package and all 15 of them for ResNet-20, 500 images and

@@ -2,7 +2,7 @@
 
     predbn train cifar10 --recipe cosine --seeds 0,1 --border-study --out borders  # on a GPU
     predbn evaluate --plan results/auto-borders/plan.toml --out results/auto-borders  # an hour on one core
-    python benchmarks/auto_borders.py  # the table of docs/auto.md
+    python benchmarks/auto_borders.py  # the table of docs/auto-evidence.md
 
 400 test images of CIFAR-10, clean and under the 15 corruptions that were not used to develop `auto`, at severity 3.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/auto_stream.py                                               # CPU, one core: ten minutes
     python benchmarks/auto_stream.py --device cuda --images 2000 --networks 0 1 2 --every 1
-    python benchmarks/auto_stream.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/auto_stream.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 Test images of CIFAR-10 that come with the package, ResNet-20 of the zoo, calibrated on 1,000 validation images, and the
 15 corruptions that were not used to develop `auto`. The streams:
@@ -104,7 +104,7 @@ def measure(
 
 
 def markdown() -> str:
-    """The table of docs/auto.md."""
+    """The table of docs/auto-evidence.md."""
     table = json.loads(RESULTS.read_text())["accuracy"]
     strategies = list(next(iter(table.values())))
     lines = ["| stream, batch | " + " | ".join(f"`{name}`" for name in strategies) + " |"]

@@ -1,7 +1,7 @@
 """What outliers cost the other examples of their batch, with and without bounded influence.
 
     python benchmarks/outliers.py             # a few minutes on one core
-    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 Clean test images (the sample that comes with the package) in batches of 100, a ResNet-20 of the zoo. Some rows of each
 batch are replaced: multiplied by 100 after preprocessing, black, noise of saturated pixels, or NaN. The accuracy is
@@ -81,7 +81,7 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def markdown() -> str:
-    """The table of docs/auto.md."""
+    """The table of docs/auto-evidence.md."""
     table = json.loads(RESULTS.read_text())["accuracy"]
     lines = ["| accuracy of the others, % | " + " | ".join(CASES) + " |", "|---|" + "--:|" * len(CASES)]
     for name, row in table.items():

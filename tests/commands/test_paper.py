@@ -67,12 +67,9 @@ def test_figures_and_document_are_written(results, tmp_path):
     shown = runner.invoke(cli.app, arguments)
     assert shown.exit_code == 0, shown.output
     assert sorted(path.suffix for path in out.iterdir()) == [".html", ".svg", ".svg", ".svg"]
-    document = tmp_path / "replication.md"
-    shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(document)])
+    shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
-    assert "| C7.1 | figure 12 |" in document.read_text()
-    table = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--table"]).output
-    assert table.splitlines()[2].startswith("| vanilla, train BN |")
+    assert "| C7.1 | figure 12 |" in (tmp_path / "replication.md").read_text()
 
 
 @pytest.mark.parametrize(

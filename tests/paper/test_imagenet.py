@@ -15,10 +15,9 @@ from predbn.paper import (
     PaperError,
     Runs,
     Verdict,
-    document,
+    documents,
     run_imagenet,
     run_plan,
-    save_figures,
     verify,
 )
 from predbn.paper.experiments.methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
@@ -99,15 +98,13 @@ def test_claims_without_data_name_the_command(as_the_paper):
         assert "predbn evaluate --data imagenet" in findings[0].why
 
 
-def test_figures_are_drawn_and_the_document_has_both_parts(as_the_paper, tmp_path):
-    saved = save_figures(tmp_path, as_the_paper, IDS, suffixes=(".svg",))
-    drawn = {path.name.split("-")[0] for path in saved[:-1]}
-    assert drawn == set(IDS)
-    text = document(as_the_paper, figures="figures")
-    assert "](figures/I4-confidence-shifted.svg)" in text
-    assert "| I1.1 |" in text
-    assert "| C1.1 |" in text
-    assert f"{IMAGES:,} images" in text
+def test_figures_are_drawn_and_linked(as_the_paper, tmp_path):
+    assert all(EXPERIMENTS[id].figures(as_the_paper, only_first=True) for id in IDS)
+    (tmp_path / "replication").mkdir()
+    (tmp_path / "replication" / "I4-confidence-shifted.svg").touch()
+    pages = documents(as_the_paper, tmp_path)
+    assert "](replication/I4-confidence-shifted.svg)" in pages["replication-imagenet.md"]
+    assert f"{IMAGES:,} images" in pages["replication-setup.md"]
 
 
 def test_the_plans_are_those_of_the_paper():
@@ -137,8 +134,9 @@ def test_a_plan_runs_with_the_named_images_and_weights(small_network, pictures, 
         run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, weights="w.safetensors")
     monkeypatch.setenv("PREDBN_IMAGENET", str(pictures))
     monkeypatch.setenv("PREDBN_RESNET50", "w.safetensors")
-    assert run_plan(imagenet.BATCH_SIZE, tmp_path / "imagenet", images=4) is None
-    assert set(Runs(tmp_path / "imagenet")[imagenet.BATCH_SIZE].frame["batch_size"]) == set(imagenet.BATCH_SIZES)
+    assert run_plan(imagenet.EPS_AT_PREDICTION, tmp_path / "imagenet", images=4) is None
+    strategies = Runs(tmp_path / "imagenet")[imagenet.EPS_AT_PREDICTION].frame["strategy"]
+    assert set(strategies) == {f"batch[eps={eps}]" for eps in imagenet.EPS}
 
 
 def test_missing_images_and_weights_are_named(tmp_path, monkeypatch, small_network):

@@ -290,49 +290,24 @@ def figures_command(
 
 @paper_app.command("document")
 def document_command(
-    context: typer.Context,
     results: ResultsFolder = FULL,
-    out: Annotated[Path, typer.Option(help="The document.")] = Path("docs/replication.md"),
+    out: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs"),
     figures: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the figures that the document links to; by default it has none."),
-    ] = None,
-    table: Annotated[bool, typer.Option("--table", help="Only print the table for the README.")] = False,
-    auto: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Only update the tables of this page, docs/auto.md, and with --figures its figures, from the results "
-            "of auto.",
-        ),
-    ] = None,
+        bool, typer.Option("--figures", help="Draw the figures of the pages too, into its subfolder replication.")
+    ] = False,
 ) -> None:
-    """Write the document on which claims hold, from results.
+    """Write the pages on which claims hold, and on the results of auto, from results.
 
     Examples:
 
-      predbn paper document --figures docs/replication
-      predbn paper document --table
-      predbn paper document --auto docs/auto.md --figures docs/auto
+      predbn paper document
+      predbn paper document --figures
     """
-    from predbn.paper import Runs, fill_page, headline_table, write_document
+    from predbn.paper import Runs, write_documents
 
-    runs = Runs(results)
-    if table:
-        refuse_options(context, ["out", "figures", "auto"], "--table only prints: leave out one of them.")
-    if auto is not None:
-        refuse_options(context, ["out"], "--auto updates that page and writes no other: leave out one of them.")
-    for folder in (figures, None if table or auto else out.parent):
-        if folder is not None:
-            check_folder(folder)
-    if auto is not None:
-        typer.echo(f"Updated {fill_page(auto, runs, figures=figures)}")
-        return
-    if table:
-        typer.echo(headline_table(runs))
-        return
-    typer.echo(f"Wrote {write_document(out, runs, figures=figures)}")
+    check_folder(out)
+    pages = write_documents(out, Runs(results), draw=figures)
+    typer.echo(f"Wrote {', '.join(str(page) for page in pages)}")
 
 
 def _choose(ids: list[str] | None) -> list[Experiment]:

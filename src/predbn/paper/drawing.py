@@ -25,21 +25,14 @@ from .series import EVERY, Over, Series, Severities
 
 
 def metric_figure(
-    name: str,
-    title: str,
-    caption: str,
-    draw: Callable[[str], FigureVariant],
-    metrics: Sequence[str],
-    *,
-    is_own: bool = False,
+    name: str, title: str, caption: str, draw: Callable[[str, Runs], FigureVariant], metrics: Sequence[str]
 ) -> FigureSpec:
     """A figure with one variant per metric; the metric that the paper shows comes first."""
     charts: Charts = {(metric_info(metric).label,): partial(draw, metric) for metric in metrics}
-    return FigureSpec(name, title, caption, ("metric",), charts, is_own)
+    return FigureSpec(name, title, caption, ("metric",), charts)
 
 
 def severity_figure(
-    runs: Runs,
     name: str,
     title: str,
     caption: str,
@@ -49,11 +42,13 @@ def severity_figure(
     *,
     severities: Severities = EVERY,
     over: Over | None = None,
-    is_own: bool = False,
 ) -> FigureSpec:
     """Box plots by severity, one variant per metric (see `severity_boxes`)."""
-    draw = partial(severity_boxes, runs, series, looks=looks, severities=severities, over=over)
-    return metric_figure(name, title, caption, draw, metrics, is_own=is_own)
+
+    def draw(metric: str, runs: Runs) -> FigureVariant:
+        return severity_boxes(runs, series, metric, looks, severities=severities, over=over)
+
+    return metric_figure(name, title, caption, draw, metrics)
 
 
 def severity_boxes(

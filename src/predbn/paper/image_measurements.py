@@ -96,7 +96,7 @@ def ece_gain_by_image(
 def _ece_with_variance(runs: Runs, series: Series, split: tuple[str, int]) -> tuple[float, float]:
     values = series.values(runs, "ece", (split[1],))
     ece = float(values[values["corruption"] == split[0]]["value"].mean())
-    bins = _of_series(runs[series.plan].reliability, series)
+    bins = _of_series(runs.table(series.plan, "reliability"), series)
     if len(bins):
         bins = bins[(bins["corruption"] == split[0]) & (bins["severity"] == split[1]) & (bins["count"] > 0)]
     if bins.empty:
@@ -117,16 +117,9 @@ def _correct_images(runs: Runs, series: Series, split: tuple[str, int]) -> npt.N
     return unpack_hits(hits["hits"].iloc[0], _images(runs, series))
 
 
-def correct_by_split(runs: Runs, series: Series) -> dict[tuple[str, int], npt.NDArray[np.bool_]]:
-    """By (corruption, severity): which images the single network of a series classified correctly."""
-    images = _images(runs, series)
-    rows = _hits(runs, series)[["corruption", "severity", "hits"]].itertuples(index=False)
-    return {(corruption, int(severity)): unpack_hits(packed, images) for corruption, severity, packed in rows}
-
-
 def _hits(runs: Runs, series: Series) -> pd.DataFrame:
     """The stored hits of a series, one row per split; empty if the plan stored none."""
-    return _of_series(runs[series.plan].hits, series)
+    return _of_series(runs.table(series.plan, "hits"), series)
 
 
 def _of_series(table: pd.DataFrame, series: Series) -> pd.DataFrame:

@@ -22,9 +22,9 @@ from predbn.evaluation import Engine, Plan, Results, evaluate
 from predbn.models import ModelError
 from predbn.training import crop_images, draw_crops, pad_images
 
+from .experiments.auto import EVERYONE
 from .networks import TrainedNetworks, load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
-from .plans.auto import EVERYONE, TARGETED
 from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
 from .run_activations import run_activations
 from .run_criteo import run_criteo
@@ -57,7 +57,7 @@ def run_plan(
     networks   for CIFAR-10, networks that were trained, in place of those of the zoo
     """
     plan = PLANS[name].version(quick)
-    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION, TARGETED, EVERYONE):
+    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION, EVERYONE):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)
