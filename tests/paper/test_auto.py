@@ -7,16 +7,13 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from predbn.data import wnids
 from predbn.evaluation import Setting
 from predbn.models import zoo
-from predbn.paper import EXPERIMENTS, PLANS, Runs, Verdict, choose, documents, run_imagenet, run_plan, verify
+from predbn.paper import EXPERIMENTS, PLANS, Runs, Verdict, choose, documents, run_plan, verify
 from predbn.paper.experiments import auto
 from predbn.paper.plans import IMAGENET
 from predbn.shifts import ATTACKS
 
-from ..data.folders import make_folder
-from ..evaluation import tiny
 from .auto_world import AutoWorld
 
 EXPERIMENT = EXPERIMENTS["auto"]
@@ -112,7 +109,7 @@ def test_tables_agree_with_the_results(as_meant):
     frame = accuracy(as_meant, "auto-compared", auto.ONE_PASS, batch_size=20)
     mean = frame[frame["severity"] > 0]["value"].mean()
     assert row(auto.table_of_sizes(as_meant, auto.RESNET20), "`auto(passes=1)`")[2] == f"{100 * mean:.1f}"
-    frame = accuracy(as_meant, resnet50.streams, auto.AUTO, order="by_class")
+    frame = accuracy(as_meant, resnet50.plan("streams"), auto.AUTO, order="by_class")
     mean = frame[frame["severity"] > 0]["value"].mean()
     assert row(auto.headline_of_auto(as_meant), "ResNet-50, `auto`")[5] == f"{100 * mean:.1f}"
     table = auto.table_of_gains(as_meant, auto.RESNET20)
@@ -135,8 +132,8 @@ def test_the_plans_cover_what_the_claims_need():
     assert (sizes.batch_sizes, sizes.images, sizes.shifts) == ((1, 2, 5, 20, 100), 5000, ("all",))
     assert PLANS["auto-methods"].full.images is None
     for network in auto.NETWORKS:
-        assert PLANS[network.streams].full.orders[-2:] == ("by_class", "dirichlet:0.1")
-        assert PLANS[network.mixtures].full.shifts == ("mixed-19",)
+        assert PLANS[network.plan("streams")].full.orders[-2:] == ("by_class", "dirichlet:0.1")
+        assert PLANS[network.plan("mixtures")].full.shifts == ("mixed-19",)
     for plan in auto.IMAGENET_AUTO_PLANS:
         assert plan.data_set == IMAGENET
         assert plan.full.images is not None
@@ -148,8 +145,9 @@ def test_the_plans_cover_what_the_claims_need():
 @needs_zoo
 def test_quick_plans_run_once_and_attacks_in_single_precision(tmp_path, monkeypatch):
     monkeypatch.setitem(ATTACKS, "everyone", replace(ATTACKS["everyone"], steps=2))
-    plan = PLANS["auto-mixtures"]
-    monkeypatch.setitem(PLANS, "auto-mixtures", replace(plan, quick=replace(plan.quick, seeds=(0,))))
+    for name, few in ((auto.EVERYONE, {"strategies": ("train", auto.AUTO)}), ("auto-mixtures", {"seeds": (0,)})):
+        plan = PLANS[name]
+        monkeypatch.setitem(PLANS, name, replace(plan, quick=replace(plan.quick, **few)))
     for name, images, precision in ((auto.EVERYONE, 10, "fp16"), ("auto-mixtures", 20, "fp32")):
         calls: list[tuple[object, ...]] = []
 
@@ -164,16 +162,14 @@ def test_quick_plans_run_once_and_attacks_in_single_precision(tmp_path, monkeypa
         assert calls == [(0, 0, "")]
     attacked, mixed = (Runs(tmp_path)[name] for name in (auto.EVERYONE, "auto-mixtures"))
     assert attacked.card["precision"] == "fp32"  # fp16 would be refused on a CPU
-    assert len(attacked.filter(order="attacked:everyone", metric="accuracy").frame) == len(auto.ATTACKED)
+    assert len(attacked.filter(order="attacked:everyone", metric="accuracy").frame) == 2
     assert "calibration" in mixed.card
     assert mixed.card["validation"]["name"] != mixed.card["data"]["name"]
 
 
-def test_on_imagenet_auto_is_calibrated_on_images_that_are_not_evaluated(tmp_path, monkeypatch):
-    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
-    pictures = make_folder(tmp_path / "val", wnids(), height=32, width=32)
-    name = auto.IMAGENET_NETWORKS[1].mixtures
+@pytest.mark.usefixtures("small_network")
+def test_on_imagenet_auto_is_calibrated_on_images_that_are_not_evaluated(tmp_path, pictures):
+    name = auto.IMAGENET_NETWORKS[1].plan("mixtures")
     assert run_plan(name, tmp_path / "imagenet", root=pictures, images=8) is None
     card = Runs(tmp_path / "imagenet")[name].card
     assert card["data"]["images"] == 8

@@ -22,9 +22,10 @@ DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.sta
 def test_every_experiment_has_a_figure(experiment, as_the_paper):
     assert experiment.figure_specs
     for spec in experiment.figure_specs:
-        figure = spec.draw(as_the_paper)
-        assert list(figure.variants) == list(spec.variants(as_the_paper)) != []
-        for variant in figure.variants.values():
+        variants = list(spec.variants(as_the_paper).values())
+        assert variants
+        for draw in {variants[0], variants[-1]}:
+            variant = draw(as_the_paper)
             assert variant.chart.to_dict()["title"]
             assert len({look.series for look in variant.styles}) == len(variant.styles) > 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +17,6 @@ from predbn.paper import (
     Runs,
     Verdict,
     documents,
-    run_imagenet,
     run_plan,
     verify,
 )
@@ -24,8 +24,6 @@ from predbn.paper.experiments.methods import IMAGENET_PREDICTION, IMAGENET_TRAIN
 from predbn.paper.image_measurements import mce
 from predbn.paper.plans import IMAGENET, imagenet
 
-from ..data.folders import make_folder
-from ..evaluation import tiny
 from .imagenet_world import IMAGES, MCE, ImageNetWorld
 
 IDS = ("I1", "I2", "I3", "I4", "I7", "I8")
@@ -43,18 +41,6 @@ def as_the_paper(tmp_path_factory):
 @pytest.fixture(scope="module")
 def without_effect(tmp_path_factory):
     return Runs(ImageNetWorld(0.0).write(tmp_path_factory.mktemp("null") / "imagenet"))
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("val") / "val", wnids(), height=32, width=32)
-
-
-@pytest.fixture
-def small_network(monkeypatch, tmp_path_factory):
-    """A network of one convolution instead of ResNet-50, for images of 32 pixels."""
-    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path_factory.getbasetemp() / "paper-imagenet-cache"))
-    monkeypatch.setattr(run_imagenet, "load", lambda reference: tiny.classifier(0, 1000))
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -118,6 +104,9 @@ def test_the_plans_are_those_of_the_paper():
 
 
 def test_a_plan_runs_with_the_named_images_and_weights(small_network, pictures, tmp_path, monkeypatch):
+    plan = PLANS[imagenet.METHODS]
+    few = replace(plan, full=replace(plan.full, shifts=("clean", "fog"), severities=(5,)))
+    monkeypatch.setitem(PLANS, imagenet.METHODS, few)
     small = {"images": 8, "weights": "w.safetensors"}
     assert run_plan(imagenet.METHODS, tmp_path / "imagenet", root=pictures, **small) is None
     runs = Runs(tmp_path / "imagenet")
@@ -125,8 +114,7 @@ def test_a_plan_runs_with_the_named_images_and_weights(small_network, pictures, 
     assert runs.reduced == {imagenet.METHODS: f"8 of {len(wnids()):,} images"}
     frame = runs[imagenet.METHODS].frame
     assert set(frame["model"]) == {"resnet50-v1/0"}
-    assert len(frame[["corruption", "severity"]].drop_duplicates()) == 96
-    assert len(runs[imagenet.METHODS].mce()) == 4
+    assert set(frame["corruption"]) == {"clean", "fog"}
     card = json.loads((tmp_path / "imagenet" / imagenet.METHODS / "card.json").read_text())
     assert str(pictures) not in json.dumps(card)
     assert card["plan"]["precision"] == "fp32"

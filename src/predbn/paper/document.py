@@ -149,7 +149,7 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         "measured": measured,
         "plans_of": plans_of,
         "runs": runs,
-        "summary": lambda experiments: verdict_summary({each: findings[each] for each in experiments}),
+        "summary": lambda experiments: verdict_summary({key: findings[key] for key in experiments}),
         "text": text,
     }
     environment.globals |= {name: getattr(values, name) for name in _FUNCTIONS}

@@ -178,7 +178,9 @@ def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
     logit_gap     the same for the logits
     logit_size    root mean square of the logits
     """
-    before, after = ({place: each.distributions[place].gaussian for place in EIGENVALUES} for each in (reference, one))
+    before, after = (
+        {place: known.distributions[place].gaussian for place in EIGENVALUES} for known in (reference, one)
+    )
     logits = after["logits"]
     values = {
         "divergence": paper_divergence(before["embeddings"], after["embeddings"]),

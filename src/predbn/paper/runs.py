@@ -130,7 +130,7 @@ class Runs:
     @property
     def _has_data_sets(self) -> bool:
         """Whether the results are in one folder per data set."""
-        return self.folder.name in {each.data_set for each in PLANS.values()}
+        return self.folder.name in {plan.data_set for plan in PLANS.values()}
 
     @cached_property
     def cards(self) -> dict[str, dict[str, Any]]:

@@ -110,9 +110,15 @@ class Values:
         if not measurements:
             return NOT_MEASURED
         # A claim may test the same mean against a bound from above and from below.
-        matches = list({each.what: each for each in measurements if all(word in each.what for word in words)}.values())
+        matches = list(
+            {
+                measurement.what: measurement
+                for measurement in measurements
+                if all(word in measurement.what for word in words)
+            }.values()
+        )
         if len(matches) != 1:
-            names = "; ".join(each.what for each in measurements)
+            names = "; ".join(measurement.what for measurement in measurements)
             raise PaperError(f"{claim} has {len(matches)} measurements with {words}; expected one of: {names}.")
         return text_of(matches[0])
 

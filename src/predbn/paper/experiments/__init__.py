@@ -24,8 +24,8 @@ from .methods import CIFAR10_METHODS, IMAGENET_METHODS
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.id: each
-    for each in (
+    item.id: item
+    for item in (
         CIFAR10_METHODS,
         CLEAN_TEST_SET,
         CIFAR10_BATCH_SIZE,

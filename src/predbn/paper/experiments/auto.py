@@ -66,46 +66,38 @@ EVERYONE = "auto-attacks-everyone"
 
 @dataclass(frozen=True)
 class Network:
-    """A network and the names of its plans.
+    """A network and its plans.
 
-    label     how documents call the network
-    baseline  the plan with `train` and `batch` in batches of 500
-    default   the plan with `auto` by default in batches that hold all classes; on ImageNet of several sizes
+    label   how documents call the network
+    prefix  what the names of its plans begin with
     """
 
     label: str
     reference: str
-    baseline: str
-    methods: str
-    sizes: str
-    compared: str
-    default: str
-    streams: str
-    mixtures: str
+    prefix: str
+
+    def plan(self, kind: str) -> str:
+        """The name of its plan for a purpose.
+
+        baseline  `train` and `batch` in batches of 500; methods: one pass in batches of 500
+        sizes     smaller batches; compared: all strategies on the same images
+        default   `auto` by default in batches that hold all classes; streams, mixtures: see above
+        """
+        if self.prefix == "auto":
+            kind = {"default": "streams"}.get(kind, kind)
+            return "methods" if kind == "baseline" else f"auto-{kind}"
+        kind = {"baseline": "methods", "compared": "sizes"}.get(kind, kind)
+        return f"{self.prefix}-{kind}"
+
+    def series(self, kind: str, strategy: str, label: str = "", **options: Any) -> Series:
+        """A strategy in a plan; `label` follows that of the strategy."""
+        return Series(f"{_label(strategy)}{label}", self.plan(kind), strategy, network=self.reference, **options)
 
 
-RESNET20 = Network(
-    "ResNet-20",
-    WITH_BATCH_NORM,
-    baseline="methods",
-    methods="auto-methods",
-    sizes="auto-sizes",
-    compared="auto-compared",
-    default="auto-streams",
-    streams="auto-streams",
-    mixtures="auto-mixtures",
-)
-
-
-def _imagenet_network(label: str, reference: str, short: str) -> Network:
-    kinds = ("methods", "sizes", "default", "streams", "mixtures")
-    methods, sizes, default, streams, mixtures = (f"auto-{short}-{kind}" for kind in kinds)
-    return Network(label, reference, methods, methods, sizes, sizes, default, streams, mixtures)
-
-
+RESNET20 = Network("ResNet-20", WITH_BATCH_NORM, "auto")
 IMAGENET_NETWORKS = (
-    _imagenet_network("ResNet-50", RESNET50, "resnet50"),
-    _imagenet_network("EfficientNet-Lite0", LITE0, "lite0"),
+    Network("ResNet-50", RESNET50, "auto-resnet50"),
+    Network("EfficientNet-Lite0", LITE0, "auto-lite0"),
 )
 NETWORKS = (RESNET20, *IMAGENET_NETWORKS)
 HELD_OUT = {
@@ -131,9 +123,9 @@ def _cifar10_plans() -> Iterable[PaperPlan]:
 
     quick_seeds = (Model(f"{WITH_BATCH_NORM}/[0-2]"),)
     methods = replace(every_seed, methods=("vanilla", "temperature", "ensemble"))
-    yield cifar10_plan(RESNET20.methods, "three methods with auto on every split", methods, models=quick_seeds)
+    yield cifar10_plan(RESNET20.plan("methods"), "three methods with auto on every split", methods, models=quick_seeds)
     yield plan(
-        RESNET20.sizes,
+        RESNET20.plan("sizes"),
         "auto, train and prediction-time BN with batches from one image to 100",
         {"models": quick_seeds},
         models=every_seed.models,
@@ -142,7 +134,7 @@ def _cifar10_plans() -> Iterable[PaperPlan]:
         images=5000,
     )
     yield plan(
-        RESNET20.compared,
+        RESNET20.plan("compared"),
         "auto with and without calibration, and prior with several N, with batches from one image to 500 (three "
         "networks)",
         strategies=("train", "batch", ONE_PASS, UNCALIBRATED, *PRIORS),
@@ -150,7 +142,7 @@ def _cifar10_plans() -> Iterable[PaperPlan]:
         images=1000,
     )
     yield plan(
-        RESNET20.streams,
+        RESNET20.plan("streams"),
         "batches of 100 with sorted classes, with classes in bursts, and shuffled",
         strategies=("train", "batch", ONE_PASS, "prior(N=16)", "ema", AUTO),
         severities=(1, 3, 5),
@@ -159,7 +151,7 @@ def _cifar10_plans() -> Iterable[PaperPlan]:
         images=2000,
     )
     yield plan(
-        RESNET20.mixtures,
+        RESNET20.plan("mixtures"),
         "batches of 100 that mix 19 corruptions, drawn five times",
         {"batch_sizes": (100,), "severities": (1, 5), "seeds": (0, 1, 2)},
         strategies=("train", "batch", ONE_PASS, AUTO),
@@ -190,14 +182,14 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
     baselines = ("train", "batch", ONE_PASS)
     standard = {"shifts": ("standard",), "severities": (3,), "images": 500, "hits": False}
     yield plan(
-        network.methods,
+        network.plan("methods"),
         "vanilla and temperature-scaled {} with auto on every split",
         *baselines,
         methods=("vanilla", "temperature"),
         batch_sizes=(LARGEST,),
     )
     yield plan(
-        network.sizes,
+        network.plan("sizes"),
         "{} with auto and the strategies it is compared with, in batches from one image to 100",
         *baselines,
         UNCALIBRATED,
@@ -206,14 +198,14 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
         images=500,
     )
     yield plan(
-        network.default,
+        network.plan("default"),
         "{} with auto in four passes, in batches of 5, 20 and 100 under the standard corruptions at severity 3",
         AUTO,
         batch_sizes=(5, 20, 100),
         **standard,
     )
     yield plan(
-        f"{network.default}-500",
+        network.plan("default-500"),
         "{} with auto in one and in four passes in one batch of 500 for each standard corruption at severity 3",
         ONE_PASS,
         AUTO,
@@ -221,7 +213,7 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
         **standard,
     )
     yield plan(
-        network.streams,
+        network.plan("streams"),
         "{} in batches of 100 with sorted classes and with classes in bursts",
         *baselines,
         "ema",
@@ -234,7 +226,7 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
         hits=False,
     )
     yield plan(
-        network.mixtures,
+        network.plan("mixtures"),
         "{} in batches of 100 that mix 19 corruptions, drawn three times",
         *baselines,
         AUTO,
@@ -280,39 +272,34 @@ def _label(strategy: str) -> str:
 
 def with_batch_size(network: Network, strategy: str, size: int) -> Series:
     """A strategy in shuffled batches of one size, from the plan with the most images for that size."""
-    label = f"{_label(strategy)}, batches of {size}"
-    if size != LARGEST:
-        return Series(label, network.sizes, strategy, network=network.reference, batch_size=size)
-    plan = network.methods if strategy == ONE_PASS else network.baseline
-    return Series(label, plan, strategy, network=network.reference)
+    kind = "sizes" if size != LARGEST else "methods" if strategy == ONE_PASS else "baseline"
+    return network.series(kind, strategy, f", batches of {size}", batch_size=None if size == LARGEST else size)
 
 
 def on_same_images(network: Network, strategy: str, size: int) -> Series:
     """A strategy in batches of one size, on the images on which all strategies were measured."""
-    label = f"{_label(strategy)}, batches of {size}"
-    return Series(label, network.compared, strategy, network=network.reference, batch_size=size)
+    return network.series("compared", strategy, f", batches of {size}", batch_size=size)
 
 
 def with_all_classes(network: Network, strategy: str) -> Series:
     """A strategy in batches of 100 that hold all classes, on the images on which `auto` was measured by default."""
-    plan = network.default if strategy == AUTO or network.default == network.streams else network.compared
-    label = f"{_label(strategy)}, shuffled"
-    return Series(label, plan, strategy, network=network.reference, batch_size=STREAM_BATCH, order="shuffled")
+    kind = "default" if strategy == AUTO or network is RESNET20 else "compared"
+    return network.series(kind, strategy, ", shuffled", batch_size=STREAM_BATCH, order="shuffled")
 
 
 def in_order(network: Network, strategy: str, order: str) -> Series:
     """A strategy on a stream with few classes at a time."""
-    return Series(f"{_label(strategy)}, {order}", network.streams, strategy, network=network.reference, order=order)
+    return network.series("streams", strategy, f", {order}", order=order)
 
 
 def on_mixtures(network: Network, strategy: str) -> Series:
     """A strategy on batches that mix 19 corruptions."""
-    return Series(_label(strategy), network.mixtures, strategy, network=network.reference, mixture="mixed-19")
+    return network.series("mixtures", strategy, mixture="mixed-19")
 
 
 def with_method(network: Network, method: str, strategy: str = ONE_PASS) -> Series:
     """A method such as an ensemble, with a strategy, in batches of 500."""
-    plan = network.methods if strategy == ONE_PASS else network.baseline
+    plan = network.plan("methods" if strategy == ONE_PASS else "baseline")
     return Series(f"{method}, {_label(strategy)}", plan, strategy, method, network.reference)
 
 
@@ -329,7 +316,7 @@ def gains_over_better(runs: Runs, network: Network) -> pd.DataFrame:
     Columns model, corruption, severity, batch_size, train, batch, auto, gain. Cached, because claims, tables and
     figures of the same results all need it.
     """
-    smaller = sorted(int(size) for size in runs.frame(network.sizes)["batch_size"].unique())
+    smaller = sorted(int(size) for size in runs.frame(network.plan("sizes"))["batch_size"].unique())
     keys = ["model", "corruption", "severity"]
     parts = []
     for size in (*smaller, LARGEST):
@@ -475,13 +462,13 @@ _COLOURS = {
 
 
 def _means(
-    runs: Runs, plan: str, network: str, metric: str, severities: Severities, by: str, over: Over
+    runs: Runs, network: Network, kind: str, metric: str, severities: Severities, by: str, over: Over
 ) -> tuple[list[pd.DataFrame], list[SeriesStyle]]:
     """The means (see `means_by`) and the looks of every measured strategy of a plan."""
-    runs.frame(plan)  # raises NotMeasured if the plan has no results
+    runs.frame(network.plan(kind))  # raises NotMeasured if the plan has no results
     parts, looks = [], []
     for strategy, colour in _COLOURS.items():
-        series = Series(_label(strategy), plan, strategy, network=network)
+        series = network.series(kind, strategy)
         if series.is_measured(runs):
             parts.append(means_by(series, series.values(runs, metric, severities), by, over))
             looks.append(SeriesStyle(series.label, colour, strategy == "train"))
@@ -489,7 +476,7 @@ def _means(
 
 
 def _draw_sizes(network: Network, metric: str, runs: Runs) -> FigureVariant:
-    means, looks = _means(runs, network.compared, network.reference, metric, SHIFTED, "batch_size", "model")
+    means, looks = _means(runs, network, "compared", metric, SHIFTED, "batch_size", "model")
     values = pd.concat(means, ignore_index=True)
     return FigureVariant(curves(values, metric, looks, by="batch_size", title="images in a batch"), looks)
 
@@ -505,7 +492,7 @@ def _draw_gains(network: Network, runs: Runs) -> FigureVariant:
 
 
 def _draw_streams(network: Network, metric: str, runs: Runs) -> FigureVariant:
-    means, looks = _means(runs, network.streams, network.reference, metric, EVERY, "order", "corruption")
+    means, looks = _means(runs, network, "streams", metric, EVERY, "order", "corruption")
     x_axis = XAxis("order", "order of the stream", ["shuffled", "dirichlet:0.1", "by_class"])
     return boxes_of(means, metric, looks, x_axis=x_axis)
 
@@ -586,7 +573,7 @@ def headline_of_auto(runs: Runs) -> str:
             means = [_mean_of_unseen(runs, stream(strategy), severities) for strategy in strategies]
             best = max((value for value in means if value is not None), default=None)
             if best is None:
-                raise NotMeasured(f"there are no results of the plans {network.default} and {network.streams}")
+                raise NotMeasured(f"there are no results of the streams of {network.label}")
             columns.append(["–" if v is None else f"**{_percent(v)}**" if v == best else _percent(v) for v in means])
         rows += zip([f"{network.label}, {_as_code(strategy)}" for strategy in strategies], *columns, strict=True)
     return markdown_table(heads, rows)
@@ -632,11 +619,11 @@ def table_of_gains(runs: Runs, network: Network) -> str:
 
 def table_of_sizes(runs: Runs, network: Network) -> str:
     """Accuracy, Brier score and ECE of every strategy by batch size, on the same images; the best is bold."""
-    sizes = sorted(int(size) for size in runs.frame(network.compared)["batch_size"].unique())
+    sizes = sorted(int(size) for size in runs.frame(network.plan("compared"))["batch_size"].unique())
     strategies = [
         strategy
         for strategy in ("train", "batch", *PRIORS, ONE_PASS, UNCALIBRATED)
-        if Series("", network.compared, strategy, network=network.reference).is_measured(runs)
+        if network.series("compared", strategy).is_measured(runs)
     ]
     columns = [
         bold_best(metric, [on_same_images(network, strategy, size).mean(runs, metric) for strategy in strategies])
@@ -651,7 +638,7 @@ def table_of_sizes(runs: Runs, network: Network) -> str:
 
 def table_of_streams(runs: Runs, network: Network) -> str:
     """Accuracy on clean images and under shift in each order, and on mixed corruptions."""
-    orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(network.streams)["order"])]
+    orders = [order for order in ("shuffled", *ORDERS) if order in set(runs.frame(network.plan("streams"))["order"])]
     heads = ["", *(f"{part}, {order}" for order in orders for part in ("clean", "shifted")), "19 shifts mixed"]
     rows = []
     for strategy in ("train", "batch", "prior(N=16)", "ema", ONE_PASS, AUTO):

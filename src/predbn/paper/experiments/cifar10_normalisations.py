@@ -74,7 +74,7 @@ def _fixup(runs: Runs) -> list[Measurement]:
 
 
 def _boxes(runs: Runs, series: Sequence[Series], metric: str, hollow: Sequence[Series]) -> FigureVariant:
-    looks = [SeriesStyle(each.label, COLOURS[each], each in hollow) for each in series]
+    looks = [SeriesStyle(line.label, COLOURS[line], line in hollow) for line in series]
     return severity_boxes(runs, series, metric, looks)
 
 

@@ -193,11 +193,11 @@ def _figure(plan: str, rows: str) -> FigureSpec:
 def _boxes(runs: Runs, plan: str, metric: str, kind: str) -> FigureVariant:
     runs.frame(plan)  # raises NotMeasured
     methods = methods_of(plan, NETWORK, ("vanilla", "temperature", "ensemble"))
-    series = [each for each in methods if each.is_measured(runs)]
+    series = [line for line in methods if line.is_measured(runs)]
     parts = []
-    for each in series:
-        rows = each.values(runs, metric, (0, *PERCENTAGES))
-        parts.append(means_by(each, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
+    for line in series:
+        rows = line.values(runs, metric, (0, *PERCENTAGES))
+        parts.append(means_by(line, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
     x_axis = XAxis("severity", "probability that a feature is randomised, %")
     return boxes_of(parts, metric, looks_of(series, pairs=True), x_axis=x_axis, over="model")
 

@@ -60,7 +60,7 @@ def _frozen_and_mixed(
         series = (train, prediction, frozen, *mixed)
         colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
         looks = [
-            SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)
+            SeriesStyle(line.label, hue, line.strategy == "train") for line, hue in zip(series, colours, strict=True)
         ]
         return severity_figure(name, f"{title}{on}", caption, series, ("ece", "accuracy", "brier"), looks)
 
