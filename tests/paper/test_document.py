@@ -133,6 +133,9 @@ def test_figures_are_drawn_and_linked_relative_to_the_pages(tmp_path):
         (b"## Findings\n{{ verdict('C9.9') }}", "There is no claim 'C9.9'"),
         (b"## Findings\n{{ verdict( }}", "cannot be written from the texts"),
         (b"## Findings\n{{ nothing() }}", "'nothing' is undefined"),
+        (b"## Findings\n{{ runs.folder.unlink() }}", "'runs' is undefined"),
+        (b"## Findings\n{{ value.__globals__ }}", "access to attribute '__globals__'"),
+        (b"## Findings\n{{ border('zero-2')._runs }}", "access to attribute '_runs'"),
         (b"## Findings\n{{ mean('methods', 'train', 'ece', 7) }}", "got methods and 7"),
     ],
 )

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from predbn.common import NotMeasured, PaperError
 from predbn.report import Figure, metric_info, save, variant_file_names, write_file
 
 from .borders import BORDER_FIGURE, BORDERS, border_runs
-from .claims import Verdict
+from .claims import Finding, Verdict
 from .experiment import Experiment, FigureSpec
 from .experiments import EXPERIMENTS, auto, criteo_randomised_features, plans_of
 from .experiments.methods import CIFAR10_SERIES
@@ -112,11 +113,17 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    findings = verify(runs)
-    sections = _read_sections(runs)
-
-    def text(heading: str) -> str:
-        return environment.from_string(sections.get(heading, "")).render()
+    findings, sections = verify(runs), _read_sections(runs)
+    values = Values(runs, _by_id(findings))
+    sets = border_runs(runs)
+    border_findings = {name: _by_id(verify(of_set, _BORDER_IDS)) for name, of_set in sets.items()}
+    border_values = {name: Values(of_set, border_findings[name]) for name, of_set in sets.items()}
+    measured_sets = [name for name, of_set in sets.items() if METHODS in of_set.measured]
+    zoo = {"the zoo's networks: 4 pixels, black": values} if METHODS in runs.measured else {}
+    # The texts may be those of somebody else: they can call these functions, and reach nothing else.
+    functions = {name: getattr(values, name) for name in _FUNCTIONS} | {"border": border_values.__getitem__}
+    sandbox = ImmutableSandboxedEnvironment(autoescape=False, undefined=jinja2.StrictUndefined)
+    sandbox.globals |= functions
 
     def measured(make: Callable[..., str], *arguments: object) -> str:
         try:
@@ -124,25 +131,23 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         except NotMeasured as error:
             return f"Not measured: {error}."
 
-    values = _values(runs, findings)
-    sets = {name: _values(of_set, verify(of_set, _BORDER_IDS)) for name, of_set in border_runs(runs).items()}
-    measured_sets = {BORDERS[name]: of_set for name, of_set in sets.items() if METHODS in of_set.runs.measured}
-    zoo = {"the zoo's networks: 4 pixels, black": values} if METHODS in runs.measured else {}
+    environment.globals |= functions
     environment.globals |= {
         "BORDER_FIGURE": BORDER_FIGURE,
         "PLANS": PLANS,
         "QUICK_WARNING": QUICK_WARNING,
         "Verdict": Verdict,
         "auto": auto,
-        "criteo": criteo_randomised_features,
-        "border": sets.__getitem__,
-        "border_sets": {**zoo, **measured_sets} if measured_sets else {},
+        "border_sets": {**zoo, **{BORDERS[name]: border_values[name] for name in measured_sets}}
+        if measured_sets
+        else {},
         "border_claims": {
             id
-            for of_set in measured_sets.values()
-            for id, finding in of_set.findings.items()
+            for name in measured_sets
+            for id, finding in border_findings[name].items()
             if finding.verdict is not Verdict.UNMEASURED
         },
+        "criteo": criteo_randomised_features,
         "figures": lambda specs, prefix: _figures(specs, prefix, runs, folder),
         "findings": findings,
         "headline": lambda: measured(headline_table),
@@ -150,14 +155,13 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         "plans_of": plans_of,
         "runs": runs,
         "summary": lambda experiments: verdict_summary({key: findings[key] for key in experiments}),
-        "text": text,
+        "text": lambda heading: sandbox.from_string(sections.get(heading, "")).render(),
     }
-    environment.globals |= {name: getattr(values, name) for name in _FUNCTIONS}
     return environment
 
 
-def _values(runs: Runs, findings: Findings) -> Values:
-    return Values(runs, {finding.claim.id: finding for group in findings.values() for finding in group})
+def _by_id(findings: Findings) -> dict[str, Finding]:
+    return {finding.claim.id: finding for group in findings.values() for finding in group}
 
 
 def _read_sections(runs: Runs) -> dict[str, str]:

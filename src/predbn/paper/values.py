@@ -1,7 +1,8 @@
 """What the templates of the documents can ask of results: verdicts, measurements of claims, and means of series.
 
 A measurement is named by its claim and by words that occur in its name, as in `value("C1.1", "accuracy", "vanilla")`.
-Everything is text, so that documents and results cannot differ; what is not measured is the text "not measured".
+Everything is text, so that documents and results cannot differ; what is not measured is the text "not measured". The
+texts beside results, which may be those of somebody else, can reach nothing but these functions.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Values:
     """Quantities of the results of some runs as text. `findings` has the findings on their claims by id."""
 
     def __init__(self, runs: Runs, findings: Mapping[str, Finding]) -> None:
-        self.runs = runs
-        self.findings = findings
+        self._runs = runs
+        self._findings = findings
 
     def verdict(self, claim: str) -> str:
         """The verdict of a claim."""
@@ -67,19 +68,19 @@ class Values:
         if network is not None and network not in (LITE0, RESNET50, NETWORK):
             options["network"] = f"{WITH_BATCH_NORM.rpartition('/')[0]}/{network}"
         series = Series(f"{strategy} of {plan}", plan, strategy, **options)
-        return _measured(lambda: metric_info(metric).number(series.mean(self.runs, metric, _WHERE[severities])))
+        return _measured(lambda: metric_info(metric).number(series.mean(self._runs, metric, _WHERE[severities])))
 
     def images(self, plan: str) -> str:
         """How many images or rows the plan was run on."""
-        return self.runs.size(plan)
+        return self._runs.size(plan)
 
     def networks(self) -> str:
         """How many networks with batch norm were measured."""
-        return _measured(lambda: str(TRAIN.values(self.runs, "accuracy", CLEAN)["model"].nunique()))
+        return _measured(lambda: str(TRAIN.values(self._runs, "accuracy", CLEAN)["model"].nunique()))
 
     def pooled_distance(self, strategy: str) -> str:
         """The distance of activations from the training images with all shifted images pooled (D1.1)."""
-        return _measured(lambda: f"{pooled_distances(self.runs)[strategy].mean():.3f}")
+        return _measured(lambda: f"{pooled_distances(self._runs)[strategy].mean():.3f}")
 
     def half_precision(self, metric: str) -> str:
         """The largest difference between a split in half precision, as in the other plans, and in single precision."""
@@ -89,7 +90,7 @@ class Values:
             differences = []
             for strategy in ("train", "batch"):
                 single, half = (
-                    Series(strategy, plan, strategy).values(self.runs, metric, EVERY)
+                    Series(strategy, plan, strategy).values(self._runs, metric, EVERY)
                     for plan in (SINGLE_PRECISION, METHODS)
                 )
                 half = half[half["model"].isin(single["model"].unique())]
@@ -101,9 +102,9 @@ class Values:
         return _measured(largest)
 
     def _finding(self, claim: str) -> Finding:
-        if claim not in self.findings:
+        if claim not in self._findings:
             raise PaperError(f"There is no claim {claim!r}: name one that predbn paper verify lists.")
-        return self.findings[claim]
+        return self._findings[claim]
 
     def _text(self, claim: str, words: tuple[str, ...], text_of: Callable[[Measurement], str]) -> str:
         measurements = self._finding(claim).measurements
