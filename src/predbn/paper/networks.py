@@ -40,8 +40,7 @@ def reference_with_eps(reference: str, eps: float) -> str:
 
 def missing_weights(model: Model) -> str | None:
     """The zoo name of the weights that a model needs and the zoo does not have; None if it has them."""
-    match = _WITH_EPS.fullmatch(model.reference)
-    reference = f"{match[1]}/{match[3]}" if match else model.reference
+    reference, _ = _without_eps(model.reference)
     try:
         Model(reference).members()
     except ModelError:
@@ -53,15 +52,21 @@ def load_eps_variants(models: tuple[Model, ...]) -> dict[str, Classifier]:
     """The networks whose name changes their eps, by name; the others are loaded by the evaluation itself."""
     variants = {}
     for model in models:
-        match = _WITH_EPS.fullmatch(model.reference)
-        if match:
-            variants[model.name] = _set_eps(load(f"{match[1]}/{match[3]}"), float(match[2]))
+        reference, eps = _without_eps(model.reference)
+        if eps is not None:
+            variants[model.name] = _set_eps(load(reference), eps)
     return variants
 
 
-def _set_eps(classifier: Classifier, eps: float) -> Classifier:
+def _without_eps(reference: str) -> tuple[str, float | None]:
+    """The name of a network without an eps, and that eps."""
+    match = _WITH_EPS.fullmatch(reference)
+    return (f"{match[1]}/{match[3]}", float(match[2])) if match else (reference, None)
+
+
+def _set_eps(classifier: Classifier, eps: float | None) -> Classifier:
     for module in classifier.modules():
-        if isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
+        if eps is not None and isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
             module.eps = eps
     return classifier
 
@@ -81,14 +86,11 @@ class TrainedNetworks:
         """Those of the models that the folder has, by name."""
         loaded = {}
         for model in models:
-            match = _WITH_EPS.fullmatch(model.reference)
-            pattern = f"{match[1]}/{match[3]}" if match else model.reference
+            pattern, eps = _without_eps(model.reference)
             for name, path in self._files().items():
                 if fnmatchcase(name, pattern):
                     classifier = self._load(name, path)
-                    loaded[model.name if match else name] = (
-                        _set_eps(classifier, float(match[2])) if match else classifier
-                    )
+                    loaded[name if eps is None else model.name] = _set_eps(classifier, eps)
         if not loaded:
             names = ", ".join(dict.fromkeys(model.reference.removeprefix("zoo:") for model in models))
             raise NotMeasured(f"{self.folder} has no {names}")

@@ -14,7 +14,6 @@ over 95 splits are compared.
 | `auto-compared` | three | 1,000 | `auto` with and without calibration, `prior` with several N, any batch size |
 | `auto-streams` | three | 2,000 | streams with few classes at a time; `ema` is one of the strategies |
 | `auto-mixtures` | three | all | 19 corruptions in one batch |
-| `auto-attacks-everyone` | two | 1,000 | a tenth of each batch attacks all others; clean images |
 
 Most plans have `auto` in one pass (`ONE_PASS`): four passes would take four times as long. On ImageNet each network has
 similar plans, and `auto` is calibrated on the images that a plan does not evaluate. EfficientNet-Lite1 and Lite2 were
@@ -54,14 +53,10 @@ AUTO, ONE_PASS, UNCALIBRATED = "auto", "auto(passes=1)[robust=False]", "auto(cal
 PRIORS = ("prior(N=4)", "prior(N=16)", "prior(N=64)")
 IMAGENET_PRIORS = PRIORS[1:]
 """Without N = 4, which is far behind in batches as small as those of the ImageNet plans."""
-ATTACKED = ("train", "batch", "prior(N=16)", "auto(passes=1)", AUTO, "auto_stream")
-"""The strategies that are attacked; one pass has bounded influence here."""
 LARGEST, SMALLER, STREAM_BATCH = 500, (1, 2, 5, 20, 100), 100
 """Batch sizes: in the plans with the most images, in the others, and of streams and mixtures."""
 ORDERS = ("by_class", "dirichlet:0.1")
 """Streams with few classes at a time: one class after another, and classes in bursts."""
-EVERYONE = "auto-attacks-everyone"
-"""The plan with attacks, which is always in single precision."""
 
 
 @dataclass(frozen=True)
@@ -159,17 +154,6 @@ def _cifar10_plans() -> Iterable[PaperPlan]:
         batch_sizes=(STREAM_BATCH,),
         seeds=tuple(range(5)),
     )
-    yield plan(
-        EVERYONE,
-        "clean batches of 100, of which 10 images raise the loss of all others",
-        {"images": 20},
-        models=three_seeds[:2],
-        strategies=ATTACKED,
-        shifts=("clean",),
-        batch_sizes=(100,),
-        orders=("shuffled", "attacked:everyone"),
-        images=1000,
-    )
 
 
 def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
@@ -180,7 +164,6 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
         return imagenet_plan(name, what.format(network.label), replace(METHODS_PLAN, **options))
 
     baselines = ("train", "batch", ONE_PASS)
-    standard = {"shifts": ("standard",), "severities": (3,), "images": 500, "hits": False}
     yield plan(
         network.plan("methods"),
         "vanilla and temperature-scaled {} with auto on every split",
@@ -201,16 +184,11 @@ def _imagenet_plans(network: Network) -> Iterable[PaperPlan]:
         network.plan("default"),
         "{} with auto in four passes, in batches of 5, 20 and 100 under the standard corruptions at severity 3",
         AUTO,
+        shifts=("standard",),
+        severities=(3,),
         batch_sizes=(5, 20, 100),
-        **standard,
-    )
-    yield plan(
-        network.plan("default-500"),
-        "{} with auto in one and in four passes in one batch of 500 for each standard corruption at severity 3",
-        ONE_PASS,
-        AUTO,
-        batch_sizes=(LARGEST,),
-        **standard,
+        images=500,
+        hits=False,
     )
     yield plan(
         network.plan("streams"),
@@ -674,19 +652,6 @@ def table_of_held_out(runs: Runs) -> str:
     ]
     heads = ["", *(f"{label}, {part}" for label in HELD_OUT for part in ("clean", "shifted"))]
     return markdown_table(heads, zip(map(_as_code, strategies), *columns, strict=True))
-
-
-def table_of_attacks(runs: Runs) -> str:
-    """The accuracy of the images that are not the attacker's, and of all images without an attack."""
-    columns = [
-        [
-            _percent(Series(order, EVERYONE, strategy, order=order).mean(runs, "accuracy", CLEAN))
-            for strategy in ATTACKED
-        ]
-        for order in ("attacked:everyone", "shuffled")
-    ]
-    heads = ["accuracy, %", "under attack", "without attack"]
-    return markdown_table(heads, zip((f"`{strategy}`" for strategy in ATTACKED), *columns, strict=True))
 
 
 def _as_code(strategy: str) -> str:
