@@ -113,7 +113,7 @@ def run_command(
     seeds: Annotated[str | None, typer.Option(help="Of --networks only these seeds, such as 0-4.")] = None,
     device: Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics and attacks always use fp32.")
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; activations and crops always use fp32.")
     ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
