@@ -79,7 +79,6 @@ def test_figures_and_document_are_written(results, tmp_path):
         (["run", "C1", "--plan", "mixtures"], "'mixtures' is no plan of these experiments: methods"),
         (["run", "C1", "--device", "tpu"], "there is no device 'tpu'"),
         (["run", "C1", "--networks", "."], "results of their own"),
-        (["run", "C1", "--seeds", "0-4"], "goes with --networks"),
         (["run", "I1", "--root", "nowhere"], "does not exist"),
         (["run", "I1", "--weights", "nowhere"], "does not exist"),
         (["figures", "C7", "--suffix", ".gif"], "end the name with"),

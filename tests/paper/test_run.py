@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -63,10 +65,15 @@ def test_a_run_can_be_continued_and_says_on_its_card_that_it_is_quick(tmp_path, 
 
 @needs_zoo
 def test_a_folder_of_networks_in_place_of_the_zoo(tmp_path, monkeypatch):
-    """The zoo has the layout of a folder of trained networks, so as such a folder it must give its own results."""
+    """The zoo has the layout of a folder of trained networks, so such a folder must give the same results."""
     models = (f"{NETWORK[:-1]}*", "zoo:resnet20-cifar10/instance[eps=0.1]/1", "zoo:resnet20-cifar10/nothing/0")
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", models=models, strategies=("train",)))
-    networks = TrainedNetworks(zoo.ZOO, seeds=[1, 2])
+    folder = tmp_path / "trained"
+    for kind, seed, suffix in product(("batch", "instance"), (1, 2), (".safetensors", ".json")):
+        path = folder / "resnet20-cifar10" / kind / f"{seed}{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(zoo.ZOO / path.relative_to(folder), path)
+    networks = TrainedNetworks(folder)
     assert run_plan("strategies", tmp_path / "folder", quick=True, networks=networks) is None
     names = [f"{NETWORK[:-1]}{seed}" for seed in (1, 2)]
     monkeypatch.setitem(PLANS, "strategies", tiny("strategies", models=(*names, models[1]), strategies=("train",)))
@@ -82,7 +89,7 @@ def test_a_folder_of_networks_in_place_of_the_zoo(tmp_path, monkeypatch):
     card = json.loads((tmp_path / "folder" / "strategies" / "card.json").read_text())
     assert card["ensembles"] == {models[0]: names}
     assert card["models"][names[0]]["card"] == zoo.card("resnet20-cifar10/batch/1")
-    assert f"--networks {zoo.ZOO}" in card["paper"]["command"]
+    assert f"--networks {folder}" in card["paper"]["command"]
 
 
 @needs_zoo

@@ -17,7 +17,6 @@ from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
 from .output import make_console, new_table
 from .targets import check_folder
-from .training_options import parse_seeds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,7 +109,6 @@ def run_command(
             help="Networks that predbn train cifar10 --out has written, in place of the zoo's; with another --results.",
         ),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Of --networks only these seeds, such as 0-4.")] = None,
     device: Device = "auto",
     precision: Annotated[
         str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; activations and crops always use fp32.")
@@ -144,15 +142,10 @@ def run_command(
                 f"{name!r} is no plan of these experiments: {', '.join(names)}.", param_hint="--plan"
             )
     names = plan or names
-    if networks is None:
-        refuse_options(context, ["seeds"], "it goes with --networks: add that, or leave it out.")
-    elif results is None:
-        raise typer.BadParameter("these networks need a folder of results of their own.", param_hint="--results")
-    else:
-        names = [name for name in names if PLANS[name].data_set == CIFAR10]
-    trained = None
     if networks is not None:
-        trained = TrainedNetworks(networks, None if seeds is None else parse_seeds(seeds))
+        if results is None:
+            raise typer.BadParameter("these networks need a folder of results of their own.", param_hint="--results")
+        names = [name for name in names if PLANS[name].data_set == CIFAR10]
     data_sets = {PLANS[name].data_set for name in names}
     for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
         if not data_sets & users:
@@ -175,7 +168,7 @@ def run_command(
                 root=root,
                 weights=weights,
                 images=images,
-                networks=trained,
+                networks=None if networks is None else TrainedNetworks(networks),
             )
         is_measured = name in Runs(folders[name]).measured
         state = "as before" if was_measured else "done in part" if is_measured else "not measured"

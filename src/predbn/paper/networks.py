@@ -7,7 +7,6 @@ normalisation; such a network is named like ``zoo:resnet20-cifar10/instance[eps=
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -76,11 +75,9 @@ class TrainedNetworks:
     """Networks that `predbn train cifar10 --out FOLDER` has written, in place of those of the zoo with the same names.
 
     In results they have the names of the zoo, so that every experiment finds them; the run card has their own cards.
-    seeds  only these; by default all
     """
 
     folder: Path
-    seeds: Collection[int] | None = None
 
     def load(self, models: tuple[Model, ...]) -> dict[str, Classifier]:
         """Those of the models that the folder has, by name."""
@@ -98,8 +95,7 @@ class TrainedNetworks:
 
     def _files(self) -> dict[str, Path]:
         paths = sorted(self.folder.glob("*/*/*.safetensors"), key=lambda path: (path.parent, len(path.stem), path.stem))
-        names = {f"zoo:{path.relative_to(self.folder).with_suffix('').as_posix()}": path for path in paths}
-        return {name: path for name, path in names.items() if self.seeds is None or int(path.stem) in self.seeds}
+        return {f"zoo:{path.relative_to(self.folder).with_suffix('').as_posix()}": path for path in paths}
 
     def _load(self, name: str, path: Path) -> Classifier:
         loaded = load(f"file:{path}#{path.parent.relative_to(self.folder).as_posix()}")
