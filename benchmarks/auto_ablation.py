@@ -3,7 +3,7 @@
     python benchmarks/auto_ablation.py                          # a ResNet-20 of the zoo, five minutes on one core
     python benchmarks/auto_ablation.py --network lite0 --root DIR                  # ImageNet, in DIR
     python benchmarks/auto_ablation.py --network resnet50 --root DIR --weights FILE --device cuda
-    python benchmarks/auto_ablation.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/auto_ablation.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 All forms use one pass and no bounded influence. The images are under corruptions at severity 3 that were not used to
 develop `auto`: 300 images of the sample that comes with the package and all 15 of them for ResNet-20, 500 images and
@@ -14,7 +14,6 @@ interrupted continues where it stopped; results are in results/auto-ablation.jso
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor
 
 import predbn
-from peers.results_file import RESULTS, ResultsFile
+from measurements import RESULTS, ResultsFile, markdown_table, read_results
 from predbn.common import parse_device
 from predbn.data import Corrupted, Images, imagenet, sample
 from predbn.evaluation import framing_of
@@ -151,18 +150,18 @@ def measure(options: argparse.Namespace) -> None:
 
 def markdown(path: Path = RESULT) -> str:
     """Mean accuracy under shift by network, form and batch size."""
-    units = json.loads(path.read_text(encoding="utf-8"))["units"]
+    units = read_results(path)["units"]
     measured = [label for label in NETWORKS.values() if any(name.startswith(label) for name in units)]
     heads = [f"{label}: {size}" if size == SIZES[0] else str(size) for label in measured for size in SIZES]
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
+    rows = []
     for form in FORMS:
         cells = []
         for label in measured:
             for size in SIZES:
                 values = [unit[f"{form}, {size}"] for name, unit in units.items() if name.startswith(label)]
                 cells.append(f"{sum(values) / len(values):.1f}")
-        lines.append(f"| {form} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([form, *cells])
+    return markdown_table(["", *heads], rows)
 
 
 if __name__ == "__main__":

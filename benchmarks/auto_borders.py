@@ -2,7 +2,7 @@
 
     predbn train cifar10 --recipe cosine --seeds 0,1 --border-study --out borders  # on a GPU
     predbn evaluate --plan results/auto-borders/plan.toml --out results/auto-borders  # an hour on one core
-    python benchmarks/auto_borders.py  # the table of docs/auto.md
+    python benchmarks/auto_borders.py  # the table of docs/auto-evidence.md
 
 400 test images of CIFAR-10, clean and under the 15 corruptions that were not used to develop `auto`, at severity 3.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from measurements import RESULTS, markdown_table
 from predbn.evaluation import Results
-from predbn.paper.markdown import markdown_table
 
-RUN = Path(__file__).resolve().parent.parent / "results" / "auto-borders"
+RUN = RESULTS / "auto-borders"
 BORDERS = {"zero-4": "black", "reflect-4": "reflected"}
 STRATEGIES = {
     "train": "`train`",

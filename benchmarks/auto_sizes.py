@@ -1,7 +1,7 @@
 """`auto` by default and in one pass, in batches of several sizes that hold all classes.
 
     predbn evaluate --plan results/auto-default/plan.toml --out results/auto-default  # ten minutes on one core
-    python benchmarks/auto_sizes.py  # the table of docs/auto.md
+    python benchmarks/auto_sizes.py  # the table of docs/auto-evidence.md
 
 The run uses images that come with the package: 400 test images of CIFAR-10, clean and under the 15 corruptions that
 were not used to develop `auto`, at severity 3; `auto` is calibrated on 1,000 validation images.
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from measurements import RESULTS, markdown_table
 from predbn.evaluation import Results
-from predbn.paper.markdown import markdown_table
 
-RUN = Path(__file__).resolve().parent.parent / "results" / "auto-default"
+RUN = RESULTS / "auto-default"
 STRATEGIES = {
     "train": "`train`",
     "batch": "`batch`",

@@ -2,7 +2,7 @@
 
     python benchmarks/auto_stream.py                                               # CPU, one core: ten minutes
     python benchmarks/auto_stream.py --device cuda --images 2000 --networks 0 1 2 --every 1
-    python benchmarks/auto_stream.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/auto_stream.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 Test images of CIFAR-10 that come with the package, ResNet-20 of the zoo, calibrated on 1,000 validation images, and the
 15 corruptions that were not used to develop `auto`. The streams:
@@ -19,19 +19,18 @@ of 1 and 5. With fewer than 1,000 images, batches of 100 in turn are fewer than 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.data import sample
 from predbn.models import load
 from predbn.shifts import corrupt, names, orders
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "auto-stream.json"
+RESULT = RESULTS / "auto-stream.json"
 STRATEGIES = ("train", "auto(passes=1)", "auto", "auto_stream")
 SEVERITY, BATCHES_IN_TURN, CHANGING = 5, 10, (20, 100)
 ORDERS = {"mixed": (1, 5, 20, 100), "Dirichlet": (20, 100), "sorted": (1, 20, 100)}
@@ -104,14 +103,11 @@ def measure(
 
 
 def markdown() -> str:
-    """The table of docs/auto.md."""
-    table = json.loads(RESULTS.read_text())["accuracy"]
+    """The table of docs/auto-evidence.md."""
+    table = read_results(RESULT)["accuracy"]
     strategies = list(next(iter(table.values())))
-    lines = ["| stream, batch | " + " | ".join(f"`{name}`" for name in strategies) + " |"]
-    lines.append("|---|" + "--:|" * len(strategies))
-    for name, row in table.items():
-        lines.append(f"| {name} | " + " | ".join(f"{row[strategy]:.1f}" for strategy in strategies) + " |")
-    return "\n".join(lines)
+    rows = [[name, *(f"{row[strategy]:.1f}" for strategy in strategies)] for name, row in table.items()]
+    return markdown_table(["stream, batch", *(f"`{name}`" for name in strategies)], rows)
 
 
 def main() -> None:
@@ -145,8 +141,8 @@ def main() -> None:
         "severity": SEVERITY,
         "torch": torch.__version__,
     }
-    RESULTS.write_text(json.dumps({"card": card, "accuracy": table}, indent=1) + "\n")
-    print(f"Wrote {RESULTS.name}")
+    write_results(RESULT, {"card": card, "accuracy": table})
+    print(f"Wrote {RESULT.name}")
 
 
 if __name__ == "__main__":

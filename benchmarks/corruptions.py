@@ -14,7 +14,6 @@ Columns: images per second of ours, of the peer, their ratio; the same per CPU s
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import time
@@ -30,6 +29,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn import shifts
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -171,27 +171,21 @@ def on_gpu(only: list[str]) -> dict[str, Any]:
 
 def markdown() -> str:
     """The measurements in results/ as a table and a sentence."""
-    cpu, gpu = (json.loads((ROOT / f"results/corruptions-{d}.json").read_text()) for d in ("cpu", "cuda"))
+    cpu, gpu = (read_results(RESULTS / f"corruptions-{device}.json") for device in ("cpu", "cuda"))
     small, large = (cpu[size]["corruptions"] for size in ("32", "224"))
-    lines = [
-        "| | 32 px, images/s | × peer | 224 px, images/s | × peer | 224 px on the GPU, images/s |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    headings = ["", "32 px, images/s", "× peer", "224 px, images/s", "× peer", "224 px on the GPU, images/s"]
+    rows = []
     for name in shifts.names("all"):
-        a, b = small[name], large[name]
-        lines.append(
-            f"| {name} | {a['ours']:,.0f} | {a['ratio']:.1f} | {b['ours']:,.0f} | {b['ratio']:.1f} "
-            f"| {gpu['224'][name]:,.0f} |"
-        )
+        rates = [cell for row in (small[name], large[name]) for cell in (f"{row['ours']:,.0f}", f"{row['ratio']:.1f}")]
+        rows.append([name, *rates, f"{gpu['224'][name]:,.0f}"])
     totals = [f"{cpu[size]['total_ratio']:.1f} ({cpu[size]['total_ratio_cpu']:.1f})" for size in ("32", "224")]
-    lines += [
-        "",
+    said = (
         f"All 19 one after another, against the peer: {totals[0]} times faster at 32 px and {totals[1]} times at "
         f"224 px, by the clock (by CPU time). On the GPU all of CIFAR-10-C, 950,000 images, takes "
         f"{gpu['cifar10c_seconds']:.1f} s, and 224-pixel images go at {gpu['224_mean']:,.0f} a second on average "
-        f"over the 19, or {gpu['224_harmonic_mean']:,.0f} with all 19 one after another.",
-    ]
-    return "\n".join(lines)
+        f"over the 19, or {gpu['224_harmonic_mean']:,.0f} with all 19 one after another."
+    )
+    return f"{markdown_table(headings, rows)}\n\n{said}"
 
 
 def main() -> None:
@@ -216,9 +210,8 @@ def main() -> None:
         counts = {32: 1000, 224: 96}
         sizes = {size: counts[size] for size in options.sizes}
         table = against_peer(sizes, options.rounds, options.cores, options.window, options.only)
-    out = options.out or ROOT / "results" / f"corruptions-{options.device}.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"card": card, "severity": SEVERITY, **table}, indent=1) + "\n")
+    out = options.out or RESULTS / f"corruptions-{options.device}.json"
+    write_results(out, {"card": card, "severity": SEVERITY, **table})
 
 
 if __name__ == "__main__":

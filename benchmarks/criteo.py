@@ -13,7 +13,6 @@ Then the peak memory of predbn is measured for growing numbers of rows.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -27,9 +26,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from measurements import RESULTS, markdown_table, read_results, write_results
+
 CATEGORIES = range(14, 40)
-RESULT = ROOT / "results" / "criteo-preparation.json"
+RESULT = RESULTS / "criteo-preparation.json"
 
 
 def with_pandas(path: str, **options: Any) -> int:
@@ -54,13 +54,13 @@ def with_predbn(path: str) -> int:
     folder = Path(path + ".prepared")
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        return sum(shard.rows for shard in prepare(path, folder).done)
+        return prepare(path, folder).rows
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class PeakMemory(Thread):
-    """Samples the memory of this process and its children ten times a second, shared pages counted once."""
+    """Samples the memory of this process ten times a second."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -68,25 +68,8 @@ class PeakMemory(Thread):
 
     def run(self) -> None:
         while not self.stopped.wait(0.1):
-            self.mb = max(self.mb, sum(map(self.resident, ["self", *self.children()])))
-
-    @staticmethod
-    def children() -> list[str]:
-        return [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-
-    @staticmethod
-    def resident(process: str) -> float:
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            return 0.0
-        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1e3
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of its finished children."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.mb = max(self.mb, pages * resource.getpagesize() / 1e6)
 
 
 def measure_here(work: Callable[[str], int], path: str, pipe: Connection) -> None:
@@ -94,9 +77,9 @@ def measure_here(work: Callable[[str], int], path: str, pipe: Connection) -> Non
     work(path + ".few")
     peak = PeakMemory()
     peak.start()
-    start, cpu = time.perf_counter(), cpu_seconds()
+    start, cpu = time.perf_counter(), time.process_time()
     rows = work(path)
-    spent = {"seconds": time.perf_counter() - start, "cpu_seconds": cpu_seconds() - cpu}
+    spent = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
     peak.stopped.set()
     peak.join()
     pipe.send({"rows": rows, **spent, "peak_mb": peak.mb})
@@ -166,22 +149,18 @@ def measure(rows: int, rounds: int, growth: list[int]) -> dict[str, Any]:
 
 def markdown() -> str:
     """The stored results as a table and a sentence."""
-    results = json.loads(RESULT.read_text())
+    results = read_results(RESULT)
     card, ours = results["card"], results["predbn"]
-    lines = ["| | rows/s | peak MB | predbn is faster, by the clock | by CPU time |", "|---|--:|--:|--:|--:|"]
-    lines.append(f"| predbn | {ours['rows_per_second']:,.0f} | {ours['peak_mb']:,.0f} | | |")
+    rows = [["predbn", f"{ours['rows_per_second']:,.0f}", f"{ours['peak_mb']:,.0f}", "", ""]]
     for name, what in (("pandas", "types guessed"), ("pandas, typed", "categories as text")):
         row = results[name]
-        lines.append(
-            f"| pandas {card['pandas']}, {what} | {row['rows_per_second']:,.0f} | {row['peak_mb']:,.0f} "
-            f"| {row['times']:.1f} × | {row['times_by_cpu']:.1f} × |"
-        )
+        measured = [f"{row['rows_per_second']:,.0f}", f"{row['peak_mb']:,.0f}"]
+        times = [f"{row[name]:.1f} ×" for name in ("times", "times_by_cpu")]
+        rows.append([f"pandas {card['pandas']}, {what}", *measured, *times])
     grown = [f"{run['peak_mb']:.0f} MB for {run['rows']:,}" for run in results["growth"]]
-    lines += [
-        "",
-        f"{results['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows.",
-    ]
-    return "\n".join(lines)
+    headings = ["", "rows/s", "peak MB", "predbn is faster, by the clock", "by CPU time"]
+    said = f"{results['rows']:,} synthetic rows on {card['cores']} cores. Memory of predbn: {', '.join(grown)} rows."
+    return f"{markdown_table(headings, rows)}\n\n{said}"
 
 
 def main() -> None:
@@ -201,8 +180,7 @@ def main() -> None:
     versions = {"numpy": np.__version__, "pandas": pd.__version__}
     card = {**versions, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     table = measure(options.rows, options.rounds, options.growth)
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps({"card": card, **table}, indent=1) + "\n")
+    write_results(options.out, {"card": card, **table})
 
 
 if __name__ == "__main__":

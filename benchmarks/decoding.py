@@ -13,7 +13,6 @@ Writes results/decoding-cpu.json; --markdown prints the table from it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import tempfile
@@ -26,9 +25,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.data import Images, from_folder, list_pictures, read_picture, resize_crop
 
-RESULT = Path(__file__).resolve().parents[1] / "results" / "decoding-cpu.json"
+RESULT = RESULTS / "decoding-cpu.json"
 TRANSFORM = resize_crop(224, 256)
 
 
@@ -117,10 +117,9 @@ def measure(root: Path, rounds: int, cores: int) -> dict[str, object]:
 
 
 def table(result: dict) -> str:
-    rows = ["| | images/s | times the loop |", "|---|--:|--:|"]
-    for name, rate in result["images_a_second"].items():
-        rows.append(f"| {name} | {rate:,.0f} | {result['times_the_loop'][name]:.2f} |")
-    return "\n".join(rows)
+    times = result["times_the_loop"]
+    rows = [[name, f"{rate:,.0f}", f"{times[name]:.2f}"] for name, rate in result["images_a_second"].items()]
+    return markdown_table(["", "images/s", "times the loop"], rows)
 
 
 def main() -> None:
@@ -140,9 +139,9 @@ def main() -> None:
                 else make_pictures(target, options.count)
             )
             result = measure(root, options.rounds, options.cores)
-        RESULT.write_text(json.dumps(result, indent=2) + "\n")
+        write_results(RESULT, result)
         print(result["machine"], result["pictures"], sep="; ")
-    print(table(json.loads(RESULT.read_text())))
+    print(table(read_results(RESULT)))
 
 
 if __name__ == "__main__":

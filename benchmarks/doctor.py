@@ -23,11 +23,13 @@ from torch import Tensor, nn
 
 import doctor_cases
 from predbn.common import DiagnosticError, write_text
-from predbn.data import sample
-from predbn.diagnostics import DataStatistics, Examination, examine, measure, open_diagnosis_data
+from predbn.data import open_unlabelled, sample
+from predbn.diagnostics import Examination, examine
+from predbn.diagnostics.batches import Batches
+from predbn.diagnostics.measurement import measure
 from predbn.diagnostics.training_batches import training_batches
 from predbn.models import Classifier, load, zoo
-from predbn.norm import named_layers
+from predbn.norm import BatchForward, named_layers
 from predbn.shifts import corrupt, names
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "doctor.json"
@@ -54,18 +56,19 @@ class Kept:
         return rows[name]
 
 
-def summary(found: Examination) -> dict[str, Any]:
+def summary(examination: Examination) -> dict[str, Any]:
     """What the tables need."""
     result: dict[str, Any] = {
-        "problems": [finding.code for finding in found.problems],
-        "notes": [finding.code for finding in found.findings if not finding.is_problem],
+        "problems": [finding.code for finding in examination.problems],
+        "notes": [finding.code for finding in examination.findings if not finding.is_problem],
     }
-    for key, chance in (("reference", "reference_chance"), ("shift", "shift_chance")):
-        rows = [(getattr(row, key), getattr(row, chance)) for row in found.layers if getattr(row, key) is not None]
+    for key in ("fit", "shift"):
+        rows = [(getattr(row, key), getattr(row, f"{key}_noise")) for row in examination.layers]
+        rows = [(distance, noise) for distance, noise in rows if distance is not None]
         if rows:
-            result[key] = round(max(value for value, _ in rows), 3)
-            result[f"{key}_times_chance"] = round(max(value / by_chance for value, by_chance in rows), 2)
-    for name, numbers in found.predictions.items():
+            result[key] = round(max(distance for distance, _ in rows), 3)
+            result[f"{key}_times_noise"] = round(max(distance / noise for distance, noise in rows), 2)
+    for name, numbers in examination.predictions.items():
         result[f"{name}_predictions"] = {key: round(value, 3) for key, value in numbers.items()}
     return result
 
@@ -77,17 +80,17 @@ def measure_cases(kept: Kept) -> None:
 
         def row(name: str = name) -> dict[str, Any]:
             case = doctor_cases.make(name, trained)
-            found = examine(case.model, case.loader, case.reference)
+            examination = examine(case.model, case.reference, case.data)
             before = doctor_cases.accuracy(case.model, case.test)
             case.remedy(case.model)
             after = doctor_cases.accuracy(case.model, case.test)
-            return {"before": before, "after": after, "remedy": case.remedy_name, **summary(found)}
+            return {"before": before, "after": after, "remedy": case.remedy_name, **summary(examination)}
 
         kept.get("cases", name, row)
 
 
 def measure_batches(kept: Kept) -> None:
-    """Networks trained from the start in batches of several sizes: what the stored variances tell about the size."""
+    """Networks trained from the start in batches of several sizes: what the stored variances say about the size."""
     for size in BATCHES:
         for seed in range(3):
             kept.get("batches", f"{size}, {seed}", lambda size=size, seed=seed: batches_row(size, seed))
@@ -96,22 +99,21 @@ def measure_batches(kept: Kept) -> None:
 def batches_row(size: int, seed: int) -> dict[str, float]:
     """The slope and correlation of training_batches.py, and the accuracy before and after recomputing."""
     model = doctor_cases.train(doctor_cases.network(seed), 400, batch=size, rate=0.01)
-    measured = measure(model, doctor_cases.clean())
-    whole = {name: moments.statistics.var for name, moments in measured.layers.items()}
-    stored = {name: layer.running_var for name, layer in named_layers(model)}
-    found = training_batches(whole, measured.variances_in_pairs, stored, 1e-5)
+    measured = measure(BatchForward(model), Batches(doctor_cases.clean(), 100, None, 0), "reference")
+    whole = {name: moments.statistics.var for name, moments in measured.recomputed.items()}
+    batches = training_batches(whole, measured.variances_in_pairs, dict(named_layers(model)))
     test = doctor_cases.gratings(1000, seed=3)
     before = doctor_cases.accuracy(model, test)
     doctor_cases.recompute(model)
     numbers = {"before": before, "after": doctor_cases.accuracy(model, test)}
-    return numbers | ({} if found is None else {"slope": found.slope, "correlation": found.correlation})
+    return numbers | ({} if batches is None else {"slope": batches.slope, "correlation": batches.correlation})
 
 
 def measure_zoo(kept: Kept) -> None:
     """All networks of the zoo with clean data, and one of them, healthy and stale, under each corruption."""
     reference, data = (sample(part).images[:CIFAR_IMAGES] for part in ("validation", "test"))
     for name in zoo.names():
-        kept.get("clean", f"zoo:{name}", lambda name=name: summary(examine(load(f"zoo:{name}"), data, reference)))
+        kept.get("clean", f"zoo:{name}", lambda name=name: summary(examine(load(f"zoo:{name}"), reference, data)))
     sweep(kept, SWEPT, load(SWEPT), reference, lambda corruption: corrupted(data, corruption))
     sweep(kept, f"{SWEPT}, stale", stale(), reference, lambda corruption: corrupted(data, corruption))
 
@@ -130,8 +132,11 @@ def measure_imagenet(
 ) -> None:
     """A network on ImageNet under some corruptions; half of the images are the reference."""
     model = load(reference, device=torch.device(device))
-    source = open_diagnosis_data(folder, "reference", model.info.preprocessing, most=2 * images)
-    pixels = torch.cat([batch.images for batch in source.batches(100)])
+    needs = model.info.preprocessing
+    options = {"size": needs.size, "resize": needs.resize, "interpolation": needs.interpolation}
+    source = open_unlabelled(folder, "train", **options)
+    positions = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[: 2 * images]
+    pixels = torch.cat([batch.images for batch in source.batches(100, order=positions)])
     clean, data = pixels[:images], pixels[images:]
     sweep(kept, name, model, clean, lambda corruption: corrupted(data, corruption), corruptions)
     kept.get("clean", name, lambda: kept.table["corruptions"][f"{name}, {CLEAN}"])
@@ -145,19 +150,12 @@ def sweep(
     shifted: Callable[[str], Tensor],
     corruptions: Sequence[str] = (CLEAN, *names("all")),
 ) -> None:
-    """Examine a network with clean data and with each corruption; the reference is measured once, if at all."""
-    measured: list[DataStatistics] = []
-
-    def once() -> DataStatistics:
-        if not measured:
-            measured.append(measure(model, reference, "reference"))
-        return measured[0]
-
+    """Examine a network with clean data and with each corruption."""
     for corruption in corruptions:
         kept.get(
             "corruptions",
             f"{name}, {corruption}",
-            lambda corruption=corruption: summary(examine(model, shifted(corruption), once())),
+            lambda corruption=corruption: summary(examine(model, reference, shifted(corruption))),
         )
 
 
@@ -207,20 +205,20 @@ def _clean_table(rows: dict[str, Any]) -> str:
     for name, row in rows.items():
         groups.setdefault(name.rpartition("/")[0] if name.startswith("zoo:") else name, []).append(row)
     lines = [
-        "| network | networks | problems | shifts seen | distance | times chance | gain, nats | shift, times chance |",
+        "| network | networks | problems | shifts seen | distance | times noise | gain, nats | shift, times noise |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, members in groups.items():
         problems = sum(bool(row["problems"]) for row in members)
         shifts = sum("shifted" in row["notes"] + row["problems"] for row in members)
         cells = ["–"] * 4
-        if "reference" in members[0]:
+        if "fit" in members[0]:
             gains = [row["reference_predictions"]["gain"] for row in members]
             cells = [
-                f"{max(row['reference'] for row in members):.2f}",
-                f"{max(row['reference_times_chance'] for row in members):.1f}",
+                f"{max(row['fit'] for row in members):.2f}",
+                f"{max(row['fit_times_noise'] for row in members):.1f}",
                 f"{max(gains):+.3f}",
-                f"{max(row['shift_times_chance'] for row in members):.1f}",
+                f"{max(row['shift_times_noise'] for row in members):.1f}",
             ]
         lines.append(f"| {name} | {len(members)} | {problems} | {shifts} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -233,13 +231,13 @@ def _corruptions_table(rows: dict[str, Any]) -> str:
         cells = []
         for network in networks:
             row = rows.get(f"{network}, {corruption}")
-            cells.append("not measured" if row is None else f"{_verdict(row)} ({row['shift_times_chance']:.1f})")
+            cells.append("not measured" if row is None else f"{_verdict(row)} ({row['shift_times_noise']:.1f})")
         lines.append(f"| {corruption} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    """The codes that tell shift and staleness apart; a note is in brackets."""
+    """The codes that separate a shift from stale statistics; problems are bold."""
     codes = [f"**{code}**" for code in row["problems"]] + [code for code in row["notes"] if code == "shifted"]
     return ", ".join(codes) or "–"
 

@@ -22,7 +22,7 @@ CLASSES, SIZE = 8, 16
 
 
 class Case(NamedTuple):
-    """A network that has gone wrong: what it is examined with, what the doctor should find, and what mends it.
+    """A network that has gone wrong: what it is examined with, what the doctor should find, and what fixes it.
 
     `expected` is the code of the problem, "" if there is none. `remedy` changes the model as the doctor says.
     """
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     remedy: Callable[[nn.Module], object]
     test: tuple[Tensor, Tensor]
     reference: Tensor
-    loader: Tensor | None = None
+    data: Tensor | None = None
 
 
 def gratings(count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -196,7 +196,7 @@ def _tiny_batches(model: nn.Module) -> Case:
 
 @_case("trained from the start in batches of two")
 def _tiny_batches_from_the_start(model: nn.Module) -> Case:
-    """Statistics cannot mend this; the doctor also says to train on with larger batches."""
+    """Statistics cannot fix this; the doctor also says to train on with larger batches."""
     tiny = train(network(), 400, batch=2, rate=0.01)
     case = _on_clean_data(tiny, "small batches", lambda model: train(model, 100, rate=0.01))
     return case._replace(remedy_name="train on with larger ones")

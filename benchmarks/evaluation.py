@@ -8,8 +8,6 @@ because other work on the machine disturbs it less.
 
 On a GPU: all 95 splits of CIFAR-10-C, 10,000 images each, corrupted on the fly, under train and batch, for ten networks
 and their ensemble, in prediction batches of 500; wall time of everything except the imports and opening the data set.
-With several --streams the whole is repeated with so many CUDA streams; the results are those of the last. Later runs
-find libraries and kernels loaded: compare their seconds per split.
 --sample takes the 2,000 pictures that come with the package five times instead of CIFAR-10, if that is not here.
 
 At 224 pixels, with --pixels 224: one split of ImageNet's size from a decoded cache, clean and under contrast, with
@@ -18,7 +16,6 @@ that are already on the device. Pixels and weights are random; the time does not
 
     python benchmarks/evaluation.py                    # writes results/evaluation-cpu.json
     python benchmarks/evaluation.py --device cuda      # writes results/evaluation-cuda.json; see `predbn data cifar10`
-    python benchmarks/evaluation.py --device cuda --sample --streams 1 4 --out /tmp/evaluation.json  # what streams save
     python benchmarks/evaluation.py --pixels 224 --device cuda          # writes results/evaluation-224-cuda.json
     python benchmarks/evaluation.py --pixels 224 --images 8 --batch 4   # a trial on a CPU
     python benchmarks/evaluation.py --markdown         # measures nothing: the sentences of the README from results/
@@ -28,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import platform
 import tempfile
 import time
@@ -39,18 +35,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from measurements import RESULTS, read_results, write_results
 from predbn import shifts
 from predbn.common import each_on_one_core
 from predbn.data import Corrupted, ImageBatch, Images, cifar10, sample, wnids
 from predbn.data.batch import resolve_order
-from predbn.evaluation import InProcess, Job, Plan, Unit, cuda_graphs, evaluate
+from predbn.evaluation import InProcess, Job, Plan, Unit, evaluate
 from predbn.evaluation.model_cache import PredictorKey
 from predbn.evaluation.precision import numerics
 from predbn.evaluation.store import Store
 from predbn.models import Classifier, ModelInfo
 from predbn.models.architectures import find_architecture
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = shifts.names("all")
 IMPORTED_LATER = ("pyarrow.dataset", "scipy.special", "triton")
 """What an evaluation imports when it first needs it. Imports are not timed."""
@@ -89,7 +85,7 @@ def on_cpu(images: int, rounds: int, only: tuple[str, ...], severity: int = 3) -
     cached = Cached(clean, severity, only)
     jobs = {"cached": Job(plan, data=cached), "on the fly": Job(plan, data=clean)}
     cache = jobs["cached"].cache
-    lanes = [cache.predictor(PredictorKey(plan.models[0].name, s, 500, None)) for s in plan.settings.values()]
+    lanes = [cache.predictor(PredictorKey(plan.models[0].name, s, 500)) for s in plan.settings.values()]
 
     def bare() -> None:
         for name in only:
@@ -127,9 +123,8 @@ def repeated_sample(times: int = 5) -> Images:
     return Images(images, labels, torch.arange(len(labels)), once.classes, f"{once.name}, {times} times")
 
 
-def on_gpu(data: Images, precision: str, members: int, streams: int) -> dict[str, Any]:
+def on_gpu(data: Images, precision: str, members: int) -> dict[str, Any]:
     """All of CIFAR-10-C, with ten networks and their ensemble."""
-    cuda_graphs.STREAMS = streams
     plan = Plan(
         models=f"zoo:resnet20-cifar10/batch/{'*' if members == 10 else f'[0-{members - 1}]'}",  # type: ignore[arg-type]
         methods=("vanilla", "ensemble"),
@@ -153,14 +148,13 @@ def on_gpu(data: Images, precision: str, members: int, streams: int) -> dict[str
     accuracy = results.filter(metric="accuracy", method="ensemble").frame.groupby("strategy")["value"].mean()
     first, last = marks[2] - marks[0], (marks[-1] - marks[2]) / (len(marks) - 3)
     print(
-        f"{streams} streams: {seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s per split; "
+        f"{seconds:.1f} s in all, {first:.1f} s to the first split, then {last:.3f} s per split; "
         f"{torch.cuda.max_memory_reserved() / 2**30:.1f} GiB; {accuracy.to_dict()}",
         flush=True,
     )
     return {
         "data": data.name,
         "members": members,
-        "streams": streams,
         "precision": precision,
         "images": len(data),
         "splits": len(NAMES) * 5,
@@ -190,7 +184,7 @@ def at_224(device: str, images: int, batch: int, rounds: int, precision: str) ->
         job = Job(plan, device, data, models={entry.name: network})
         clean, contrast = job.split_units([], set())
         cache = job.cache
-        lanes = [cache.predictor(PredictorKey(entry.name, s, batch, None)) for s in plan.settings.values()]
+        lanes = [cache.predictor(PredictorKey(entry.name, s, batch)) for s in plan.settings.values()]
         held = [each.images for each in data.batches(batch, device=device)]
 
         def bare() -> None:
@@ -246,26 +240,23 @@ def _wait(device: str) -> None:
 def markdown() -> str:
     """The results in sentences."""
     said = []
-    path = ROOT / "results" / "evaluation-cpu.json"
-    if path.exists():
-        cpu = json.loads(path.read_text())
+    if (path := RESULTS / "evaluation-cpu.json").exists():
+        cpu = read_results(path)
         shares = (100 * (cpu[name]["ratio_cpu"] - 1) for name in ("cached", "on the fly"))
         cached, fresh = (f"{share:.1f} %" if share > 0 else f"nothing measurable ({share:.1f} %)" for share in shares)
         said.append(
             f"On {cpu['threads']} CPU cores, an evaluation of one network under two strategies adds {cached} to the "
             f"time of its forward passes if the corruptions are cached, and {fresh} if they are made on the fly."
         )
-    path = ROOT / "results" / "evaluation-cuda.json"
-    if path.exists():
-        gpu = json.loads(path.read_text())
+    if (path := RESULTS / "evaluation-cuda.json").exists():
+        gpu = read_results(path)
         said.append(
             f"All {gpu['splits']} splits of CIFAR-10-C ({gpu['images']:,} images each, corrupted on the fly) with "
             f"{gpu['members']} networks and their ensemble under train and batch take {gpu['seconds']:.0f} s on one "
             f"{gpu['card']['gpu']} in {gpu['precision']}."
         )
-    path = ROOT / "results" / "evaluation-224-cuda.json"
-    if path.exists():
-        gpu = json.loads(path.read_text())
+    if (path := RESULTS / "evaluation-224-cuda.json").exists():
+        gpu = read_results(path)
         clean, contrast = (100 * gpu[name]["of_bare"] for name in ("clean", "contrast"))
         said.append(
             f"At 224 pixels, ResNet-50 under train and batch evaluates a split of {gpu['images']:,} images from the "
@@ -288,9 +279,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(NAMES), help="corruptions, on a CPU")
     parser.add_argument("--root", type=Path, help="CIFAR-10 as downloaded (default: the cache)")
     parser.add_argument("--sample", action="store_true", help="the pictures of the package, on a GPU")
-    parser.add_argument(
-        "--streams", type=int, nargs="+", default=[cuda_graphs.STREAMS], help="CUDA streams, on a GPU: one run for each"
-    )
     parser.add_argument("--precision", default="fp16", help="on a GPU")
     parser.add_argument("--members", type=int, default=10, help="networks of the ensemble, on a GPU")
     parser.add_argument("--out", type=Path)
@@ -307,17 +295,11 @@ def main() -> None:
         found = at_224(options.device, images, options.batch, options.rounds, options.precision)
     elif options.device == "cuda":
         data = repeated_sample() if options.sample else cifar10("test", options.root)
-        runs = [on_gpu(data, options.precision, options.members, streams) for streams in options.streams]
-        for run in runs:
-            gain = runs[0]["seconds"] / run["seconds"]
-            print(f"{run['streams']} streams: {run['seconds']:.1f} s, {gain:.2f} times as fast as the first")
-        found = runs[-1]
+        found = on_gpu(data, options.precision, options.members)
     else:
         found = on_cpu(options.images or 500, options.rounds, tuple(options.only))
     size = "-224" if options.pixels == 224 else ""
-    out = options.out or ROOT / "results" / f"evaluation{size}-{options.device}.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps({"card": card, **found}, indent=1) + "\n")
+    write_results(options.out or RESULTS / f"evaluation{size}-{options.device}.json", {"card": card, **found})
     print(markdown())
 
 

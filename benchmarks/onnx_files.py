@@ -28,9 +28,10 @@ from torch import Tensor, nn
 import cpu_torchvision  # noqa: F401
 import predbn
 import predbn.onnx
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.common import hardware_of, package_versions
 
-RESULT = Path(__file__).resolve().parent.parent / "results" / "onnx.json"
+RESULT = RESULTS / "onnx.json"
 NETWORKS = ["resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0"]
 STRATEGIES = ["batch", "prior(N=16)", "auto(passes=1)"]
 BATCH, PIXELS, ROUNDS = 8, 224, 5
@@ -101,14 +102,14 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
 
 def markdown() -> str:
     """The table of docs/onnx.md."""
-    result = json.loads(RESULT.read_text())
+    result = read_results(RESULT)
     headings = ["", "unadapted, ms", *STRATEGIES, "it loads in, s", "with auto, s", "largest difference from PyTorch"]
-    rows = [headings, ["---", *["--:"] * (len(headings) - 1)]]
+    rows = []
     for name, row in result["networks"].items():
         ratios = [f"{row['ratio'][strategy]:.2f}" for strategy in STRATEGIES]
         loading = [f"{row['load_seconds'][key]:.1f}" for key in ("unadapted", STRATEGIES[-1])]
         rows.append([name, f"{1000 * row['seconds']:.0f}", *ratios, *loading, f"{max(row['error'].values()):.0e}"])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(headings, rows)
 
 
 def main() -> None:
@@ -126,7 +127,7 @@ def main() -> None:
     settings = {"batch": BATCH, "pixels": PIXELS, "rounds": ROUNDS, "threads": 1, "opset": 17}
     versions = {**package_versions(), "onnxruntime": onnxruntime.__version__}
     content = {"settings": settings, "hardware": hardware_of("cpu"), "versions": versions}
-    RESULT.write_text(json.dumps({**content, "networks": networks}, indent=1) + "\n")
+    write_results(RESULT, {**content, "networks": networks})
 
 
 if __name__ == "__main__":

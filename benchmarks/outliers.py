@@ -1,7 +1,7 @@
 """What outliers cost the other examples of their batch, with and without bounded influence.
 
     python benchmarks/outliers.py             # a few minutes on one core
-    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto.md from results/
+    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
 
 Clean test images (the sample that comes with the package) in batches of 100, a ResNet-20 of the zoo. Some rows of each
 batch are replaced: multiplied by 100 after preprocessing, black, noise of saturated pixels, or NaN. The accuracy is
@@ -11,17 +11,16 @@ that of the other rows. Writes results/outliers.json.
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.data import sample
 from predbn.models import load
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "outliers.json"
+RESULT = RESULTS / "outliers.json"
 MODEL, BATCH = "zoo:resnet20-cifar10/batch/0", 100
 STRATEGIES = {
     "`train`": ("train", False),
@@ -81,12 +80,10 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def markdown() -> str:
-    """The table of docs/auto.md."""
-    table = json.loads(RESULTS.read_text())["accuracy"]
-    lines = ["| accuracy of the others, % | " + " | ".join(CASES) + " |", "|---|" + "--:|" * len(CASES)]
-    for name, row in table.items():
-        lines.append(f"| {name} | " + " | ".join(f"{row[case]:.1f}" for case in CASES) + " |")
-    return "\n".join(lines)
+    """The table of docs/auto-evidence.md."""
+    table = read_results(RESULT)["accuracy"]
+    rows = [[name, *(f"{row[case]:.1f}" for case in CASES)] for name, row in table.items()]
+    return markdown_table(["accuracy of the others, %", *CASES], rows)
 
 
 def main() -> None:
@@ -97,8 +94,8 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     card = {"command": "python benchmarks/outliers.py", "model": MODEL, "torch": torch.__version__}
-    RESULTS.write_text(json.dumps({"card": card, "accuracy": measure()}, indent=1) + "\n")
-    print(f"Wrote {RESULTS.name}")
+    write_results(RESULT, {"card": card, "accuracy": measure()})
+    print(f"Wrote {RESULT.name}")
 
 
 if __name__ == "__main__":

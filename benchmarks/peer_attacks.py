@@ -18,7 +18,6 @@ figures go; it says nothing about how safe a rule is.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -27,9 +26,9 @@ from typing import Any
 
 import torch
 
+from measurements import RESULTS, ResultsFile, markdown_table, read_results
 from peers import STRATEGIES, AdaptedNetwork, PixelNetwork, calibrated_network
 from peers.attack import outcomes
-from peers.results_file import RESULTS, ResultsFile
 from predbn.common import parse_device
 from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.norm import find_strategy
@@ -63,7 +62,8 @@ def measure(
     """The outcome of an attack on the last batch of each stream."""
     strategy = find_strategy("auto(passes=1)" if rule == NOT_ROBUST else STRATEGIES.get(rule, rule))
     options = {"robust": False} if rule == NOT_ROBUST else {}
-    if strategy.works_in_groups:  # then the batches of all streams are attacked at once, which a GPU does much faster
+    # A strategy without state sees the batches of all streams at once, which a GPU does much faster.
+    if strategy.works_on_segments and not strategy.keeps_state:
         defended = AdaptedNetwork(network, strategy, group=attack.rows, **options)
         images, labels = (torch.cat(t) for t in zip(*((s[-1].images, s[-1].labels) for s in streams), strict=True))
         yield from outcomes(attack, defended, images, labels)
@@ -78,7 +78,7 @@ def measure(
 
 def markdown(path: Path = RESULT) -> str:
     """The outcome of both attacks, in percent."""
-    units = json.loads(path.read_text(encoding="utf-8"))["units"].values()
+    units = read_results(path)["units"].values()
     columns = [("targeted", "success"), *((kind, m) for kind in ATTACKS for m in ("error", "unattacked"))]
     heads = {
         "success": "targeted success",
@@ -87,14 +87,14 @@ def markdown(path: Path = RESULT) -> str:
     }
     measured = [column for column in columns if any(unit["attack"] == column[0] for unit in units)]
     titles = [heads[metric] if metric == "success" else f"{kind}: {heads[metric]}" for kind, metric in measured]
-    lines = ["| % | " + " | ".join(titles) + " |", "|---|" + "--:|" * len(titles)]
+    rows = []
     for rule in dict.fromkeys(unit["rule"] for unit in units):
         cells = []
         for kind, metric in measured:
             values = [u["outcome"][metric] for u in units if u["rule"] == rule and u["attack"] == kind]
             cells.append(f"{100 * statistics.mean(values):.1f}" if values else "")
-        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([rule, *cells])
+    return markdown_table(["%", *titles], rows)
 
 
 def chosen_attacks(options: argparse.Namespace) -> dict[str, Attack]:

@@ -23,7 +23,6 @@ Streams of a thousand images are short for rules that learn slowly: TENT takes t
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -33,8 +32,8 @@ from typing import Any
 
 import torch
 
+from measurements import RESULTS, ResultsFile, markdown_table, read_results
 from peers import Predictor, calibrated_network, make_predictors
-from peers.results_file import RESULTS, ResultsFile
 from predbn.common import parse_device
 from predbn.data import CLEAN, Corrupted, ImageBatch, Images, cifar10
 from predbn.metrics import Scores
@@ -99,7 +98,7 @@ def measure(
 
 def markdown(path: Path = RESULT) -> str:
     """How much was measured; accuracy and time as one table; calibration as another."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_results(path)
     setup, units = content["card"]["setup"], content["units"].values()
     networks = len({unit["network"] for unit in units})
     size = (
@@ -115,19 +114,17 @@ def markdown(path: Path = RESULT) -> str:
     def mean(rows: list[dict[str, Any]], name: str, metric: str) -> float:
         return statistics.mean(row[name][metric] for row in rows)
 
-    heads = " | ".join(by_column)
-    lines = [size, "", f"| accuracy, % | {heads} | time / `batch` |", "|---|" + "--:|" * (len(by_column) + 1)]
+    accuracies, calibration = [], []
     for name in rules:
         cells = [f"{100 * mean(rows, name, 'accuracy'):.1f}" for rows in by_column.values()]
         ratio = statistics.median(unit["rules"][name]["ratio"] for unit in units)
-        lines.append(f"| {name} | " + " | ".join([*cells, f"{ratio:.2f}"]) + " |")
-    lines += ["", f"| Brier score / ECE, % | {heads} |", "|---|" + "--:|" * len(by_column)]
-    for name in rules:
+        accuracies.append([name, *cells, f"{ratio:.2f}"])
         cells = [
             f"{mean(rows, name, 'brier'):.3f} / {100 * mean(rows, name, 'ece'):.1f}" for rows in by_column.values()
         ]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        calibration.append([name, *cells])
+    first = markdown_table(["accuracy, %", *by_column, "time / `batch`"], accuracies)
+    return "\n\n".join([size, first, markdown_table(["Brier score / ECE, %", *by_column], calibration)])
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ The rows of both engines are compared bit for bit. Prints a table and writes res
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import random
@@ -30,9 +29,9 @@ from typing import NamedTuple
 import ray
 import torch
 
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.evaluation import Engine, InProcess, Plan, RayEngine, Results, evaluate
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 TARGET = 1.10
 SHIFTS = ("fog", "gaussian_noise", "contrast", "jpeg_compression")
 
@@ -106,16 +105,13 @@ def measure(plan: Plan, rounds: int, engines: dict[str, Engine]) -> dict[str, fl
 
 def markdown() -> str:
     """The table of the README."""
-    measured = json.loads((RESULTS / "ray-cpu.json").read_text(encoding="utf-8"))
-    lines = [
-        "| plan | in-process, s | Ray / in-process | of processor time | Ray starts in, s |",
-        "|---|--:|--:|--:|--:|",
+    cases = read_results(RESULTS / "ray-cpu.json")["cases"]
+    rows = [
+        [case, f"{row['in_process_s']:.1f}", f"{row['ratio']:.2f}", f"{row['cpu_ratio']:.2f}", f"{row['start_s']:.1f}"]
+        for case, row in cases.items()
     ]
-    lines += [
-        f"| {case} | {row['in_process_s']:.1f} | {row['ratio']:.2f} | {row['cpu_ratio']:.2f} | {row['start_s']:.1f} |"
-        for case, row in measured["cases"].items()
-    ]
-    return "\n".join(lines)
+    headings = ["plan", "in-process, s", "Ray / in-process", "of processor time", "Ray starts in, s"]
+    return markdown_table(headings, rows)
 
 
 def main() -> None:
@@ -142,8 +138,7 @@ def main() -> None:
         "threads": threads,
         "rounds": options.rounds,
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({"card": card, "cases": {case: row}}, indent=1) + "\n", encoding="utf-8")
+    write_results(options.out, {"card": card, "cases": {case: row}})
     verdict = "" if row["ratio"] <= TARGET else ", missed"
     print(f"Ray / in-process {row['ratio']:.3f} (target {TARGET:.2f}{verdict}), of CPU time {row['cpu_ratio']:.3f}")
     print(f"written to {options.out}")

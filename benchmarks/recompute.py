@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,13 +27,14 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.common import hardware_of, package_versions
 from predbn.data import cifar10
 from predbn.models import load
 from predbn.norm import named_layers
 from predbn.norm.statistics import Statistics, distance
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "recompute.json"
+RESULT = RESULTS / "recompute.json"
 MODEL = "zoo:resnet20-cifar10/batch/0"
 STEPS, SNAPSHOT, BATCH, RATE, DECAY = 160, 40, 128, 0.05, 0.98
 CASES = [("SWA", 100, 2000), ("EMA", 100, 2000), ("SWA", 500, 2002), ("SWA", 8, 1000)]
@@ -133,7 +132,7 @@ def measure() -> dict[str, Any]:
 
 def markdown() -> str:
     """The table of docs/recompute.md."""
-    rows = json.loads(RESULTS.read_text())["rows"]
+    rows = read_results(RESULT)["rows"]
     found = {(row["average"], row["batch"], row["method"]): row for row in rows}
     heads, columns = [], []
     for average, size, count in CASES:
@@ -146,8 +145,7 @@ def markdown() -> str:
         slower = own[0]["seconds"] / found["SWA", 100, "update_bn"]["seconds"]
         cells = [f"{row['accuracy']:.1f} ({row['distance']:.2g})" for row in own]
         columns.append([METHODS[method], *cells, "–" if method == "stale" else f"{slower:.1f}"])
-    lines = ["| | " + " | ".join([*heads, "time"]) + " |", "|---|" + "--:|" * (len(heads) + 1)]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in columns)])
+    return markdown_table(["", *heads, "time"], columns)
 
 
 if __name__ == "__main__":
@@ -157,5 +155,5 @@ if __name__ == "__main__":
         print(markdown())
     else:
         torch.set_num_threads(1)
-        RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
+        write_results(RESULT, measure())
         print(markdown())

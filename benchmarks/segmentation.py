@@ -12,8 +12,6 @@ because it moves the pixels and not their labels. Writes results/segmentation.js
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.common import hardware_of, package_versions
 from predbn.shifts import corrupt, names
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "segmentation.json"
+RESULT = RESULTS / "segmentation.json"
 SIZE, CLASSES, WIDTH = 64, 4, 12
 STEPS, BATCH = 400, 16
 CALIBRATION, TEST = 400, 100
@@ -132,9 +131,9 @@ def measure() -> dict[str, Any]:
 
 def markdown() -> str:
     """Mean IoU in %, over the corruptions."""
-    rows = json.loads(RESULTS.read_text())["rows"]
+    rows = read_results(RESULT)["rows"]
     heads = ["clean", *(f"severity {severity}" for severity in SEVERITIES)]
-    lines = ["| batches of | strategy | " + " | ".join(heads) + " |", "|--:|---|" + "--:|" * len(heads)]
+    table = []
     for size in BATCH_SIZES:
         for strategy in STRATEGIES:
             cells = []
@@ -142,8 +141,8 @@ def markdown() -> str:
                 key = {"severity": severity, "strategy": strategy, "batch_size": size}
                 found = [row["mean_iou"] for row in rows if key.items() <= row.items()]
                 cells.append(f"{sum(found) / len(found):.1f}")
-            lines.append(f"| {size} | `{strategy}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            table.append([str(size), f"`{strategy}`", *cells])
+    return markdown_table(["batches of", "strategy", *heads], table, left=(1,))
 
 
 if __name__ == "__main__":
@@ -151,5 +150,5 @@ if __name__ == "__main__":
     parser.add_argument("--markdown", action="store_true", help="print the table from results/, and measure nothing")
     if not parser.parse_args().markdown:
         torch.set_num_threads(1)
-        RESULTS.write_text(json.dumps(measure(), indent=1) + "\n")
+        write_results(RESULT, measure())
     print(markdown())

@@ -45,9 +45,9 @@ import numpy as np
 import torch
 
 import predbn
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.models import Classifier, ModelInfo, Preprocessing
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 OURS = {"plain": "train", "batch": "batch", "auto_stream": "auto_stream"}
 SERVERS = (*OURS, "litserve", "ray")
 CONCURRENCIES, STREAMS = (1, 4, 16, 64), (1, 16, 256)
@@ -226,20 +226,20 @@ def run(names: list[str], rounds: int, seconds: float) -> list[dict[str, Any]]:
 
 def markdown() -> str:
     """Pictures per second relative to the plain network, in brackets per second of processor time, and latencies."""
-    result = json.loads((RESULTS / "serving-cpu.json").read_text())
+    result = read_results(RESULTS / "serving-cpu.json")
     by_key = {(row["server"], row["streams"], row["concurrency"]): row for row in result["rows"]}
     names = list(dict.fromkeys(row["server"] for row in result["rows"]))
     others = [name for name in names if name != "plain"]
     headings = ["streams", "concurrency", "plain, pictures/s", *others, f"p50 / p99 in ms: {', '.join(names)}"]
-    lines = [f"| {' | '.join(headings)} |", f"|{'--:|' * (3 + len(others))}---|"]
+    rows = []
     for streams in STREAMS:
         for concurrency in CONCURRENCIES:
             own = {name: by_key[name, streams, concurrency] for name in names}
             ratios = [_ratio(own[name]) for name in others]
             times = ", ".join(f"{row['p50_ms']:.0f} / {row['p99_ms']:.0f}" for row in own.values())
             cells = [str(streams), str(concurrency), f"{own['plain']['per_second']:.0f}", *ratios, times]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append(cells)
+    return markdown_table(headings, rows, left=(3 + len(others),))
 
 
 def _ratio(row: dict[str, Any]) -> str:
@@ -270,7 +270,7 @@ def main() -> None:
             "seconds": args.seconds,
             "pictures_per_request": ROWS,
         }
-        (RESULTS / "serving-cpu.json").write_text(json.dumps({**card, "rows": rows}, indent=1) + "\n")
+        write_results(RESULTS / "serving-cpu.json", {**card, "rows": rows})
         print(markdown())
 
 

@@ -24,7 +24,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ import torch
 
 import predbn
 from inference import build
+from measurements import RESULTS, markdown_table, read_results, write_results
 from predbn.common import parse_device
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.norm import find_strategy
@@ -40,7 +40,6 @@ from predbn.serving.service import Service
 from predbn.serving.settings import Settings
 from predbn.serving.work import Work
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 STRATEGIES = {"plain": "train", "batch": "batch", "auto_stream": "auto_stream"}
 STREAMS, CLIENTS, ROWS = (1, 16, 256), 64, 4
 ALONE = "plain, one request at a time"
@@ -153,16 +152,15 @@ async def measure(device: torch.device, rounds: int, seconds: float) -> list[dic
 
 def markdown() -> str:
     """Pictures per second of the plain network, and of the others relative to it, by number of streams."""
-    results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("serving-batcher-*.json"))]
+    results = [read_results(path) for path in sorted(RESULTS.glob("serving-batcher-*.json"))]
     names = (*STRATEGIES, ALONE)
-    lines = [f"| | streams | plain, pictures/s | {' | '.join(names[1:])} |", f"|---|{'--:|' * (len(names) + 1)}"]
+    rows = []
     for result in results:
         for streams in STREAMS:
             own = {row["server"]: row for row in result["rows"] if row["streams"] == streams}
             ratios = [f"{own[name]['ratio']:.2f}" for name in names[1:]]
-            cells = [result["network"], str(streams), f"{own['plain']['per_second']:.0f}", *ratios]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append([result["network"], str(streams), f"{own['plain']['per_second']:.0f}", *ratios])
+    return markdown_table(["", "streams", "plain, pictures/s", *names[1:]], rows)
 
 
 def main() -> None:
@@ -181,7 +179,7 @@ def main() -> None:
             card["gpu"] = torch.cuda.get_device_name(device)
         rows = asyncio.run(measure(device, options.rounds, options.seconds))
         path = RESULTS / f"serving-batcher-{device.type}.json"
-        path.write_text(json.dumps({**card, "rows": rows}, indent=1) + "\n")
+        write_results(path, {**card, "rows": rows})
     print(markdown())
 
 

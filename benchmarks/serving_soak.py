@@ -27,9 +27,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from measurements import RESULTS, read_results, write_results
 from serving import free_port, read_answer
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 MODEL = "zoo:resnet20-cifar10/batch/0"
 STREAMS, IN_MEMORY, CLIENTS = 1000, 200, 16
 WRONG = 0.02
@@ -123,7 +123,7 @@ def run(seconds: float) -> dict[str, Any]:
 
 def markdown() -> str:
     """The result as a sentence for docs/serving.md."""
-    result = json.loads((RESULTS / "serving-soak.json").read_text())
+    result = read_results(RESULTS / "serving-soak.json")
     right, total = result["answers"].get("as deserved", 0), sum(result["answers"].values())
     first, second, third = result["memory_mib"]
     return (
@@ -143,7 +143,7 @@ def main() -> None:
         return
     result = run(args.seconds)
     print(json.dumps(result, indent=1))
-    (RESULTS / "serving-soak.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_results(RESULTS / "serving-soak.json", result)
     if result["growth"] > MAX_GROWTH or set(result["answers"]) != {"as deserved"}:
         raise SystemExit("the soak has failed")
 

@@ -1,16 +1,12 @@
-"""How fast networks are trained, compared with a plain training loop; and what our kernels contribute to that.
+"""How fast networks are trained, compared with a plain training loop.
 
-    python benchmarks/training.py             # on a GPU: a minute or two
-    python benchmarks/training.py --kernels   # on a GPU: some minutes, most of them compilation
-    python benchmarks/training.py --markdown  # measures nothing: the table of docs/training.md from results/
+    python benchmarks/training.py   # on a GPU: a minute or two
 
-All train ResNet-20 in bf16 and channels_last on 45,000 random images in GPU memory, with the same augmentation.
-`plain` is eager: forward, backward, `torch.optim.Adam`, one network after another within a step. `predbn` is the
-loop of `predbn.training`. With --kernels the loop is the same for all, one CUDA graph per step, and the network has
-PyTorch's own kernels, is compiled by `torch.compile`, or has ours (`predbn.models.accelerate`). Every round measures
-all in turn; the numbers are medians over the rounds of the network-epochs per second, of their ratio within a round
-and, with --kernels, the seconds from the first step of the first network to the end of all first steps: compilation
-and the capture of the graphs. Prints a table and writes results/training-speed.json or results/training-kernels.json.
+Both train ResNet-20 in bf16 and channels_last on 45,000 random images in GPU memory, with the same augmentation.
+`plain` is eager: forward, backward, `torch.optim.Adam`, one network after another within a step. `predbn` is the loop
+of `predbn.training`, in which the step is a CUDA graph. Every round measures both in turn; the numbers are medians over
+the rounds of the network-epochs per second, and of their ratio within a round. Prints a table and writes
+results/training-speed.json.
 """
 
 from __future__ import annotations
@@ -22,19 +18,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 
 from predbn.data import Images
-from predbn.models import NORMALISATIONS, accelerate, resnet20
+from predbn.models import NORMALISATIONS, resnet20
 from predbn.training import Cifar10Data, Cifar10Recipe, crop_images, draw_crops
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import TrainingRun, run_epoch
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
-TARGET = 2.0
 SIZE = 512
 
 
@@ -90,8 +84,8 @@ def first_steps(runs: list[TrainingRun]) -> None:
         run.trainer.train_step()
 
 
-def measure_speed(norm: str, count: int, data: Cifar10Data, rounds: int) -> dict[str, Any]:
-    """Our loop against the plain one."""
+def measure(norm: str, count: int, data: Cifar10Data, rounds: int) -> dict[str, Any]:
+    """The loop of the package against the plain one."""
     steps = len(data.train) // SIZE
     plain, runs = [Plain(norm, seed, data) for seed in range(count)], make_runs(norm, count, data)
     for network in plain:
@@ -108,66 +102,18 @@ def measure_speed(norm: str, count: int, data: Cifar10Data, rounds: int) -> dict
     }
 
 
-KERNELS: dict[str, Callable[[torch.nn.Module], object]] = {
-    "torch": lambda network: network,
-    "compiled": lambda network: network.compile(),
-    "predbn": accelerate,
-}
-"""What is done to a network before it is trained, by the name of the kernels that it then has."""
-
-
-def measure_kernels(norm: str, count: int, data: Cifar10Data, rounds: int) -> dict[str, Any]:
-    """The same loop with PyTorch's kernels, with compiled ones, and with ours."""
-    torch.compiler.reset()  # nothing that was compiled for another normalisation
-    runs, before = {}, {}
-    for name, prepare in KERNELS.items():
-        with mock.patch("predbn.training.cifar10.trainer.accelerate", prepare):
-            runs[name] = make_runs(norm, count, data)
-        before[name] = timed(lambda runs=runs[name]: first_steps(runs))
-    seconds = {name: [] for name in KERNELS}
-    for _ in range(rounds):
-        for name in KERNELS:
-            seconds[name].append(timed(lambda name=name: run_epoch(runs[name])))
-    return {
-        "norm": norm,
-        "networks": count,
-        **{f"{name}_epochs_per_second": round(count / statistics.median(seconds[name]), 2) for name in KERNELS},
-        **{f"{name}_first_steps_seconds": round(before[name], 1) for name in KERNELS},
-    }
-
-
-def markdown(path: Path = RESULTS / "training-speed.json") -> str:
-    """The table of our loop and the plain one."""
-    headings = ("normalisation", "networks at once", "plain, epochs/s", "predbn, epochs/s", "ratio")
-    return _table(path, headings, ("norm", "networks", "plain_epochs_per_second", "predbn_epochs_per_second", "ratio"))
-
-
-def kernels_markdown(path: Path = RESULTS / "training-kernels.json") -> str:
-    """The table of the kernels."""
-    headings = ("PyTorch's kernels, epochs/s", "compiled, epochs/s", "ours, epochs/s", "compiled, first steps, s")
-    keys = (*(f"{name}_epochs_per_second" for name in KERNELS), "compiled_first_steps_seconds")
-    return _table(path, ("normalisation", "networks at once", *headings), ("norm", "networks", *keys))
-
-
-def _table(path: Path, headings: tuple[str, ...], keys: tuple[str, ...]) -> str:
-    rows = [[str(row[key]) for key in keys] for row in json.loads(path.read_text())["rows"]]
-    lines = [f"| {' | '.join(cells)} |" for cells in (headings, *rows)]
-    return "\n".join([lines[0], "|---" * len(headings) + "|", *lines[1:]])
+def table(rows: list[dict[str, Any]]) -> str:
+    """The results as a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (rows[0].keys(), *(row.values() for row in rows))]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", action="store_true", help="compare kernels instead of loops")
-    parser.add_argument("--markdown", action="store_true", help="print the recorded table and stop")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--norms", nargs="*", default=list(NORMALISATIONS))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS / "training-speed.json")
     options = parser.parse_args()
-    measure, table = (measure_kernels, kernels_markdown) if options.kernels else (measure_speed, markdown)
-    out = options.out or RESULTS / f"training-{'kernels' if options.kernels else 'speed'}.json"
-    if options.markdown:
-        print(table(out))
-        return
     if not torch.cuda.is_available():
         raise SystemExit("This benchmark needs a GPU.")
     torch.backends.cudnn.deterministic = True
@@ -176,16 +122,13 @@ def main() -> None:
     labels = torch.randint(10, (45_000,), generator=generator)
     train = Images(images, labels, torch.arange(45_000), tuple("0123456789"), "random")
     data = Cifar10Data(train, train.take(64), train.take(64), torch.device("cuda"))
-    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    if not options.kernels:
-        results["target"] = TARGET
-    results["rows"] = []
+    results: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
     for norm in options.norms:
         for count in (1, 4, 10) if norm == "batch" else (4,):
             results["rows"].append(measure(norm, count, data, options.rounds))
             print(results["rows"][-1], flush=True)
-            out.write_text(json.dumps(results, indent=2) + "\n")
-    print(table(out))
+            options.out.write_text(json.dumps(results, indent=2) + "\n")
+    print(table(results["rows"]))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ PARSERS = {
     "pyarrow.parquet.read_table": r"\bpq\.read_table\(|\bread_parquet\(|ParquetFile\(",
     "json.loads": r"\bjson\.loads?\(",
     "tomllib.loads": r"\btomllib\.loads?\(",
+    "jinja2.sandbox.ImmutableSandboxedEnvironment": r"\bImmutableSandboxedEnvironment\(",
     "ast.literal_eval": r"\bliteral_eval\(",
     "csv.DictReader": r"\bcsv\.(DictReader|reader)\(",
     "urllib.request.urlopen": r"\burlopen\(",

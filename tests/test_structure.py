@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 FOLDERS = [
     "common",
     "norm",
+    "gpu",
     "onnx",
     "keras",
     "metrics",
@@ -39,7 +41,6 @@ HEAVY = [
     "onnx_ir",
     "keras",
     "onnxruntime",
-    "optuna",
     "triton",
     "timm",
     "torchvision",
@@ -70,6 +71,60 @@ def folder_of(module: str, name: str) -> str | None:
     """The folder that something is imported from; None for the package itself."""
     parts = (*module.split("."), name)
     return parts[1] if parts[1] in FOLDERS else None
+
+
+def modules() -> dict[str, Path]:
+    """All modules of the package by name."""
+    names = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = ("predbn", *path.relative_to(PACKAGE).with_suffix("").parts)
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def is_for_type_checkers_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imported_modules(name: str, path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of the package that a module imports, inside of functions too, but not for type checkers only."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    imported = set()
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        nodes += [] if is_for_type_checkers_only(node) else ast.iter_child_nodes(node)
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join([*package[: len(package) - node.level + 1]] if node.level else [])
+            module = ".".join(part for part in (base, node.module or "") if part)
+            imported |= {
+                f"{module}.{alias.name}" if f"{module}.{alias.name}" in known else module for alias in node.names
+            }
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+    return (imported & known.keys()) - {name}
+
+
+def test_there_is_no_import_cycle():
+    known = modules()
+    # The package itself imports everything on first use, and nothing before.
+    graph = {name: imported_modules(name, path, known) - {"predbn"} for name, path in known.items() if name != "predbn"}
+    cycles = []
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        cycles = error.args[1]
+    assert cycles == []
+
+
+def test_the_method_does_not_import_the_gpu():
+    known = modules()
+    for name, path in known.items():
+        if name.startswith(("predbn.norm", "predbn.common")):
+            assert not [other for other in imported_modules(name, path, known) if other.startswith("predbn.gpu")], name
+    code = "import sys, predbn.norm; print([m for m in sys.modules if m.startswith(('predbn.gpu', 'triton'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_every_folder_is_in_the_list():

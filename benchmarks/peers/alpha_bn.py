@@ -24,7 +24,7 @@ class AlphaBN(PeerStrategy):
     """The mixture of α of the batch with 1 − α of the source."""
 
     name: ClassVar[str] = "alpha_bn"
-    works_in_groups: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
     alpha: float = 0.1
 
     def statistics(self, observation: Observation) -> Statistics:

@@ -24,7 +24,7 @@ class MedBN(PeerStrategy):
 
     name: ClassVar[str] = "medbn"
 
-    works_in_groups: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
 
     def statistics(self, observation: Observation) -> Statistics:
         x = values_of(observation)

@@ -30,7 +30,7 @@ class MedianMAD(PeerStrategy):
     name: ClassVar[str] = "median_mad"
     N: float = 16
 
-    works_in_groups: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
 
     def statistics(self, observation: Observation) -> Statistics:
         x, source = values_of(observation), observation.source

@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 if TYPE_CHECKING:
     from .common import PredbnError
+    from .gpu import capture
     from .norm import (
         AdaptationError,
         Auto,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
         adapt,
         adapted,
         calibrate,
-        capture,
-        compile,
         describe,
         fold,
         load_state_dict,
@@ -71,7 +70,6 @@ __all__ = [
     "adapted",
     "calibrate",
     "capture",
-    "compile",
     "describe",
     "evaluate_shift",
     "fold",
@@ -89,7 +87,7 @@ __all__ = [
     "streams",
 ]
 
-_FOLDERS = {"PredbnError": "common", "evaluate_shift": "recommendation", "serve": "serving"}
+_FOLDERS = {"PredbnError": "common", "capture": "gpu", "evaluate_shift": "recommendation", "serve": "serving"}
 """Where the names are that are not in `norm`."""
 
 if TYPE_CHECKING:

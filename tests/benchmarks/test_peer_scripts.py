@@ -11,8 +11,8 @@ import torch
 import peer_attacks
 import peer_streams
 import predbn
+from measurements import ResultsFile
 from peers import make_predictors
-from peers.results_file import ResultsFile
 from predbn.data import Images
 
 from .tiny import CLASSES, images, tiny_network

@@ -116,16 +116,6 @@ def test_median_and_mad_are_mixed_with_the_source():
     torch.testing.assert_close(predbn.adapt(layer(), MedianMAD())(x), expected(x, statistics), rtol=1e-4, atol=1e-4)
 
 
-def test_a_few_outliers_hardly_move_the_median():
-    x = batch(9)
-    spoiled = torch.cat([x[:8], 1e6 * x[8:]])
-    for strategy, most in ((MedianMAD(), 0.5), ("batch", math.inf)):
-        model = predbn.adapt(layer(), strategy)
-        moved = (model(spoiled)[:8] - model(x)[:8]).abs().max()
-        assert 0 < moved < most
-    assert moved > 0.5
-
-
 def test_unmix_tns_follows_its_equations_over_a_stream():
     model = predbn.adapt(layer(), UnMixTNS(components=3))
     stream = [batch(4, seed) for seed in range(3)]
@@ -208,11 +198,6 @@ def test_tent_predicts_as_batch_and_then_steps_against_the_entropy():
     torch.testing.assert_close(tent(x), reference(x).detach())
 
 
-def test_the_entropy_of_tent_is_that_of_the_predicted_distribution():
-    logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [100.0, 0.0, 0.0, 0.0]])
-    torch.testing.assert_close(mean_entropy(logits), torch.tensor(math.log(4) / 2))
-
-
 def test_the_affinities_of_lame_are_those_of_a_loop():
     features = torch.nn.functional.normalize(torch.randn(7, 3, generator=torch.Generator().manual_seed(0)), dim=1)
     distances = [[float((a - b).norm()) for b in features] for a in features]
@@ -237,12 +222,6 @@ def test_lame_ends_at_a_fixed_point_and_without_neighbours_at_the_outputs():
     torch.testing.assert_close(z, (log_p + weights @ z).softmax(1), rtol=0, atol=1e-3)
 
 
-def test_lame_gives_an_odd_one_out_the_class_of_its_neighbours():
-    p = torch.tensor([[0.9, 0.1]] * 5 + [[0.4, 0.6]])
-    z = smooth(p.log(), knn_affinities(torch.randn(6, 2, generator=torch.Generator().manual_seed(0)), 5))
-    assert (z.argmax(1) == 0).all()
-
-
 def test_every_predictor_gives_logits_and_forgets_on_reset():
     network, x = predbn.calibrate(tiny_network(), [images(30, seed=9)]), images(12)
     unadapted = network(x)
@@ -256,13 +235,6 @@ def test_every_predictor_gives_logits_and_forgets_on_reset():
         predictor.reset()
         torch.testing.assert_close(predictor(x), first, msg=name)
     assert torch.equal(network(x), unadapted)  # all of them work on copies
-
-
-def test_unmix_tns_begins_elsewhere_with_another_seed_only():
-    network, x = tiny_network(), images(12)
-    one, again, other = (AdaptedNetwork(network, UnMixTNS(seed=seed))(x) for seed in (0, 0, 1))
-    assert torch.equal(one, again)
-    assert not torch.allclose(one, other)
 
 
 def test_trying_out_a_batch_leaves_no_trace_in_the_stream():

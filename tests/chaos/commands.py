@@ -173,19 +173,19 @@ def make_commands(folder: Path) -> list[Command]:
         path = folder / "pictures" / str(number % 2) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).resize((224, 224)).save(path)
-    write_synthetic_text(folder / "train.txt", 140_000)
+    write_synthetic_text(folder / "train.txt", 60_000)
     write_synthetic_text(folder / "few.txt", 800)
-    prepare_criteo(folder / "few.txt", folder / "rows", processes=1)
+    prepare_criteo(folder / "few.txt", folder / "rows", threads=1)
     options = "--batch-size 6 --device cpu --no-report --quiet"
     shifts = "--shift fog --shift contrast --severity 1 --severity 5"
     evaluate = f"evaluate --model tests.evaluation.tiny:prepared --data {folder} {shifts} {options}"
-    criteo = "--widths 8,4 --most-buckets 20 --most-dimensions 2 --batch-size 128 --epochs 2 --checkpoint-every 2"
+    criteo = "--widths 8,4 --max-buckets 20 --max-dimensions 2 --batch-size 128 --epochs 2 --checkpoint-every 2"
     lines = {
         "evaluate": f"{evaluate} --method vanilla --method temperature --validation {folder} --hits --out",
         "evaluate, Ray": f"{evaluate} --engine ray --address local --out",
         "train": f"train criteo --root {folder}/rows {criteo} --device cpu --quiet --resume --out",
         "corrupt, arrays": f"corrupt {folder}/images.npy --shift fog --shift contrast",
         "corrupt, pictures": f"corrupt {folder}/pictures --shift fog --shift contrast",
-        "data criteo": f"data criteo --root {folder}/train.txt --processes 2 --quiet --out",
+        "data criteo": f"data criteo --root {folder}/train.txt --threads 2 --quiet --out",
     }
     return [Command(name, tuple(line.split())) for name, line in lines.items()]

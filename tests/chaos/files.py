@@ -11,7 +11,7 @@ import pandas as pd
 
 from predbn.common import PredbnError, read_json, read_torch_file
 from predbn.data import decoded_files as cached_files
-from predbn.data import from_folder, load_array, read_criteo_totals, read_picture
+from predbn.data import from_folder, load_array, read_picture, read_prepared_criteo
 from predbn.evaluation import Results
 from predbn.evaluation.store import Store
 from predbn.models import read_weights
@@ -48,9 +48,8 @@ def written_files(subjects: Mapping[str, Subject]) -> dict[str, WrittenFile]:
         "labels of CIFAR-10-C": WrittenFile(arrays / "labels.npy", _read_array),
         "picture of ImageNet-C": WrittenFile(min(pictures.rglob("*.JPEG")), lambda path: read_picture(path).tobytes()),
         "card of corrupted data": WrittenFile(arrays / "corrupt.json", _read_card),
-        "shard of Criteo": WrittenFile(rows / "00002.npy", _read_array),
-        "card of a shard": WrittenFile(rows / "00002.json", _read_card),
-        "totals of Criteo": WrittenFile(rows / "criteo.json", lambda path: read_criteo_totals(path.parent)),
+        "rows of Criteo": WrittenFile(rows / "rows.npy", _read_array),
+        "counts of Criteo": WrittenFile(rows / "criteo.json", lambda path: read_prepared_criteo(path.parent)),
         "cache of decoded pictures": WrittenFile(cached_files()[0], _read_array),
     }
 
@@ -83,7 +82,7 @@ def _as_lists(content: object) -> object:
 
 def _part(subject: Subject) -> Path:
     """A run that was killed before its end has parts."""
-    return _left_by_kill(subject, "parts/[cf]*.parquet")
+    return _left_by_kill(subject, "parts/results-*.parquet")
 
 
 def _checkpoint(subject: Subject) -> Path:

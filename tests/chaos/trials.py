@@ -24,7 +24,7 @@ from .commands import Command, Ended, Stop
 
 Contents = dict[str, Any]
 SIGNALS = {"kill -9": signal.SIGKILL, "Ctrl-C": signal.SIGINT}
-_MOST_STOPS = 4
+_MAX_STOPS = 4
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def stop_and_resume(
     The signal comes at a random access, or up to `longest_delay` seconds after it. Also returns how often it came.
     """
     out, stops = subject.new_folder(), 0
-    for _ in range(chance.randint(1, _MOST_STOPS)):
+    for _ in range(chance.randint(1, _MAX_STOPS)):
         stop = Stop(number, chance.randint(1, subject.accesses), chance.uniform(0, longest_delay))
         ended = subject.command.run(out, stop)
         if ended.code == 0:

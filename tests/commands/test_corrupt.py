@@ -46,10 +46,8 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
         (["nowhere", "out"], "nowhere does not exist"),
         (["empty", "out", "--shift", "fogg"], "did you mean 'fog'?"),
         (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
-        (["empty", "out", "--processes", "0"], "--processes"),
         (["empty", "out", "--labels", "labels.npy"], "the classes of a folder are its labels: leave out --labels"),
         (["--preview", "out", "--shift", "fog"], "--preview shows everything: leave out --shift"),
-        (["--preview", "out", "--processes", "2"], "--preview shows everything: leave out --processes"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(
@@ -80,8 +78,10 @@ def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_preview_is_one_picture(tmp_path: Path) -> None:
-    result = run.invoke(app, ["--preview", str(tmp_path / "grid.png")])
+    Image.new("L", (600, 300), 90).save(tmp_path / "grey.png")
+    result = run.invoke(app, ["--preview", str(tmp_path / "grey.png"), str(tmp_path / "grid.png")])
     assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.width > 6 * 224
         assert grid.height > 19 * 224
+        assert (np.asarray(grid.crop((150, 24, 150 + 224, 24 + 224))) == 90).all()

@@ -38,7 +38,9 @@ def weights(path: Path, **changed: float) -> str:
 def test_a_healthy_model(tmp_path: Path) -> None:
     result = run.invoke(app, MODEL)
     assert result.exit_code == 0, result.output
-    assert result.output.strip().startswith("Nothing is wrong as far as the 21 batch norm layers can tell without data")
+    assert result.output.strip().startswith(
+        "Nothing is wrong with the 21 batch norm layers as far as can be seen without data"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,12 +60,12 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     model = weights(tmp_path / "w.pt", running_mean=0.0, running_var=1.0)
     result = run.invoke(app, ["doctor", "--model", model, "--reference", "sample", *SMALL, "--json"])
     assert result.exit_code == 1, result.output
-    found = json.loads(result.output)
-    assert found["healthy"] is False
-    assert [finding["code"] for finding in found["findings"]] == ["never updated"]
-    assert len(found["findings"][0]["layers"]) == len(found["layers"]) == 21
-    assert found["examples"] == {"reference": 100}
-    assert found["page"] is None
+    examination = json.loads(result.output)
+    assert examination["healthy"] is False
+    assert [finding["code"] for finding in examination["findings"]] == ["never updated"]
+    assert len(examination["findings"][0]["layers"]) == len(examination["layers"]) == 21
+    assert examination["examples"] == {"reference": 100}
+    assert examination["page"] is None
 
 
 def test_a_failure_is_not_a_finding(tmp_path: Path) -> None:
@@ -82,11 +84,12 @@ def test_a_failure_is_not_a_finding(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["--reference", "nowhere"], 2, "no data 'nowhere'"),
-        (["--data", "nowhere"], 2, "no data 'nowhere'"),
+        (["--reference", "sample", "--data", "nowhere"], 2, "no data 'nowhere'"),
+        (["--data", "sample"], 2, "it goes with --reference"),
         (["--reference", "sample", "--shift", "fog"], 2, "it goes with --data"),
-        (["--data", "sample", "--shift", "fogg"], 2, "did you mean 'fog'"),
-        (["--data", "sample", "--severity", "2"], 2, "it goes with --shift"),
-        (["--images", "100"], 2, "it goes with --reference or --data"),
+        (["--reference", "sample", "--data", "sample", "--shift", "fogg"], 2, "did you mean 'fog'"),
+        (["--reference", "sample", "--data", "sample", "--severity", "2"], 2, "it goes with --shift"),
+        (["--images", "100"], 2, "it goes with --reference"),
         (["--device", "gpu"], 2, "there is no device 'gpu'"),
         (["--weights", "w.pt"], 3, "has its own weights"),
         (["--out", "."], 3, "is not a file"),
@@ -99,9 +102,16 @@ def test_wrong_input(arguments: list[str], code: int, message: str, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_says_which_question_each_command_answers() -> None:
-    doctor, diagnose = (" ".join(run.invoke(app, [name, "--help"]).output.split()) for name in ("doctor", "diagnose"))
-    assert "stored batch norm statistics of a model are right" in doctor
-    assert "question of predbn diagnose" in doctor
-    assert "what a shift does inside a network" in diagnose
-    assert "question of predbn doctor" in diagnose
+def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
+    code = "import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
+    code += "    return nn.Sequential(nn.AvgPool2d(4), nn.Flatten(), nn.Linear(192, 4))\n"
+    (tmp_path / "mine_without_norm.py").write_text(code)
+    prepared = ["--mean", "0.5", "--std", "0.25", "--size", "32"]
+    result = run.invoke(app, ["doctor", "--model", "mine_without_norm:build", "--reference", "sample", *prepared])
+    assert result.exit_code == 0, result.output
+    assert result.output.strip() == "The model has no batch norm layer, so there are no statistics to examine."
+
+
+def test_help_has_an_example_and_there_is_no_second_command() -> None:
+    assert "predbn doctor --model zoo:resnet20-cifar10/batch/0" in run.invoke(app, ["doctor", "--help"]).output
+    assert run.invoke(app, ["diagnose", "--help"]).exit_code == 2

@@ -20,24 +20,7 @@ from predbn.common import PredbnError, ShiftError
 from predbn.evaluation import InProcess
 
 
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_a_device_that_does_not_exist_is_a_usage_error():
-    assert parse_device_option("auto") == parse_device_option("cpu") == torch.device("cpu")
-    for name in ("cuda", "gpu", "cpu:1"):
-        with pytest.raises(typer.BadParameter) as caught:
-            parse_device_option(name)
-        assert caught.value.exit_code == 2
-        assert caught.value.param_hint == "--device"
-
-
 def test_devices(monkeypatch):
-    assert parse_device_option("cpu") == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert parse_device_option("auto") == parse_device_option("cuda") == torch.device("cuda")
@@ -45,13 +28,15 @@ def test_devices(monkeypatch):
     with pytest.raises(typer.BadParameter, match="finds no cuda:2"):
         parse_device_option("cuda:2")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert parse_device_option("auto") == torch.device("cpu")
+    assert parse_device_option("auto") == parse_device_option("cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", ""])
-def test_no_device(name):
-    with pytest.raises(typer.BadParameter, match="there is no device"):
+def test_a_device_that_does_not_exist_is_a_usage_error(name):
+    with pytest.raises(typer.BadParameter, match="there is no device") as caught:
         parse_device_option(name)
+    assert caught.value.exit_code == 2
+    assert caught.value.param_hint == "--device"
 
 
 def test_only_errors_of_the_package_are_turned_into_usage_errors():
@@ -162,9 +147,9 @@ def check_usage_error(arguments, option, folder):
         (["evaluate", *ZOO, "--images", HUGE], "--images"),
         (["evaluate", *ZOO, "--batch-size", HUGE], "--batch-size"),
         (["evaluate", *ZOO, "--bins", HUGE], "--bins"),
-        (["diagnose", *ZOO, "--data", "sample", "--seed", HUGE], "--seed"),
-        (["diagnose", *ZOO, "--data", "sample", "--images", HUGE], "--images"),
-        (["diagnose", *ZOO, "--data", "sample", "--batch-size", HUGE], "--batch-size"),
+        (["doctor", *ZOO, "--reference", "sample", "--seed", HUGE], "--seed"),
+        (["doctor", *ZOO, "--reference", "sample", "--images", HUGE], "--images"),
+        (["doctor", *ZOO, "--reference", "sample", "--batch-size", HUGE], "--batch-size"),
         (["train", "cifar10", "--sample", "--seeds", HUGE], "--seeds"),
         (["train", "cifar10", "--sample", "--seeds", f"0-{HUGE}"], "--seeds"),
         (["train", "criteo", "--seeds", HUGE], "--seeds"),
@@ -190,7 +175,7 @@ def test_numbers_that_cannot_work_are_usage_errors(arguments, option, tmp_path, 
         (["evaluate", "--plan", "p.toml", "--hits"], "--hits"),
         (["evaluate", *ZOO, "--clean", "sample"], "--clean"),
         (["evaluate", *ZOO, "--validation", "sample"], "--validation"),
-        (["diagnose", *ZOO, "--data", "sample", "--severity", "5"], "--severity"),
+        (["doctor", *ZOO, "--reference", "sample", "--data", "sample", "--severity", "5"], "--severity"),
         (["train", "cifar10", "--sample", "--root", "x"], "--root"),
         (["tune", "cifar10", "--sample", "--root", "x"], "--root"),
         (["tune", "cifar10", "--sample", "--finalist-epochs", "3"], "--finalist-epochs"),

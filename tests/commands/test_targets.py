@@ -48,7 +48,6 @@ def test_the_reason_of_the_system_is_given(tmp_path, monkeypatch, number):
     [
         ["evaluate", *MODEL, "--out"],
         ["demo", "--out"],
-        ["diagnose", *MODEL, "--data", "sample", "--out"],
         ["train", "cifar10", "--sample", "--out"],
         ["train", "criteo", "--out"],
         ["train", "imagenet", "--root", ".", "--out"],

@@ -40,13 +40,13 @@ def test_the_checksum_is_the_sha256_of_all_other_bytes(tmp_path):
     assert read(tmp_path / "x") == content
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (7, 5), (200_000, 90), (90, 200_000)])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (7, 5), (70_000, 90), (90, 70_000)])
 def test_no_flip_of_a_bit_goes_unnoticed_wherever_the_checksum_is(tmp_path, before, after):
     path = tmp_path / "x"
     write_summed(path, os.urandom(before), os.urandom(after))
-    inside = range(8 * before, 8 * (before + len(CHECKSUM_FIELD)))
+    inside = range(8 * before, 8 * (before + len(CHECKSUM_FIELD)), 3)
     assert flip_bits(path, read, bits=inside).noticed == len(inside)
-    assert flip_bits(path, read, count=50).noticed == 50
+    assert flip_bits(path, read, count=30).noticed == 30
 
 
 def test_a_file_of_several_blocks(tmp_path):
@@ -104,9 +104,8 @@ def test_json_is_read_as_it_was_written(tmp_path):
     write_json(path, content)
     assert read_json(path, **OPTIONS) == content
     assert list(json.loads(path.read_text(encoding="utf-8"))) == ["µ", "z", "checksum"]
-    assert flip_bits(path, lambda p: read_json(p, **OPTIONS), bits=range(8 * path.stat().st_size)).noticed == (
-        8 * path.stat().st_size
-    )
+    bits = range(0, 8 * path.stat().st_size, 5)
+    assert flip_bits(path, lambda path: read_json(path, **OPTIONS), bits=bits).noticed == len(bits)
     path.write_text('{"theirs": 1}')
     assert read_json(path, **OPTIONS) == {"theirs": 1}
 

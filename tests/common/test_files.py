@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 import pytest
@@ -22,28 +21,39 @@ from predbn.common import (
     lock_folder,
     partial_path,
     write_array,
+    write_array_in_parts,
     write_bytes,
     write_text,
 )
 
-
-def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
-    """Run Python code in another process and wait until it prints "ready"."""
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+FORK = multiprocessing.get_context("fork")
 
 
-def test_the_three_kinds_of_files(tmp_path):
+@contextmanager
+def running(work: Callable[..., None], *arguments: object) -> Iterator[BaseProcess]:
+    """Run a function in another process, which is ready when the function sets the event it gets first."""
+    ready = FORK.Event()
+    process = FORK.Process(target=work, args=(ready, *arguments))
+    process.start()
+    assert ready.wait(60)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_the_kinds_of_files(tmp_path):
     write_bytes(tmp_path / "b", b"\x00\r\n")
     write_text(tmp_path / "t", "µ\n")
     write_array(tmp_path / "a.npy", np.arange(3))
+    parts = iter([np.ones((2, 3), np.int32), np.zeros((0, 3), np.int32), np.zeros((1, 3), np.int32)])
+    assert write_array_in_parts(tmp_path / "p.npy", parts, dtype="<i4", row_shape=(3,)) == 3
+    assert np.load(tmp_path / "p.npy", mmap_mode="r").tolist() == [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
     assert (tmp_path / "b").read_bytes() == b"\x00\r\n"
     assert (tmp_path / "t").read_bytes() == "µ\n".encode()
     assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b", "t"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "b", "p.npy", "t"]
 
 
 def test_the_file_gets_its_name_at_the_end_of_the_block(tmp_path):
@@ -74,77 +84,51 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path, error):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def write_half(ready, path):
+    with atomic_write(path) as partial:
+        partial.write_text("half")
+        ready.set()
+        time.sleep(60)
+
+
 def test_a_kill_leaves_the_old_file(tmp_path):
     path = tmp_path / "x"
     write_text(path, "old")
-    code = """
-import sys, time
-from pathlib import Path
-from predbn.common import atomic_write
-with atomic_write(Path(sys.argv[1])) as partial:
-    partial.write_text("half")
-    print("ready", flush=True)
-    time.sleep(60)
-"""
-    process = start(code, path)
-    process.kill()
-    process.wait()
+    with running(write_half, path) as process:
+        process.kill()
+        process.join()
     assert path.read_text() == "old"
     write_text(path, "new")
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from predbn.common import lock_folder
-with lock_folder(Path(sys.argv[1])):
-    print("ready", flush=True)
-    while not Path(sys.argv[2]).exists():
-        time.sleep(0.01)
-    Path(sys.argv[3]).touch()
-"""
+def hold_lock(ready, folder, release, released):
+    with lock_folder(folder):
+        ready.set()
+        release.wait()
+        released.set()
 
 
-def test_a_second_process_is_refused(tmp_path):
-    folder, release = tmp_path / "folder", tmp_path / "release"
-    folder.mkdir()
-    process = start(HOLD, folder, release, tmp_path / "released")
-    try:
-        with pytest.raises(DataError, match=r"another process is writing to .*folder: wait for it"):  # noqa: SIM117
-            with lock_folder(folder, error=DataError):
+def test_a_second_process_is_refused_or_waits(tmp_path):
+    release, released = FORK.Event(), FORK.Event()
+    with running(hold_lock, tmp_path, release, released):
+        with pytest.raises(DataError, match=r"another process is writing to .*: wait for it"):  # noqa: SIM117
+            with lock_folder(tmp_path, error=DataError):
                 pass
-        with pytest.raises(PredbnError), lock_folder(folder):
+        with pytest.raises(PredbnError), lock_folder(tmp_path):
             pass
-    finally:
-        release.touch()
-        process.wait()
-    with lock_folder(folder):
-        pass
+        release.set()
+        with lock_folder(tmp_path, wait=True):
+            assert released.is_set()
 
 
-def test_a_second_process_can_wait(tmp_path):
-    folder, release, released = (tmp_path / name for name in ("folder", "release", "released"))
-    folder.mkdir()
-    process = start(HOLD, folder, release, released)
-    release.touch()
-    with lock_folder(folder, wait=True):
-        assert released.exists()
-    process.wait()
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_killed_process_loses_its_lock(tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    process = start(HOLD, folder, tmp_path / "release", tmp_path / "released")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    begin = time.monotonic()
-    with lock_folder(folder):
-        assert time.monotonic() - begin < 10
+    with running(hold_lock, tmp_path, FORK.Event(), FORK.Event()) as process:
+        process.kill()
+        process.join()
+        with lock_folder(tmp_path):
+            pass
 
 
 def test_the_lock_is_released_after_an_error(tmp_path):

@@ -45,12 +45,6 @@ def write_python(folder: Path, files: dict[str, Arrays]) -> None:
         (folder / name).write_bytes(python2_pickle(arrays))
 
 
-def write_binary(folder: Path, files: dict[str, Arrays]) -> None:
-    for name, (images, labels) in files.items():
-        content = b"".join(bytes([y]) + x.tobytes() for x, y in zip(images, labels.tolist(), strict=True))
-        (folder / f"{name}.bin").write_bytes(content)
-
-
 def write_npm(folder: Path, files: dict[str, Arrays]) -> None:
     for name, (images, _) in files.items():
         rows = images.reshape(-1, 3, 1024).swapaxes(1, 2)
@@ -62,7 +56,6 @@ def write_npm(folder: Path, files: dict[str, Arrays]) -> None:
 
 LAYOUTS = {
     "cifar-10-batches-py": (write_python, "{}"),
-    "cifar-10-batches-bin": (write_binary, "{}.bin"),
     "package": (write_npm, "{}.png"),
 }
 

@@ -29,8 +29,8 @@ def test_without_an_order_all_positions_are_visited():
     [
         ([0, 5], "the position 5, but there are 5 images"),
         ([-1, 2], "the position -1"),
-        ([0.5], "positions are whole numbers"),
-        ([True, False], "positions are whole numbers"),
+        ([0.5], "positions must be integers"),
+        ([True, False], "positions must be integers"),
         ([[0, 1]], r"shape \(1, 2\)"),
     ],
 )

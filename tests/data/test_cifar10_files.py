@@ -63,9 +63,8 @@ def test_a_truncated_file_is_named(layout, length):
     except DataError as error:
         assert path.name in str(error)  # noqa: PT017
     else:
-        # An empty .bin file is valid, and the last byte of a PNG holds no pixels: only the sums can tell.
-        empty = length == 0 and layout.name.endswith("bin")
-        assert empty or (length == -1 and layout.name == "package")
+        # The last byte of a PNG holds no pixels.
+        assert (length, layout.name) == (-1, "package")
         assert len(read) == len(FILES)
 
 
@@ -79,7 +78,7 @@ def test_a_truncated_archive_is_named(layout, length):
 def test_another_number_of_labels_is_an_error(small, tmp_path):
     LAYOUTS["package"][0](tmp_path, small)
     (tmp_path / "test_lables.json").write_text("[1, 2, 3]")
-    with pytest.raises(DataError, match=r"test_batch.png with test_lables.json .* 20 images have 3 labels"):
+    with pytest.raises(DataError, match=r"test_batch.png is damaged: 20 images have 3 labels"):
         list(read_files(tmp_path, ["test_batch"]))
 
 
@@ -89,7 +88,7 @@ def test_a_pickle_runs_no_code(tmp_path, small):
             return print, ("run",)
 
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps(Bad()))
-    with pytest.raises(DataError, match=r"data_batch_1 in .* is damaged \(it holds .*print"):
+    with pytest.raises(DataError, match=r"data_batch_1 is damaged \(it holds .*print"):
         list(read_files(tmp_path, ["data_batch_1"]))
 
 

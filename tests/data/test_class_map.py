@@ -54,5 +54,5 @@ def test_what_does_not_fit_is_an_error():
         images("dgo", "cat").for_model(number_classes("m", ["cat", "dog"]), 2)
     with pytest.raises(DataError, match="gives 'dog' the number 7, but the outputs of the model are numbered"):
         images("dog", "cat").for_model({"cat": 0, "dog": 7}, 4)
-    with pytest.raises(DataError, match=r"has 2 classes, but the model has 3 outputs, .* --class-map"):
+    with pytest.raises(DataError, match=r"has 2 classes, but the model has 3 outputs: .* --class-map"):
         images("dog", "cat").for_model(None, 3)

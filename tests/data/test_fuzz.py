@@ -28,8 +28,8 @@ from predbn.data import (
     load_array,
     prepare_criteo,
     read_cifar10_cache,
-    read_criteo_totals,
     read_picture,
+    read_prepared_criteo,
     resize_crop,
     write_cifar10c,
 )
@@ -49,8 +49,8 @@ pytestmark = [
 ]
 
 EXAMPLES = 60
-MOST_BYTES = 1 << 24
-MOST_GROWTH = 400 << 20
+MAX_BYTES = 1 << 24
+MAX_GROWTH = 400 << 20
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,10 +58,10 @@ def _memory_is_bounded(tmp_path_factory):
     unit = 1 if sys.platform == "darwin" else 1024
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREDBN_MAX_BYTES", str(MOST_BYTES))
+        patch.setenv("PREDBN_MAX_BYTES", str(MAX_BYTES))
         patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MOST_GROWTH
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MAX_GROWTH
 
 
 _number = st.sampled_from([0, 1, 127, 128, 255, 65535, 2**31 - 1, 2**32 - 1, 2**63 - 1])
@@ -202,17 +202,16 @@ def texts() -> list[bytes]:
 def test_text_of_criteo(tmp_path_factory, content, where):
     folder = tmp_path_factory.mktemp("criteo")
     path = write(folder, "rows.csv", content)
-    shards = only_own_errors(lambda: prepare_criteo(path, folder / "out", where=where, processes=1, block=800))
-    if shards is not None:
-        assert len(criteo("all", folder / "out")) == sum(shard.rows for shard in shards.done) > 0
-        if not where:
-            assert all(shard.rows + shard.rejected == shard.lines for shard in shards.done)
+    prepared = only_own_errors(lambda: prepare_criteo(path, folder / "out", where=where, threads=1, block=800))
+    if prepared is not None:
+        assert len(criteo("all", folder / "out")) == prepared.rows > 0
+        assert where or prepared.rows + prepared.rejected == prepared.lines
 
 
 @pytest.fixture(scope="module")
 def prepared(folder):
     path = write(folder, "train.txt", texts()[0])
-    prepare_criteo(path, folder / "prepared", processes=1, block=800)
+    prepare_criteo(path, folder / "prepared", threads=1, block=800)
     return path, folder / "prepared"
 
 
@@ -227,8 +226,8 @@ def test_prepared_rows(prepared, data):
     found = only_own_errors(criteo, "all", out)
     # The end of a file is its checksum: without it the rows are as they were.
     assert found is None or found.sums == expected
-    only_own_errors(read_criteo_totals, out)
-    if only_own_errors(lambda: prepare_criteo(source, out, processes=1, block=800)) is None:
+    only_own_errors(read_prepared_criteo, out)
+    if only_own_errors(lambda: prepare_criteo(source, out, threads=1, block=800)) is None:
         write(out, name, original)
     assert criteo("all", out).sums == expected
 
@@ -263,7 +262,7 @@ def test_official_files(folder, content, archive):
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_the_cache_of_cifar10(folder, data):
-    path = folder / "cifar10.zip"
+    path = folder / "cifar10.npz"
     original = data.draw(st.just(_cache_content(folder)))
     path.write_bytes(data.draw(changed([original])))
     only_own_errors(read_cifar10_cache, path, ["data_batch_1"])

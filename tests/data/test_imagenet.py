@@ -56,10 +56,8 @@ def test_v2_labels_are_the_numbers_of_the_folders(shared_folder):
     assert images.labels.tolist() == list(range(1000))
     expected = Image.fromarray(pixels_of(10, 5, 6)).crop((1, 0, 5, 4))
     assert np.array_equal(images.images[10].permute(1, 2, 0).numpy(), np.asarray(expected))
-    with pytest.raises(DataError, match=r"has no class folder of ImageNet such as n01440764: it has 0, 1, 10 and 997"):
+    with pytest.raises(DataError, match=r"has no class folder of ImageNet such as n01440764, it has 0, 1, 10 and 997"):
         imagenet(root)
-    with pytest.raises(DataError, match=r"7 is one class of ImageNet-v2: point at the folder above it, .*v2\."):
-        imagenet(root / "7", "imagenet-v2")
 
 
 @pytest.mark.parametrize("which", ["imagenet-a", "imagenet-r"])
@@ -71,26 +69,12 @@ def test_a_and_r_have_200_classes_of_the_thousand(few, which):
     assert [positions[label] for label in images.labels] == [3 + 5 * (k // 2) for k in range(400)]
 
 
-def test_a_wrong_level_is_named_with_the_right_one(val, few):
-    for above in (val.parent, val.parent.parent):
-        with pytest.raises(DataError, match=r"is not the folder with the classes of ImageNet: point at .*ILSVRC/val\."):
-            imagenet(above)
-    with pytest.raises(DataError, match=r"n01440764 is one class of ImageNet: point at the folder above it, .*val\."):
-        imagenet(val / "n01440764")
-    with pytest.raises(DataError, match=r"point at .*imagenet-r\."):
-        imagenet(few.parent, "imagenet-r")
-
-
-def test_pictures_outside_class_folders_are_counted(tmp_path):
-    for k in range(3):
-        Image.new("RGB", (2, 2)).save(tmp_path / f"ILSVRC2012_val_0000000{k}.JPEG")
-    with pytest.raises(DataError, match="has 3 pictures that are not in class folders"):
-        imagenet(tmp_path)
+def test_a_wrong_level_is_named(val, tmp_path):
+    for root in (val.parent, val / "n01440764"):
+        with pytest.raises(DataError, match=r"has no class folder .*: give the folder that contains the class folders"):
+            imagenet(root)
     with pytest.raises(DataError, match="is not a directory"):
         imagenet(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="has no class folder of ImageNet such as n01440764: it has none"):
-        imagenet(tmp_path / "empty")
 
 
 def test_missing_and_empty_and_foreign_classes_are_named_and_counted(tmp_path):
@@ -109,7 +93,7 @@ def test_missing_and_empty_and_foreign_classes_are_named_and_counted(tmp_path):
     (tmp_path / "n00000001").mkdir()
     with pytest.raises(DataError, match=r"n00000001 is not a class of ImageNet \(1 such folders\)"):
         imagenet(tmp_path)
-    with pytest.raises(DataError, match=r"not a class of ImageNet"):
+    with pytest.raises(DataError, match=r"not a class of ImageNet-A"):
         imagenet(tmp_path, "imagenet-a")
 
 
@@ -118,7 +102,7 @@ def test_another_set_is_not_taken_for_it(val, few):
         imagenet(val, "imagenet-a")
     with pytest.raises(DataError, match="lacks 800 of the 1,000 classes"):
         imagenet(few)
-    with pytest.raises(DataError, match="its folders are WordNet IDs"):
+    with pytest.raises(DataError, match="has no class folder of ImageNet-v2 such as 0"):
         imagenet(val, "imagenet-v2")
     with pytest.raises(DataError, match="There is no set 'imagenet-o'"):
         imagenet(val, "imagenet-o")

@@ -58,7 +58,7 @@ def test_clean_pictures_are_cropped_as_the_benchmark_does(folder):
 def test_damage_is_named(folder, tmp_path):
     with pytest.raises(DataError, match="is not a directory"):
         ImageNetC(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="it is one severity: point at"):
+    with pytest.raises(DataError, match="give the folder that contains the corruptions"):
         ImageNetC(folder / "contrast" / "1")
     data = ImageNetC(folder)
     with pytest.raises(DataError, match="fog/1 is missing"):

@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named(tmp_path, pixels):
         with pytest.raises(DataError, match=r"images.npy is .*but must be uint8"):
             from_npy(write(tmp_path, images, labels))
     for wrong in (labels[:5], labels.astype(float)):
-        with pytest.raises(DataError, match=r"labels.npy is .*6 whole numbers"):
+        with pytest.raises(DataError, match=r"labels.npy is .*6 integers"):
             from_npy(write(tmp_path, pixels, wrong))
     with pytest.raises(DataError, match="labels go from -1"):
         from_npy(write(tmp_path, pixels, labels - 1))
@@ -77,7 +77,7 @@ def test_labels_stay_int64(tmp_path, pixels):
 @pytest.mark.parametrize("label", [2**31 - 1, 2**62, 2**64 - 1, 100_000])
 def test_a_damaged_label_does_not_become_that_many_classes(tmp_path, pixels, label):
     labels = np.array([0, 1, 2, 0, 1, label], np.uint64)
-    with pytest.raises(DataError, match=rf"labels.npy.* {label}.*(at most 100,000 classes|counted from 0)"):
+    with pytest.raises(DataError, match=rf"labels.npy.* {label}.*(at most 100,000 classes|not be negative)"):
         from_npy(write(tmp_path, pixels, labels))
     if label < 2**63:
         (tmp_path / "classes.txt").write_text("cat\ndog\nfox\n")
@@ -86,7 +86,7 @@ def test_a_damaged_label_does_not_become_that_many_classes(tmp_path, pixels, lab
     (tmp_path / "corrupted").mkdir()
     np.save(tmp_path / "corrupted" / "labels.npy", np.tile(labels, 5))
     np.save(tmp_path / "corrupted" / "fog.npy", np.tile(pixels, (5, 1, 1, 1)))
-    with pytest.raises(DataError, match=r"labels.npy.*(at most 100,000 classes|counted from 0)"):
+    with pytest.raises(DataError, match=r"labels.npy.*(at most 100,000 classes|not be negative)"):
         Cifar10C(tmp_path / "corrupted")
 
 
@@ -135,6 +135,6 @@ def test_the_checksum_is_compared_again_after_a_change(tmp_path):
 
 def test_flipped_bits_of_an_array_are_noticed(tmp_path):
     write_array(tmp_path / "array.npy", np.arange(100))
-    for bits in (None, range(0, 8 * 128, 3)):
-        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=300, bits=bits)
+    for bits in (None, range(0, 8 * 128, 9)):
+        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=100, bits=bits)
         assert flips.changed == []

@@ -69,12 +69,11 @@ def test_training_reads_sixteen_bits_too(tmp_path):
     assert (read_crop(tmp_path / "grey.png", 8, seed=0, epoch=0, index=0) == 0x43).all()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_picture_that_unpacks_to_too_much_is_refused(tmp_path, processes):
+def test_a_picture_that_unpacks_to_too_much_is_refused(tmp_path):
     (tmp_path / "clean" / "a").mkdir(parents=True)
     (tmp_path / "clean" / "a" / "x.png").write_bytes(png(20_000, 20_000))
-    with pytest.raises(DataError, match=r"x.png .*: it unpacks to too many pixels; set PREDBN_MAX_BYTES to more"):
-        write_imagenetc(tmp_path / "clean", tmp_path / "out", ["contrast"], seed=0, processes=processes)
+    with pytest.raises(DataError, match=r"x.png .*: it unpacks to more pixels than Pillow allows"):
+        write_imagenetc(tmp_path / "clean", tmp_path / "out", ["contrast"], seed=0)
 
 
 def test_the_limit_can_be_set(tmp_path, monkeypatch):
@@ -88,10 +87,8 @@ def test_the_limit_can_be_set(tmp_path, monkeypatch):
     monkeypatch.setenv("PREDBN_MAX_BYTES", "360000")
     assert read_picture(path).shape == (300, 400, 3)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50_000)
-    with pytest.raises(DataError, match="it unpacks to too many pixels"):
+    with pytest.raises(DataError, match="it unpacks to more pixels than Pillow allows"):
         read_picture(path)
-    monkeypatch.setenv("PREDBN_MAX_BYTES", str(1 << 30))
-    assert read_picture(path).shape == (300, 400, 3)
     monkeypatch.setenv("PREDBN_MAX_BYTES", "much")
     with pytest.raises(DataError, match="PREDBN_MAX_BYTES is 'much', but must be a number of bytes"):
         read_picture(path)

@@ -118,7 +118,7 @@ def test_a_folder_without_pictures_is_an_error(tmp_path):
 def test_nothing_is_left_out_in_silence(tmp_path, monkeypatch):
     root = make_folder(tmp_path / "set", ["a", "b"])
     (root / "a" / "lost.png").symlink_to("nowhere.png")
-    with pytest.raises(DataError, match=r"a/lost.png is a link to nowhere.png, which does not exist: mend"):
+    with pytest.raises(DataError, match=r"a/lost.png is a link to nowhere.png, which does not exist: fix"):
         list_pictures(root)
     (root / "a" / "lost.png").unlink()
     (root / "c").symlink_to("elsewhere")

@@ -24,9 +24,8 @@ def test_cpu_and_gpu_agree():
     for strategy, reference in expected.items():
         for name, distribution in reference.distributions.items():
             other = result[strategy].distributions[name]
-            torch.testing.assert_close(other.gaussian.mean, distribution.gaussian.mean, rtol=1e-3, atol=1e-3)
-            assert other.histogram.counts.sum() == distribution.histogram.counts.sum()
-        assert result[strategy].confidence.mean == pytest.approx(reference.confidence.mean, abs=1e-3)
+            torch.testing.assert_close(other.mean, distribution.mean, rtol=1e-3, atol=1e-3)
+            assert other.counts.sum() == distribution.counts.sum()
 
 
 @pytest.mark.parametrize("outputs", ["all", None])

@@ -1,4 +1,4 @@
-"""What the doctor sees in a model without any data."""
+"""Findings about a model without any data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _set(**values: Any) -> Callable[[Any], None]:
         (_set(running_var=1e20), "exploded", "problem", "diverged"),
         (_set(running_var=0.0), "no variance", "problem", "constant inputs"),
         (_set(weight=torch.inf), "weights not finite", "problem", "diverged"),
-        (_set(training=True), "train mode", "problem", "but bn2 is in training mode"),
+        (_set(training=True), "train mode", "problem", "but not bn2"),
         (_set(eps=10.0), "eps", "note", "trained with this eps"),
         (_set(momentum=0.0), "frozen", "note", "momentum=0"),
         (_set(track_running_stats=False), "frozen", "note", "track_running_stats=False"),
@@ -69,10 +69,12 @@ def test_a_model_in_training_mode_is_only_noted() -> None:
 
 
 def test_healthy() -> None:
-    found = examine(net())
-    assert list(found.findings) == []
-    assert found.is_healthy
-    assert found.verdict.startswith("Nothing is wrong as far as the 3 batch norm layers can tell without data")
+    examination = examine(net())
+    assert list(examination.findings) == []
+    assert examination.is_healthy
+    assert examination.verdict.startswith(
+        "Nothing is wrong with the 3 batch norm layers as far as can be seen without data"
+    )
 
 
 def test_layers_of_a_frozen_class() -> None:
@@ -89,6 +91,6 @@ def test_layers_of_a_frozen_class() -> None:
 def test_damaged_weights_are_not_measured_further() -> None:
     model = net()
     _set(weight=torch.nan)(model)
-    found = examine(model, torch.randn(64, 3, 6, 6))
-    assert [finding.code for finding in found.findings] == ["weights not finite"]
-    assert found.examples == {}
+    examination = examine(model, torch.randn(64, 3, 6, 6))
+    assert [finding.code for finding in examination.findings] == ["weights not finite"]
+    assert examination.examples == {}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor
 
 from predbn.diagnostics.training_batches import training_batches
+
+
+class Layer(NamedTuple):
+    running_var: Tensor
+    eps: float = 1e-5
 
 
 def variances(batch: int, *, seed: int = 0, examples: int = 4000, channels: int = 64) -> Tensor:
@@ -20,22 +27,22 @@ def variances(batch: int, *, seed: int = 0, examples: int = 4000, channels: int 
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_small_batches_are_seen_and_their_size_is_told(size: int) -> None:
+def test_small_batches_are_recognised(size: int) -> None:
     whole, pairs, stored = variances(4000), variances(2), variances(size, seed=1)
-    found = training_batches({"bn": whole}, {"bn": pairs}, {"bn": stored}, 1e-5)
-    assert found is not None
-    assert found.are_small
-    assert found.are_tiny == (size == 2)
-    assert found.size == pytest.approx(size, rel=0.35)
+    batches = training_batches({"bn": whole}, {"bn": pairs}, {"bn": Layer(stored)})
+    assert batches is not None
+    assert batches.are_small
+    assert batches.are_tiny == (size == 2)
+    assert batches.size == pytest.approx(size, rel=0.35)
 
 
 def test_large_batches_are_not() -> None:
-    found = training_batches({"bn": variances(4000)}, {"bn": variances(2)}, {"bn": variances(100, seed=1)}, 1e-5)
-    assert found is not None
-    assert not found.are_small
+    batches = training_batches({"bn": variances(4000)}, {"bn": variances(2)}, {"bn": Layer(variances(100, seed=1))})
+    assert batches is not None
+    assert not batches.are_small
 
 
-def test_examples_that_do_not_differ_tell_nothing() -> None:
+def test_examples_that_do_not_differ_determine_nothing() -> None:
     same = {"bn": torch.ones(8, dtype=torch.float64)}
-    assert training_batches(same, same, same, 1e-5) is None
-    assert training_batches(same, {}, same, 1e-5) is None
+    assert training_batches(same, same, {"bn": Layer(same["bn"])}) is None
+    assert training_batches(same, {}, {"bn": Layer(same["bn"])}) is None

@@ -1,8 +1,5 @@
 """Shifts that change within a stream: their names, and what strategies make of them."""
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -73,10 +70,6 @@ def test_a_changing_shift_that_cannot_be_read_is_an_error(name):
     assert name in str(error.value)
 
 
-def tables(folder):
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.parquet"))}
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
@@ -115,12 +108,6 @@ def test_the_state_of_a_strategy_is_kept_from_shift_to_shift(run, strategy, orde
     # By image, and for each image in the order of the shifts.
     by_image = correct.view(4, 40).T[torch.argsort(index)]
     assert unpack_hits(packed, 4 * 40).tolist() == by_image.reshape(-1).tolist()
-
-
-def test_a_run_that_is_continued_has_the_tables_of_an_uninterrupted_one(run, tmp_path):
-    evaluate(replace(PLAN, shifts=("in_turn-extra", "saturate"), strategies="ema"), tmp_path, data=DATA, models=MODELS)
-    evaluate(PLAN, tmp_path, data=DATA, models=MODELS)
-    assert tables(tmp_path) == tables(run)
 
 
 def test_there_is_one_row_per_stream(run):

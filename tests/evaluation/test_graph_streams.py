@@ -11,8 +11,8 @@ from predbn.evaluation.cuda_graphs import _LARGE_PASS, GraphedFunction, GraphStr
 from predbn.evaluation.job import Job
 from predbn.evaluation.units import Cell, SplitUnit
 
+from ..gpu.cuda_stand_in import Cuda
 from . import tiny
-from .cuda_stand_in import Cuda
 
 CPU = torch.device("cpu")
 NAMES = [f"t/{k}" for k in range(3)]

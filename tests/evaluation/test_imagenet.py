@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from PIL import Image
 
-from predbn.data import DataError, class_mask, decoded_files, open_images, open_shifted, wnids
+from predbn.data import DataError, class_mask, decoded_files, open_images, wnids
 from predbn.evaluation import Plan, evaluate, framing_of, unpack_hits
 from predbn.models import restrict
 
-from ..data.folders import make_folder, pixels_of
+from ..data.folders import make_folder
 from . import tiny
 
 FRAMING = framing_of(tiny.PREPROCESSING)
@@ -70,22 +67,6 @@ def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
     assert results.card["models"]["own"]["classes"] == 200
 
 
-def test_folders_of_v2_are_numbers(folders):
-    images = open_images(f"imagenet-v2:{folders / 'v2'}", "test", **FRAMING)
-    assert images.classes == wnids()
-    assert images.labels.tolist() == list(range(1000))
-
-
-def test_the_published_corruptions_are_read_with_their_originals(folders, tmp_path):
-    make_folder(tmp_path / "c" / "contrast" / "1", wnids(), height=32, width=32)
-    for severity in range(2, 6):
-        (tmp_path / "c" / "contrast" / str(severity)).symlink_to(tmp_path / "c" / "contrast" / "1")
-    source = open_shifted(f"imagenet-c:{tmp_path / 'c'}", f"imagenet:{folders / 'val'}", **FRAMING)
-    batch = next(source.batches("contrast", 3, 2))
-    assert batch.images.shape == (2, 3, 32, 32)
-    assert next(source.batches("clean", 0, 2)).images.shape == (2, 3, 32, 32)
-
-
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
@@ -103,16 +84,6 @@ def test_a_wrong_folder_is_named_before_anything_is_computed(folders, tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-def test_unreadable_pictures_are_counted_before_anything_is_computed(tmp_path):
-    root = make_folder(tmp_path / "val", wnids()[:999])
-    (root / wnids()[999]).mkdir()
-    Image.fromarray(pixels_of(0)).save(root / wnids()[999] / "x.png")
-    for wnid in wnids()[:3]:
-        next((root / wnid).iterdir()).write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"cannot be read as a picture \(and 2 more of 1000\)"):
-        evaluate(Plan(data=f"imagenet:{root}", **{**SMALL, "images": None}), tmp_path / "run", models=MODELS)
-
-
 def test_imagenet_without_its_folder_is_an_error():
     with pytest.raises(DataError, match="add --root DIR"):
         Plan(data="imagenet", models="thousand")
@@ -124,15 +95,3 @@ def test_bins_are_the_papers_by_default():
     assert Plan(data="imagenet:x", models="m").ece_bins == 30
     assert Plan(data="imagenet:x", models="m", bins=15).ece_bins == 15
     assert Plan(models="m").ece_bins == 10
-
-
-def test_a_wrong_level_of_imagenet_c_is_an_error_that_names_the_right_one(folders, tmp_path):
-    first = tmp_path / "noise" / "shot_noise" / "1"
-    first.mkdir(parents=True)
-    for place, hint in ((tmp_path, f"point at {tmp_path / 'noise'}"), (first.parent, "it is one corruption")):
-        with pytest.raises(DataError, match=hint):
-            open_shifted(f"imagenet-c:{place}")
-    make_folder(first, ["n01440764"])
-    with pytest.raises(DataError, match="it is one severity: point at"):
-        open_shifted(f"imagenet-c:{first}")
-    assert Path(first).is_dir()

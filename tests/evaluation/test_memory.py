@@ -1,4 +1,4 @@
-"""Memory does not grow with the number of images, splits or models; measured in separate processes."""
+"""Memory does not grow with the number of images, splits or models; measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,44 +10,35 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 MEASURED = """
-import resource, sys
+import resource
 from tests.evaluation import tiny
-from predbn.evaluation import InProcess, Model, Plan
+from predbn.evaluation import InProcess, Plan
 from predbn.evaluation.job import Job
 import predbn.models
-images, splits, models = map(int, sys.argv[1:])
+
 predbn.models.open_model = lambda reference, **_: tiny.classifier(int(reference.split("/")[1]), ballast=1_000_000)
-plan = Plan(
-    models=[f"t/{k}" for k in range(models)],
-    strategies="batch",
-    shifts=tiny.Made(1).names[:splits],
-    severities=(1,),
-    batch_sizes=(100,),
-)
-job = Job(plan, data=tiny.Made(images), memory_limit=12_000_000)
-for result in InProcess().run(job, job.split_units([], set())):
-    assert len(result.rows) == models
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+def peak(images, splits, models):
+    names, shifts = [f"t/{k}" for k in range(models)], tiny.Made(1).names[:splits]
+    plan = Plan(models=names, strategies="batch", shifts=shifts, severities=(1,), batch_sizes=(100,))
+    job = Job(plan, data=tiny.Made(images), memory_limit=12_000_000)
+    for result in InProcess().run(job, job.split_units([], set())):
+        assert len(result.rows) == models
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+print(peak(2_600, 1, 3), peak(12_600, 1, 3), peak(2_600, 2, 13))
 """
-PICTURES = 3 * 32 * 32 / 1024
-"""KiB of one picture."""
+IMAGE = 3 * 32 * 32 / 1024
+"""KiB of one image."""
 MODEL = 4_000_000 / 1024
 """KiB of the parameters of one model."""
 
 
-def peak(images: int, splits: int, models: int) -> int:
-    """The peak in KiB, with an allocator that returns freed memory."""
-    allocator = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
-    environment = {**os.environ, **allocator, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(images), str(splits), str(models)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return int(done.stdout)
-
-
 def test_memory_is_flat():
-    small = peak(2_600, 1, 3)
-    more_images, more = peak(22_600, 1, 3), peak(2_600, 2, 13)
-    assert more_images - small < 0.4 * 20_000 * PICTURES
-    assert more - small < 0.4 * 10 * MODEL
+    allocator = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}  # returns freed memory
+    environment = {**os.environ, **allocator, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    command = [sys.executable, "-c", MEASURED]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    small, more_images, more_models = map(int, done.stdout.split())
+    assert more_images - small < 0.4 * 10_000 * IMAGE
+    assert more_models - more_images < 0.4 * 10 * MODEL

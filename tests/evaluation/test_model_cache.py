@@ -37,7 +37,7 @@ def test_a_copy_that_shares_tensors_is_adapted_independently():
 
 
 def test_a_predictor_forgets_its_state_between_streams():
-    predictor = Predictor(tiny.classifier(), Setting.parse("ema"), None, "fp32", None, 10, 10)
+    predictor = Predictor(tiny.classifier(), Setting.parse("ema"), "fp32", None, 10, 10)
     predictor.start_stream(lambda: iter(()))
     first = predictor.logits(IMAGES[:8])
     assert not torch.equal(predictor.logits(IMAGES[:8]), first)
@@ -65,7 +65,7 @@ def test_a_model_is_loaded_once_for_everything(monkeypatch):
     cache.describe("t/0")
     cache.model("t/0")
     for strategy in ("train", "batch", "ema"):
-        cache.predictor(PredictorKey("t/0", Setting.parse(strategy), 8, None))
+        cache.predictor(PredictorKey("t/0", Setting.parse(strategy), 8))
     assert loaded == ["t/0"]
     cache.clear()
     cache.model("t/0")
@@ -74,7 +74,7 @@ def test_a_model_is_loaded_once_for_everything(monkeypatch):
 
 def test_a_predictor_continues_after_its_model_was_evicted(monkeypatch):
     members, loaded = loadable_models(monkeypatch, 2)
-    keys = [PredictorKey(name, Setting.parse("ema"), 8, None) for name in members]
+    keys = [PredictorKey(name, Setting.parse("ema"), 8) for name in members]
     logits = {}
     for memory_limit in (1, 1 << 30):
         cache = ModelCache(members, memory_limit=memory_limit)

@@ -1,14 +1,13 @@
 import pytest
 
-from predbn.commands.options import MAX_BINS
-from predbn.evaluation import EvaluationError, Model, Plan, Setting, read_plan
+from predbn.evaluation import EvaluationError, Model, Plan, Setting, plan_fields, read_plan
 from predbn.evaluation.plan import is_ensemble, needs_fit
 from predbn.evaluation.plan_file import write_plan
 from predbn.models import Preprocessing
 from predbn.norm import AdaptationError, Batch, Prior
 
 
-def test_a_plan_normalises_its_texts():
+def test_a_plan_normalises_its_values():
     plan = Plan(models="a.b:c", strategies="batch[eps=1e-2]", batch_sizes=100)
     assert plan.models == (Model("a.b:c"),)
     assert plan.strategies == ("batch[eps=0.01]",)
@@ -23,15 +22,15 @@ def test_a_plan_normalises_its_texts():
         ({"methods": ["vanila"]}, "did you mean 'vanilla'"),
         ({"shifts": ["fogg"]}, "did you mean 'fog'"),
         ({"severities": [6]}, "severity 6"),
-        ({"severities": [True]}, "severity True"),
+        ({"severities": [True]}, "expected severities to be an integer of 64 bits, but got True"),
         ({"orders": ["sorted"]}, "order 'sorted' is not known"),
-        ({"batch_sizes": [0]}, "batch size 0"),
-        ({"batch_sizes": ["many"]}, "batch size 'many'"),
-        ({"seeds": [1.5]}, "seed 1.5"),
-        ({"images": 0}, "images is 0"),
-        ({"bins": 2**40}, "bins is 1099511627776, but it must be 10,000 at most"),
-        ({"diagram_bins": MAX_BINS + 1}, "diagram_bins is 10001"),
-        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+        ({"batch_sizes": [0]}, "expected batch_sizes to be an integer from 1 to 2,147,483,647 or 'all', but got 0"),
+        ({"batch_sizes": ["many"]}, "but got 'many'"),
+        ({"seeds": [1.5]}, "expected seeds to be an integer of 64 bits, but got 1.5"),
+        ({"images": 0}, "expected images to be an integer from 1 to"),
+        ({"bins": 2**40}, "expected bins to be an integer from 1 to 10,000, but got 1099511627776"),
+        ({"diagram_bins": 10_001}, "expected diagram_bins to be"),
+        ({"precision": "fp8"}, "expected precision to be one of fp32, tf32, bf16, fp16, but got 'fp8'"),
     ],
 )
 def test_a_wrong_value_in_a_plan_is_an_error(given, message):
@@ -77,7 +76,7 @@ def test_a_plan_is_written_and_read_as_toml(tmp_path):
         ("models = ['a:b'\n", "is not TOML"),
         ("models = ['a:b']\nstrategy = ['train']\n", "has the unknown entry 'strategy'"),
         ("data = 'sample'\n", "names no models"),
-        ("models = [{ref = 'a:b'}]\n", "is neither a reference nor"),
+        ("models = [{ref = 'a:b'}]\n", "expected a model to be a reference or"),
         ("models = ['a:b']\nstrategies = ['btch']\n", "unknown strategy 'btch'"),
     ],
 )
@@ -100,7 +99,7 @@ def test_a_missing_plan_file_is_an_error():
         ("batch", Batch(), None, "all", "batch"),
         (" prior( N = 16 ) ", Prior(N=16), None, "all", "prior(N=16)"),
         ("batch[eps=1e-2]", Batch(), 0.01, "all", "batch[eps=0.01]"),
-        ("batch[layers=last,eps=tuned]", Batch(), "tuned", "last", "batch[eps=tuned, layers=last]"),
+        ("batch[layers=last,eps=0.5]", Batch(), 0.5, "last", "batch[eps=0.5, layers=last]"),
         ("batch[robust=False]", Batch(), None, "all", "batch"),
         ("prior(N=4)[layers=layer4.*]", Prior(N=4), None, "layer4.*", "prior(N=4)[layers=layer4.*]"),
     ],
@@ -118,8 +117,6 @@ def test_a_setting_is_read_and_written_in_one_way(text, strategy, eps, layers, c
         ("batch[robust=True, layers=last]", True, "batch[layers=last, robust=True]"),
         ("auto[robust=False]", False, "auto(calibrated=True, passes=4)[robust=False]"),
         ("auto[robust=True]", None, "auto(calibrated=True, passes=4)"),
-        ("auto(skewed=False)", None, "auto(skewed=False, calibrated=True)"),
-        ("auto(skewed=False)[robust=True]", True, "auto(skewed=False, calibrated=True)[robust=True]"),
         ("batch[robust=False]", None, "batch"),
     ],
 )
@@ -133,12 +130,10 @@ def test_robust_is_named_where_it_is_not_the_default(text, robust, canonical):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch[eps=-1]", "eps=-1: use a number, 0 or more"),
+        ("batch[eps=-1]", "eps=-1: use a number of at least 0"),
         ("batch[eps=much]", "eps=much"),
         ("batch[momentum=1]", "use eps=…, layers=… or robust=True"),
         ("batch[robust=1]", "use True or False"),
-        ("batch[robust=True, eps=tuned]", "give eps as a number"),
-        ("auto[robust=False, eps=tuned]", "give eps as a number"),
         ("batch[", "cannot be read"),
     ],
 )
@@ -157,3 +152,9 @@ def test_only_train_with_the_layers_own_eps_is_the_identity():
     assert Setting.parse("train").is_identity
     assert not Setting.parse("train[eps=0.1]").is_identity
     assert not Setting.parse("batch").is_identity
+
+
+@pytest.mark.parametrize("name", plan_fields())
+def test_every_field_refuses_a_value_of_another_type(name):
+    with pytest.raises(EvaluationError, match=f"expected {name} to be"):
+        Plan(**{"models": "a:b", name: 1.5j})

@@ -60,11 +60,11 @@ def test_an_address_where_nobody_listens(monkeypatch, capsys):
     assert f"no Ray cluster answers at {address} (Connection refused): start one with `ray start --head`" in message
 
 
-@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", None])
 def test_an_address_where_something_else_listens(reply, monkeypatch):
-    """A server that closes the connection, one that speaks HTTP, and one that never answers."""
+    """A server that speaks HTTP, and one that never answers."""
     pytest.importorskip("ray")
-    monkeypatch.setattr("predbn.evaluation.ray_engine._CONNECT_SECONDS", 0.5 if reply is None else 5)
+    monkeypatch.setattr("predbn.evaluation.ray_engine._CONNECT_SECONDS", 0.2 if reply is None else 5)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -115,13 +115,6 @@ def test_malformed_addresses_are_refused(address):
     pytest.importorskip("ray")
     with pytest.raises(EvaluationError, match="is not the address of a Ray cluster: write auto, local or host:port"):
         RayEngine(address)
-
-
-def test_auto_follows_the_environment(monkeypatch):
-    pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
-    with pytest.raises(EvaluationError, match="'nowhere' is not the address"):
-        RayEngine()
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "tpu"])

@@ -4,12 +4,11 @@ import pickle
 import warnings
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.data import Images, sample
+from predbn.data import sample
 from predbn.data.npy import from_npy
 from predbn.evaluation.ray_payload import _array, _packed, _tensor, _unpacked
 
@@ -28,11 +27,6 @@ def test_a_tensor_of_any_layout_comes_back_and_is_not_copied_on_the_way(shape, d
     back = _tensor(array)
     assert back.dtype == dtype
     assert torch.equal(back, tensor)
-
-
-def test_a_tensor_with_gaps_is_copied():
-    tensor = torch.arange(20)[::2]
-    assert torch.equal(_tensor(_array(tensor)), tensor)
 
 
 def test_pictures_in_a_mapped_file_are_not_turned_round(tmp_path):
@@ -59,11 +53,3 @@ def test_images_are_read_where_they_lie_in_shared_memory():
     batch = next(back.batches(10))
     batch.images.zero_()
     assert back.sums == images.sums
-
-
-@pytest.mark.parametrize("take", [0, 1])
-def test_few_images_travel_too(take):
-    images = sample("test").take(take)
-    back: Images = _unpacked(_packed(images))
-    assert torch.equal(back.images, images.images)
-    assert torch.equal(back.index, images.index)

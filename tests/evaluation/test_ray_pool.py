@@ -17,10 +17,8 @@ from predbn.common import package_versions
 from predbn.data import Images, sample
 from predbn.evaluation import EvaluationError, Plan, RayEngine, evaluate
 from predbn.evaluation.job import Job
-from predbn.evaluation.ray_engine import check_reachable
 from predbn.evaluation.ray_payload import put_payload
-from predbn.evaluation.ray_pool import WorkerResources
-from predbn.evaluation.ray_worker import check_versions
+from predbn.evaluation.ray_pool import WorkerResources, check_versions
 
 from . import tiny
 from .ray_models import Barrier, KillsWorker, behind
@@ -95,7 +93,7 @@ def test_values_are_those_of_one_process(cluster, tmp_path):
     plan = Plan(
         models=("t/0",),
         methods=("vanilla", "temperature"),
-        strategies=("train", "batch[eps=tuned]", "ema", "population"),
+        strategies=("train", "batch", "ema", "population"),
         shifts=("clean", "fog", "mixed-5"),
         severities=(3,),
         batch_sizes=(50,),
@@ -146,10 +144,6 @@ def test_a_cluster_without_room_for_a_worker_is_refused(cluster, tmp_path, optio
         evaluate(plan, tmp_path, engine=engine, data=DATA, models=MODELS)
 
 
-def test_a_cluster_is_reachable_at_its_address(cluster):
-    check_reachable(cluster.address)
-
-
 def test_a_model_that_cannot_be_pickled_is_named(cluster, tmp_path):
     model = tiny.classifier()
     model.lock = threading.Lock()
@@ -196,12 +190,9 @@ def test_workers_with_other_versions_are_refused():
     ("resources", "node", "count", "cpus", "gpus"),
     [
         (WorkerResources("cpu"), {"CPU": 8.0}, 1, 8, 0),
-        (WorkerResources("cpu"), {"CPU": 8.0, "GPU": 2.0}, 1, 8, 0),
         (WorkerResources("cpu", cpus=3), {"CPU": 8.0}, 2, 3, 0),
-        (WorkerResources("cpu", cpus=9), {"CPU": 8.0}, 0, None, None),
         (WorkerResources("cpu"), {"memory": 1e9}, 0, None, None),
         (WorkerResources("cuda"), {"CPU": 16.0, "GPU": 4.0}, 4, 4, 1),
-        (WorkerResources("cuda"), {"CPU": 16.0}, 0, None, None),
         (WorkerResources("cuda"), {"GPU": 1.0}, 1, 0, 1),
         (WorkerResources("cuda", gpus=0.5), {"CPU": 3.0, "GPU": 1.0}, 2, 1, 0.5),
         (WorkerResources("cuda", cpus=8), {"CPU": 16.0, "GPU": 4.0}, 2, 8, 1),
@@ -216,9 +207,3 @@ def test_a_node_gets_as_many_workers_as_it_has_room_for(resources, node, count, 
 def test_impossible_resources_are_refused(wrong):
     with pytest.raises(EvaluationError, match=r"_per_worker is"):
         WorkerResources("cuda", **wrong)
-
-
-def test_resources_are_printed_as_what_a_node_must_have():
-    resources = [WorkerResources("cpu"), WorkerResources("cpu", 4), WorkerResources("cuda")]
-    resources.append(WorkerResources("cuda", cpus=2, gpus=0.5))
-    assert list(map(str, resources)) == ["1 CPU", "4 CPU", "1 GPU", "0.5 GPU and 2 CPU"]

@@ -56,14 +56,6 @@ def test_quartiles_are_numpys():
     assert summary.loc["m/1", "batch", "nll", 0]["corruptions"] == 1
 
 
-def test_means_are_over_the_shifted_splits():
-    row = made().means().set_index(["model", "strategy", "metric"]).loc["m/0", "train", "accuracy"]
-    values = [value("m/0", "train", c, v, "accuracy") for c in CORRUPTIONS for v in (1, 5)]
-    assert row["shifted"] == pytest.approx(np.mean(values))
-    assert row["clean"] == pytest.approx(value("m/0", "train", "clean", 0, "accuracy"))
-    assert row["splits"] == 12
-
-
 def test_two_parts_are_compared_split_by_split():
     results = made()
     found = compare(results.filter(strategy="batch"), results.filter(strategy="train")).set_index(
@@ -90,13 +82,6 @@ def test_comparing_results_without_common_rows_is_an_error():
     results = made()
     with pytest.raises(EvaluationError, match="no row in common"):
         compare(results.filter(severity=1), results.filter(severity=5, corruption="c1", model="m/0"))
-
-
-def test_to_pandas_returns_a_copy():
-    results = made()
-    copied = results.to_pandas()
-    copied["value"] = 0.0
-    assert results.frame["value"].abs().sum() > 0
 
 
 IMAGES = 37
@@ -135,12 +120,6 @@ def test_the_mce_is_the_published_formula_and_its_interval_is_over_images():
         assert table.loc[strategy, "high"] == pytest.approx(wanted.high)
         hits = results.hits[results.hits["strategy"] == strategy]
         assert np.allclose(mce_by_image(hits, IMAGES), by_image)
-
-
-def test_without_hits_the_mce_has_no_interval():
-    table = imagenet_results(names("standard"), keep=False)[0].mce()
-    assert len(table) == 2
-    assert table[["low", "high"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize(("corruptions", "benchmark"), [(names("standard")[1:], "ImageNet"), (names("all"), "flowers")])

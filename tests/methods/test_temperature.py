@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.optimize import minimize_scalar
 
 import predbn
 from predbn.methods import MethodError, Temperature, fit_temperature
-from predbn.metrics import nll
 
 from .models import STRATEGIES, labelled, models, snapshot
 
@@ -22,21 +22,20 @@ def drawn(n=400, classes=10, seed=0, temperature=1.0):
     return logits, (logits / temperature).softmax(1).multinomial(1, generator=generator)[:, 0]
 
 
-@pytest.mark.parametrize("scale", [1e-3, 0.3, 1.0, 5.0, 1e4])
-@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize(("classes", "scale"), [(2, 1e-3), (2, 1e4), (10, 1.0), (10, 5.0), (100, 0.3)])
 def test_scipy_finds_the_same(scale, classes):
     logits, labels = drawn(classes=classes, seed=classes)
     logits *= scale
-    found = minimize_scalar(
-        lambda log_t: nll(logits / math.exp(log_t), labels, from_logits=True).item(),
+    minimum = minimize_scalar(
+        lambda log_t: F.cross_entropy(logits / math.exp(log_t), labels).item(),
         bounds=(math.log(scale) - 3, math.log(scale) + 3),
         method="bounded",
-        options={"xatol": 1e-9},
+        options={"xatol": 1e-7},
     )
-    assert Temperature.fit(logits, labels).value == pytest.approx(math.exp(found.x), rel=1e-5)
+    assert Temperature.fit(logits, labels).value == pytest.approx(math.exp(minimum.x), rel=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.5])
+@pytest.mark.parametrize("temperature", [0.4, 2.5])
 def test_it_finds_the_temperature_the_labels_were_drawn_at(temperature):
     logits, labels = drawn(n=20_000, temperature=temperature)
     assert Temperature.fit(logits, labels).value == pytest.approx(temperature, rel=0.04)
@@ -47,31 +46,17 @@ def test_logits_of_any_dtype_and_any_offset(dtype):
     logits, labels = drawn()
     wanted = Temperature.fit(logits.to(dtype).double(), labels).value
     assert Temperature.fit(logits.to(dtype), labels).value == pytest.approx(wanted, rel=1e-9)
-    assert Temperature.fit(logits + 1000, labels).value == pytest.approx(
-        Temperature.fit(logits, labels).value, rel=1e-6
-    )
-
-
-def test_it_works_without_gradients():
-    logits, labels = drawn()
-    wanted = Temperature.fit(logits, labels)
-    with torch.no_grad():
-        assert Temperature.fit(logits, labels) == wanted
-    with torch.inference_mode():
-        assert Temperature.fit(logits * 1, labels).value == pytest.approx(wanted.value, rel=1e-9)
+    for without_gradients in (torch.no_grad, torch.inference_mode):
+        with without_gradients():
+            shifted = Temperature.fit(logits.to(dtype).double() + 1000, labels)
+        assert shifted.value == pytest.approx(wanted, rel=1e-6)
 
 
 def test_one_wrong_example_among_many_still_fits():
     labels = torch.arange(500) % 4
     logits = 6.0 * torch.nn.functional.one_hot(labels, 4).double()
     logits[0] = logits[1]
-    found = Temperature.fit(logits, labels).value
-    assert found == pytest.approx(6 / math.log(3 * 499), rel=1e-4)
-
-
-def test_probabilities_are_the_softmax_of_the_divided_logits():
-    logits = torch.randn(9, 5)
-    torch.testing.assert_close(Temperature(3.0).probabilities(logits), (logits / 3).softmax(1))
+    assert Temperature.fit(logits, labels).value == pytest.approx(6 / math.log(3 * 499), rel=1e-4)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -80,26 +65,26 @@ def test_it_is_fitted_under_the_strategy_and_the_model_is_left_alone(strategy):
     batches = labelled(model)
     model.drop.train()
     before = snapshot(model)
-    found = fit_temperature(model, batches, strategy=strategy)
+    fitted = fit_temperature(model, batches, strategy=strategy)
     assert snapshot(model) == before
     twin = models(1)[0]
     predbn.adapt(twin, strategy, **({"loader": batches} if strategy == "population" else {}))
     with torch.no_grad():
         logits = torch.cat([twin(images) for images, _, _ in batches])
     wanted = Temperature.fit(logits, torch.cat([labels for _, labels, _ in batches]))
-    assert found.value == pytest.approx(wanted.value, rel=1e-6)
+    assert fitted.value == pytest.approx(wanted.value, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
-        ([[1.0, 0.0], [0.0, 1.0]], [0, 1], "every validation example is predicted right"),
+        ([[1.0, 0.0], [0.0, 1.0]], [0, 1], "every validation example is predicted correctly"),
         ([[1.0, 0.0], [0.0, 1.0]], [1, 0], "no higher than the others"),
-        ([[0.0, 0.0]], [0], "every validation example is predicted right"),
+        ([[0.0, 0.0]], [0], "every validation example is predicted correctly"),
         ([[1.0, math.nan]], [0], "NaN or infinity"),
         ([[1.0, -math.inf]], [1], "NaN or infinity"),
-        ([[1.0, 0.0]], [2], "between 0 and 1"),
-        ([[1.0, 0.0]], [0, 1], "one label per row"),
+        ([[1.0, 0.0]], [2], "labels between 0 and 1, but got 2 to 2"),
+        ([[1.0, 0.0]], [0, 1], "one label for each of the 1 rows"),
     ],
 )
 def test_an_error_says_why_there_is_no_best_temperature(logits, labels, message):
@@ -109,12 +94,12 @@ def test_an_error_says_why_there_is_no_best_temperature(logits, labels, message)
 
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan, "1"])
 def test_a_wrong_temperature_is_an_error(value):
-    with pytest.raises(MethodError, match="must be above 0 and finite"):
+    with pytest.raises(MethodError, match="finite and greater than 0"):
         Temperature(value)
 
 
 def test_a_population_needs_batches_that_can_be_iterated_over_again():
     model = models(1)[0]
-    with pytest.raises(MethodError, match="only once"):
+    with pytest.raises(MethodError, match="but got an iterator"):
         fit_temperature(model, iter(labelled(model)), strategy="population")
     assert fit_temperature(model, iter(labelled(model))).value > 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -30,27 +28,6 @@ def test_equal_width_bins_are_a_loop_over_examples(case, bins):
     assert ece(p, y, bins=bins).item() == pytest.approx(reference_ece(confidences, right, edges), abs=1e-12)
 
 
-@pytest.mark.parametrize("case", cases())
-@pytest.mark.parametrize("bins", [1, 2, 7, 10, 400])
-def test_equal_mass_bins_are_a_loop_over_examples(case, bins):
-    p, y = cases()[case]
-    confidences, right = confidences_and_right(p, y)
-    ordered = sorted(confidences.tolist())
-    edges = [0.0, *(ordered[math.ceil(b * len(ordered) / bins) - 1] for b in range(1, bins)), 1.0]
-    found = reliability(p, y, bins=bins, equal_mass=True)
-    assert found.edges.tolist() == edges
-    assert ece(p, y, bins=bins, equal_mass=True).item() == pytest.approx(
-        reference_ece(confidences, right, edges), abs=1e-12
-    )
-
-
-@pytest.mark.parametrize(("n", "bins"), [(100, 10), (103, 10), (9, 4)])
-def test_equal_mass_means_equal_mass_without_ties(n, bins):
-    count = reliability(*predictions(n), bins=bins, equal_mass=True).count
-    assert count.sum() == n
-    assert count.max() - count.min() <= 1
-
-
 @pytest.mark.parametrize("bins", [5, 10, 15, 30])
 def test_torchmetrics_gives_the_same_inside_the_bins(bins):
     p, y = predictions(500)
@@ -75,7 +52,6 @@ def test_one_confidence_has_the_gap_for_an_error(share, level):
     p = torch.tensor([[level / 20, 1 - level / 20]], dtype=torch.float64).repeat(20, 1)
     y = (torch.arange(20) >= share).long()
     assert ece(p, y).item() == pytest.approx(abs(share - level) / 20, abs=1e-12)
-    assert ece(p, y, equal_mass=True).item() == pytest.approx(abs(share - level) / 20, abs=1e-12)
 
 
 def test_empty_bins_are_nan_and_cost_nothing():

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbn.metrics import MetricError, Scores, accuracy, brier, ece, nll, reliability
@@ -53,6 +53,7 @@ def test_the_reliability_diagram_is_that_of_the_function(case):
     torch.testing.assert_close(found.accuracy, expected.accuracy, equal_nan=True)
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 1000), batches=st.integers(1, 9), dtype=st.sampled_from([torch.float64, torch.float32]))
 def test_any_batches_in_any_order_add_up_bit_for_bit(seed, batches, dtype):
     p, y = predictions(n=120, classes=17, seed=seed)
@@ -74,16 +75,14 @@ def test_layout_in_memory_does_not_matter():
 
 def test_scores_can_be_pickled():
     scores = scored(*predictions(), bins=7, top=3)
-    again = pickle.loads(pickle.dumps(scores))
-    assert again.compute() == scores.compute()
-    assert repr(again) == repr(scores) == "Scores(classes=10, bins=7, top=3) of 257 examples"
+    assert pickle.loads(pickle.dumps(scores)).compute() == scores.compute()
 
 
 def test_log_probabilities_keep_the_nll_finite_and_large_ones_do_not_overflow():
     logits, labels = logits_and_labels(n=64, scale=1e7)
     scores = Scores(10)
     scores.update(logits.softmax(1), labels, log_probabilities=logits.log_softmax(1))
-    expected = nll(logits, labels, from_logits=True).item()
+    expected = torch.nn.functional.cross_entropy(logits, labels).item()
     assert expected > 1e6
     assert scores.compute()["nll"] == pytest.approx(expected, rel=1e-14)
 

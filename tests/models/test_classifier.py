@@ -21,11 +21,8 @@ def classifier() -> Classifier:
 def test_pictures_in_logits_out(classifier):
     images = pictures(3)
     torch.testing.assert_close(classifier(images), classifier.network(images.double().float() / 127.5 - 1))
-
-
-def test_normalised_images_are_an_error(classifier):
-    with pytest.raises(ModelError, match="uint8"):
-        classifier(pictures().float() / 127.5 - 1)
+    assert classifier.double()(images).dtype == torch.float64
+    assert "here" in repr(classifier)
 
 
 def test_the_state_dict_is_the_networks(classifier):
@@ -40,14 +37,6 @@ def test_it_is_adapted_as_any_module(classifier):
     assert not torch.allclose(classifier(images), before)
     predbn.restore(classifier)
     assert torch.equal(classifier(images), before)
-
-
-@torch.no_grad()
-def test_precision_and_device_move_as_a_whole(classifier):
-    images = pictures()
-    logits = classifier.double()(images)
-    assert logits.dtype == torch.float64
-    assert "here" in repr(classifier)
 
 
 SMALL = Preprocessing((8, 8), (127.5,) * 3, (127.5,) * 3)

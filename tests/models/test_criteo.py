@@ -93,7 +93,7 @@ def features(made: ClickModel, inputs: torch.Tensor) -> torch.Tensor:
     return seen[0]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 16, 100, 500, 1024, 4096])
+@pytest.mark.parametrize("size", [1, 2, 100, 1024])
 @pytest.mark.parametrize("strategy", ["train", "batch", "prior", "ema", "frozen", "population"])
 @torch.no_grad()
 def test_batch_norm_on_tables_under_every_strategy(strategy, size):
@@ -122,13 +122,13 @@ def test_batch_norm_on_tables_under_every_strategy(strategy, size):
 
 
 def test_methods_take_its_logits():
-    rows = Rows([TABLE[2048:]], "rows")
+    rows = Rows(TABLE[2048:], "rows")
     members = [model(seed) for seed in range(3)]
     result = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
     assert result.value > 0
     with torch.no_grad():
         logits = member_logits(members, INPUTS[:10])
-        mean = torch.stack([each.softmax(1) for each in logits]).mean(0)
+        mean = torch.stack([member.softmax(1) for member in logits]).mean(0)
         assert_close(Ensemble().probabilities(logits), mean)
 
 
@@ -149,8 +149,8 @@ def test_weights_come_back_with_their_sizes(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CriteoSizes(buckets=(3,)), "buckets has 1 numbers"),
-        (lambda: CriteoSizes(widths=(5, 0)), "is 0, but each must be at least 1"),
+        (lambda: CriteoSizes(buckets=(3,)), "Expected buckets to have 26 numbers, one per category, but got 1"),
+        (lambda: CriteoSizes(widths=(5, 0)), "to be at least 1, but got 0"),
         (lambda: model()(INPUTS.long()), r"The rows are int64 \[4200, 39\]"),
         (lambda: model()(TABLE), "the model takes int32"),
     ],

@@ -52,7 +52,7 @@ class Namespace:
 def untrained():
     return Classifier(nn.Linear(2, 2), ModelInfo("theirs", 2, Preprocessing((8, 8), (9.0,) * 3, (1.0,) * 3)))
 
-def text():
+def string():
     return "no module"
 
 def maps():
@@ -91,23 +91,19 @@ def test_patterns(small_zoo):
         load("zoo:resnet20-cifar10/none/0")
 
 
-@pytest.mark.parametrize("norm", ["batch", "fixup"])
 @torch.no_grad()
-def test_weights_of_a_file(tmp_path, norm):
+def test_weights_of_a_file(tmp_path):
+    norm = "fixup"
     network = scrambled(resnet20(norm))
     path = tmp_path / "we#ights.safetensors"
     write_weights(path, network.state_dict(), {"seed": 1})
     model = load(f"file:{path}#resnet20-cifar10/{norm}", device="cpu")
     assert model.info.card == {"seed": 1}
     torch.testing.assert_close(model(pictures()), network(pictures() / 127.5 - 1), rtol=2e-2, atol=2e-2)
-
-
-def test_torchvisions_names_are_understood(tmp_path):
     network = scrambled(resnet20())
-    state = {name.replace("norm", "bn"): tensor for name, tensor in network.state_dict().items()}
-    torch.save(state, tmp_path / "theirs.pt")
-    result = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
-    assert all(torch.equal(t, result[name]) for name, t in network.state_dict().items())
+    torch.save({name.replace("norm", "bn"): t for name, t in network.state_dict().items()}, tmp_path / "theirs.pt")
+    state = load(f"file:{tmp_path}/theirs.pt#resnet20-cifar10/batch").network.state_dict()
+    assert all(torch.equal(t, state[name]) for name, t in network.state_dict().items())  # torchvision's names
 
 
 def test_files_are_answered_in_one_sentence(tmp_path):
@@ -161,7 +157,7 @@ def test_where_the_preprocessing_comes_from(own):
         ("absent", "own_models has no function 'absent'"),
         ("Namespace.absent.net", "has no function 'Namespace.absent.net'"),
         ("number", "has no function 'number'"),
-        ("text", r"own_models:text returned str, but it must return a torch\.nn\.Module"),
+        ("string", r"own_models:string returned str, but it must return a torch\.nn\.Module"),
         ("maps", "own_models:maps must give logits"),
     ],
 )
@@ -171,7 +167,7 @@ def test_functions_that_give_no_network(own, function, what):
 
 
 def test_random_weights_are_refused(own, tmp_path):
-    with pytest.raises(ModelError, match=r"own_models:untrained returns other weights each time .*--weights"):
+    with pytest.raises(ModelError, match=r"own_models:untrained returns different weights at each call.*--weights"):
         load(f"{own}:untrained")
     torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "w.pt")
     assert load(f"{own}:untrained", weights=tmp_path / "w.pt").info.classes == 2

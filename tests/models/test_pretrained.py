@@ -44,17 +44,18 @@ def test_timms_configuration_as_a_preprocessing():
     assert (result.size, result.resize, result.interpolation) == ((288, 320), 303, "bicubic")
 
 
-def test_a_name_that_timm_does_not_know():
-    with pytest.raises(ModelError, match=r"timm:resnet18x cannot be loaded \(Unknown model"):
-        load_timm("resnet18x", pretrained=False)
-
-
-def test_without_a_connection(monkeypatch):
+def test_networks_that_cannot_be_loaded(monkeypatch):
     def fail(name, pretrained):
         raise OSError("no route to host\nand more")
 
-    monkeypatch.setattr(timm, "create_model", fail)
-    with pytest.raises(ModelError, match=r"\(no route to host\): check the name"):
+    with pytest.raises(ModelError, match=r"timm:resnet18x cannot be loaded \(Unknown model"):
+        load_timm("resnet18x", pretrained=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(timm, "create_model", fail)
+        with pytest.raises(ModelError, match=r"\(no route to host\): check the name"):
+            load("timm:resnet18")
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingPackageError, match=r'timm:resnet18 needs timm: run `pip install "predbn\[timm\]"`\.'):
         load("timm:resnet18")
 
 
@@ -69,12 +70,6 @@ print(load_timm("resnet18", pretrained=False)[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "1000\n", done.stderr
-
-
-def test_without_timm(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(MissingPackageError, match=r'timm:resnet18 needs timm: run `pip install "predbn\[timm\]"`\.'):
-        load("timm:resnet18")
 
 
 def test_a_timm_that_cannot_be_imported(monkeypatch):

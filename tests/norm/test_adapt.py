@@ -108,7 +108,7 @@ def test_a_failed_adaptation_changes_nothing():
     with pytest.raises(ZeroDivisionError):
         predbn.adapt(model, "population", loader=(1 / 0 for _ in range(3)))
     assert {row.strategy for row in predbn.describe(model)} == {"ema(momentum=0.5, start='source')"}
-    assert "mean" in predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+    assert "mean" in predbn.state_dict(model)["streams"]["default"]["bn1"]
 
 
 def test_after_a_block_the_earlier_adaptation_is_back():
@@ -202,11 +202,11 @@ def test_moving_a_model_moves_what_it_has_learned_and_keeps_its_precision():
     x = images()
     model(x)
     model.to(torch.bfloat16)
-    state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+    state = predbn.state_dict(model)["streams"]["default"]["bn1"]
     assert state["mean"].dtype == torch.float32
     assert model(x.bfloat16()).dtype == torch.bfloat16
     model.to("meta")
-    assert predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]["mean"].device.type == "meta"
+    assert predbn.state_dict(model)["streams"]["default"]["bn1"]["mean"].device.type == "meta"
 
 
 def test_state_from_inference_mode_serves_gradients():
@@ -216,7 +216,7 @@ def test_state_from_inference_mode_serves_gradients():
     x = images().requires_grad_()
     model(x).sum().backward()
     assert x.grad.isfinite().all()
-    for value in predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"].values():
+    for value in predbn.state_dict(model)["streams"]["default"]["bn1"].values():
         assert not value.requires_grad
 
 

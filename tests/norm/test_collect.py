@@ -32,7 +32,7 @@ def test_population_is_the_whole_data_as_one_batch(sizes):
         if isinstance(layer, nn.modules.batchnorm._BatchNorm)
     ]
     predbn_output = model(DATA)
-    state = predbn.state_dict(model)["streams"]["default"]["layers"]
+    state = predbn.state_dict(model)["streams"]["default"]
     for name, x in inputs.items():
         var, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
         torch.testing.assert_close(state[name]["mean"], mean, rtol=1e-5, atol=1e-5)
@@ -76,7 +76,7 @@ def test_one_pass_pools_the_moments_of_each_batch():
 
     model = predbn.adapt(net(), "population", loader=count(split([20, 21])), exact=False)
     assert sizes == [20, 21]
-    state = predbn.state_dict(model)["streams"]["default"]["layers"]["bn1"]
+    state = predbn.state_dict(model)["streams"]["default"]["bn1"]
     x = model.conv1(DATA)
     torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
 

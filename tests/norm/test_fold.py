@@ -6,7 +6,8 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import predbn
 
@@ -121,3 +122,92 @@ def test_nothing_to_fold():
         predbn.fold(predbn.adapt(net(), "frozen"))
     with pytest.raises(predbn.AdaptationError, match="no stream 'x'"):
         predbn.fold(predbn.adapt(net(), "ema"), stream="x")
+
+
+class OptionalArgument(nn.Module):
+    """With a scale it goes another way through its layers than without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y = self.conv(x)
+        return self.bn(y if scale is None else y * scale)
+
+
+class SharedWeight(nn.Module):
+    """The convolution's weight is also used by a functional call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.conv(x)) + F.conv2d(x, self.conv.weight)
+
+
+class Tokens(nn.Module):
+    """BatchNorm1d on [N, L, C] takes L for the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.bn = nn.Linear(5, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(self.linear(x))
+
+
+class PlainList(nn.Module):
+    """Its layers are also held in a plain list, which is what forward uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.layers = [self.conv, self.bn]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class UnusedInEval(nn.Module):
+    """An auxiliary head that is used in training only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.auxiliary = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x)
+        return self.bn(y) + self.auxiliary(y) if self.training else self.bn(y)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (OptionalArgument, (images(4), torch.tensor(3.0))),
+        (SharedWeight, (images(4),)),
+        (Tokens, (torch.randn(6, 4, 5, generator=torch.Generator().manual_seed(0)),)),
+        (PlainList, (images(4),)),
+        (UnusedInEval, (images(4),)),
+    ],
+)
+@torch.no_grad()
+def test_unusual_models(model, inputs):
+    model = predbn.adapt(randomise(model()).eval(), "frozen")
+    model(*inputs)
+    torch.testing.assert_close(predbn.fold(model)(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_after_a_pass_with_gradients(affine):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=affine)).eval()
+    predbn.adapt(model, "frozen")
+    model(images(4).requires_grad_()).sum().backward()
+    folded = predbn.fold(model)
+    assert folded.predbn_fold.merged == 1
+    assert "1 of 1" in str(predbn.describe(folded))
+    with torch.no_grad():
+        torch.testing.assert_close(folded(images(4)), model(images(4)), rtol=1e-4, atol=1e-4)

@@ -105,7 +105,7 @@ def test_recompute_calibrate_and_population_with_batches_of_every_kind(model, ba
     calibrated = predbn.calibrate(model().eval(), [batch, batch])
     assert predbn.state_dict(calibrated)["calibration"]["bn"]["size"] == 12
     population = predbn.adapt(model().eval(), "population", loader=[batch])
-    state = predbn.state_dict(population)["streams"]["default"]["layers"]["bn"]
+    state = predbn.state_dict(population)["streams"]["default"]["bn"]
     torch.testing.assert_close(state["mean"], X.mean(0), rtol=1e-5, atol=1e-5)
 
 

@@ -139,17 +139,12 @@ def test_no_warning_without_a_reason():
 
 
 def test_describe_after_a_compiled_batch():
-    model = predbn.adapt(net(), "batch")
+    model = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), "batch")
     with torch.no_grad():
         model(images(4))
-        before = predbn.describe(model)[0].distance
+        assert predbn.describe(model)[0].distance is not None
         torch.compile(model, backend="eager")(images(4, shift=9.0))
-    after = predbn.describe(model)[0].distance
-    fresh = predbn.adapt(net(), "batch")
-    with torch.no_grad():
-        fresh(images(4, shift=9.0))
-    assert after is None or after == pytest.approx(predbn.describe(fresh)[0].distance)
-    assert before is not None
+    assert predbn.describe(model)[0].distance is None, "not that of another batch"
 
 
 def test_export_without_gradients_then_run_with_them():
@@ -163,8 +158,11 @@ def test_export_without_gradients_then_run_with_them():
 
 def test_vmap_leaves_the_model_usable():
     model = predbn.adapt(net(), "batch")
-    torch.func.vmap(model, randomness="different")(torch.stack([images(4), images(4, seed=2)]))
-    predbn.describe(model)
+    batches = torch.stack([images(4), images(4, seed=2)])
+    together = torch.func.vmap(model, randomness="different")(batches)
+    torch.testing.assert_close(together, torch.stack([model(x) for x in batches]), rtol=1e-4, atol=1e-5)
+    torch.func.vmap(model, randomness="different")(batches)
+    assert predbn.describe(model)[0].distance is None
     copy.deepcopy(model)
     torch.save(model.state_dict(), io.BytesIO())
     torch.save(predbn.state_dict(predbn.adapt(model, "ema")), io.BytesIO())
@@ -246,7 +244,7 @@ def test_bounds_in_groups_cannot_be_exported_and_say_so():
 
 @torch.no_grad()
 def test_sync_cannot_be_exported_and_says_so(world_of_one):
-    model, x = predbn.adapt(net(), "batch", sync=True), images(4)
+    model, x = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), "batch", sync=True), images(4)
     with pytest.raises(predbn.AdaptationError, match="export with sync=False"):
         torch.export.export(model, (x,))
     torch.testing.assert_close(torch.compile(model, backend="eager")(x), model(x), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Segmenters, detectors, feature extractors, 1d and 3d networks, as other packages build them, without weights."""
+"""Classifiers, segmenters, detectors, 1d and 3d networks, as other packages build them, without weights."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def torchvision_deeplab() -> Case:
     models = package("torchvision.models.segmentation")
     options = {"weights": None, "weights_backbone": None, "num_classes": 3, "aux_loss": True}
     return lambda: models.deeplabv3_mobilenet_v3_large(**options), {"x": torch.randn(4, 3, 32, 32)}
+
+
+def timm_case(name: str, batch: Tensor) -> Case:
+    timm = package("timm")
+    return lambda: timm.create_model(name, num_classes=10, pretrained=False), batch
+
+
+def mobilenet() -> Case:
+    """Batch norms with a fused activation."""
+    return timm_case("mobilenetv3_small_050", torch.randn(4, 3, 64, 64))
+
+
+def preactivation_resnet() -> Case:
+    return timm_case("resnetv2_18", torch.randn(4, 3, 64, 64))
 
 
 def features() -> Case:
@@ -111,7 +125,18 @@ def frozen_detector() -> Case:
     return make, detector_pictures()
 
 
-CASES = [unet, deeplab, torchvision_deeplab, features, volumes, speech, detector, frozen_detector]
+CASES = [
+    mobilenet,
+    preactivation_resnet,
+    unet,
+    deeplab,
+    torchvision_deeplab,
+    features,
+    volumes,
+    speech,
+    detector,
+    frozen_detector,
+]
 
 
 def plain_nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
@@ -192,6 +217,17 @@ def test_adapt_recompute_and_auto(case):
     assert all(torch.equal(a, b) for a, b in zip(predict(model, batch), plain, strict=True))
 
 
+@pytest.mark.parametrize("case", [mobilenet], indirect=True, ids=lambda case: case.__name__)
+@torch.no_grad()
+def test_folded(case):
+    model, batch = case
+    predbn.adapt(model, "frozen")
+    model(batch)
+    folded = predbn.fold(model)
+    assert not [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert_close([folded(batch)], [model(batch)])
+
+
 @pytest.mark.parametrize("case", [volumes, speech, detector], indirect=True, ids=lambda case: case.__name__)
 def test_diagnose(case):
     from predbn.diagnostics import diagnose
@@ -212,7 +248,7 @@ def test_streams_of_a_list_of_pictures(torchvision_operators):
         model(pictures)
     make, (pictures, _) = frozen_detector()
     model = predbn.adapt(make().eval(), "prior")
-    with predbn.streams(model, ["a", "b"]), pytest.raises(predbn.AdaptationError, match="predict one stream"):
+    with predbn.streams(model, ["a", "b"]), pytest.raises(predbn.AdaptationError, match="predict one at a time"):
         model(pictures)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,18 @@ import onnx
 import onnxruntime
 
 
-def predict(path: Path, x: np.ndarray) -> np.ndarray:
-    """The first output for one input, of a file that also passes the checker of onnx."""
+def load(path: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """From one input to the first output, of a file that also passes the checker of onnx."""
     if onnx.load(path, load_external_data=False).graph.input[0].type.tensor_type.HasField("shape"):
         onnx.checker.check_model(path, full_check=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: x})[0]
+    return lambda x: session.run(None, {session.get_inputs()[0].name: x})[0]
+
+
+def predict(path: Path, x: np.ndarray) -> np.ndarray:
+    return load(path)(x)
 
 
 def operators(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ import predbn.onnx
 from .networks import FAMILIES, export, images, network
 from .run import operators, predict
 
-SOURCE = [images(16, seed=seed) for seed in range(3)]
+SOURCE = [images(16, seed=seed) for seed in range(2)]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,14 @@ def exported(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize(("dynamo", "strategy"), [(True, "prior(N=4)"), (False, "batch"), (False, "auto(passes=1)")])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "dynamo", "strategy"),
+    [
+        *((family, False, "auto(passes=1)") for family in FAMILIES),
+        ("unet", True, "prior(N=4)"),
+        ("resnet", True, "batch"),
+    ],
+)
 @torch.no_grad()
 def test_an_adapted_file_predicts_as_the_adapted_model(exported, family, dynamo, strategy, tmp_path):
     model, path = exported(family, dynamo)
@@ -44,24 +50,9 @@ def test_an_adapted_file_predicts_as_the_adapted_model(exported, family, dynamo,
     assert "BatchNormalization" not in operators(out)
     if is_calibrated:
         predbn.calibrate(model, SOURCE)
-    wanted = predbn.adapt(model, strategy)(x)
-    np.testing.assert_allclose(predict(out, x.numpy()), wanted.numpy(), rtol=1e-4, atol=1e-4)
-    assert strategy != "batch" or not torch.allclose(wanted, plain, atol=0.1)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "robust"), [("batch", True), ("auto(calibrated=False)", True), ("auto(calibrated=False)", False)]
-)
-@torch.no_grad()
-def test_with_and_without_robust_moments(exported, strategy, robust, tmp_path):
-    model, path = exported("unet", False)
-    model = copy.deepcopy(model)
-    predbn.onnx.adapt(path, tmp_path / "out.onnx", strategy, robust=robust)
-    predbn.adapt(model, strategy, robust=robust)
-    for n in (1, 9):
-        x = images(n, seed=n, shifted=True)
-        x[0] *= 5  # an outlier
-        np.testing.assert_allclose(predict(tmp_path / "out.onnx", x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-4)
+    expected = predbn.adapt(model, strategy)(x)
+    np.testing.assert_allclose(predict(out, x.numpy()), expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert strategy != "batch" or not torch.allclose(expected, plain, atol=0.1)
 
 
 @torch.no_grad()

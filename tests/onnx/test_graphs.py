@@ -25,21 +25,14 @@ def adapted(model, tmp_path, strategy="batch", **options):
     return tmp_path / "out.onnx"
 
 
-@pytest.mark.parametrize("opset", range(13, NEWEST + 1))
-def test_every_opset(opset, tmp_path):
-    out = adapted(make_model([batch_norm_node()], opset=opset), tmp_path, "prior(N=4)")
+def test_every_opset(tmp_path):
     x = values(5, CHANNELS, 4, 4)
-    np.testing.assert_allclose(predict(out, x), expected(x, prior=4), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("opset", [13, 18, NEWEST])
-def test_auto_in_old_and_new_opsets(opset, tmp_path):
-    out = adapted(make_model([batch_norm_node()], opset=opset), tmp_path, "auto")
-    reference = tmp_path / "reference"
-    reference.mkdir()
-    other = adapted(make_model([batch_norm_node()], opset=17), reference, "auto")
-    x = values(5, CHANNELS, 4, 4)
-    np.testing.assert_allclose(predict(out, x), predict(other, x), rtol=1e-6)
+    auto = predict(adapted(make_model([batch_norm_node()], opset=17), tmp_path, "auto"), x)
+    for opset in range(13, NEWEST + 1):
+        out = adapted(make_model([batch_norm_node()], opset=opset), tmp_path, "prior(N=4)")
+        np.testing.assert_allclose(predict(out, x), expected(x, prior=4), rtol=1e-5, atol=1e-5)
+        out = adapted(make_model([batch_norm_node()], opset=opset), tmp_path, "auto")
+        np.testing.assert_allclose(predict(out, x), auto, rtol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "auto"])

@@ -3,21 +3,16 @@ which it does exactly what prediction-time BN does."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from predbn.evaluation import Plan
-from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
 from predbn.paper import PLANS
-from predbn.paper.plans.auto import AUTO_PLANS
+from predbn.paper.experiments.auto import AUTO_PLANS
 from predbn.shifts import names
+
+from .keys import keys, write_run
 
 IMAGES = 2_000
 HARD = dict(zip(names("all"), np.random.default_rng(0).uniform(0.3, 1.2, 19), strict=True))
@@ -48,11 +43,10 @@ class AutoWorld:
         """`folder` is that of CIFAR-10; that of ImageNet is next to it."""
         for name in AUTO_PLANS:
             if name not in skip:
-                self._write(folder.parent / PLANS[name].data_set / name, name, quick)
+                self._write(folder.parent / PLANS[name].data_set, name, quick)
         return folder
 
     def _write(self, folder: Path, name: str, quick: bool) -> None:
-        folder.mkdir(parents=True)
         random = np.random.default_rng(0)
         order = random.permutation(IMAGES)
         rows, hits = [], []
@@ -62,39 +56,9 @@ class AutoWorld:
             share = 0.5 - 0.1 * adapted - 0.1 * self.effect * key["strategy"].startswith("auto")
             ece = (share - (0.05 if key["method"] == "temperature" else 0)) * (1 - accuracy)
             metrics = {"accuracy": accuracy, "ece": ece, "brier": 1.3 * (1 - accuracy) + ece**2}
-            if key["order"] == "attacked:targeted":
-                metrics["success"] = 1 - accuracy
             rows += [{**key, "metric": metric, "value": value} for metric, value in metrics.items()]
             if PLANS[name].full.hits:
                 right = np.zeros(IMAGES, bool)
                 right[order[: round(IMAGES * accuracy)]] = True
                 hits.append({**key, "hits": np.packbits(right).tobytes()})
-        tables = (("results", rows, RESULTS), ("reliability", [], RELIABILITY), ("hits", hits, HITS))
-        for file, content, schema in tables:
-            pq.write_table(pa.Table.from_pylist(content, schema), folder / f"{file}.parquet")
-        card = {"paper": {"plan": name, "quick": quick}, "data": {"name": "made up", "images": IMAGES}}
-        (folder / "card.json").write_text(json.dumps(card))
-
-
-def keys(plan: Plan) -> Iterator[dict[str, Any]]:
-    """The keys that a run of the plan would have, with ten networks for the pattern `*`."""
-    sets = {name: ["clean", *names(name)] for name in ("all", "standard")}
-    kinds = [each for shift in plan.shifts for each in sets.get(shift, [shift])]
-    for model in plan.models:
-        network, _, seed = model.reference.rpartition("/")
-        members = [model.name] if seed.isdigit() else [f"{network}/{n}" for n in range(10 if seed == "*" else 3)]
-        for method in plan.methods:
-            named = [model.name] if method == "ensemble" else members
-            settings = product(named, plan.strategies, plan.batch_sizes, kinds, plan.orders, plan.seeds)
-            for name, strategy, size, kind, order, number in settings:
-                for severity in (0,) if kind == "clean" else plan.severities:
-                    yield {
-                        "model": name,
-                        "method": method,
-                        "strategy": strategy,
-                        "corruption": kind,
-                        "severity": severity,
-                        "batch_size": size,
-                        "order": order,
-                        "seed": number,
-                    }
+        write_run(folder, name, {"images": IMAGES}, rows, quick=quick, hits=hits)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from predbn.evaluation import Plan, Setting
-from predbn.evaluation.tables import HITS, RELIABILITY, RESULTS
 from predbn.metrics import ALEXNET_ERRORS
 from predbn.paper.plans.imagenet import IMAGENET_PLANS, LITE0
-from predbn.shifts import names
+
+from .keys import keys, write_run
 
 IMAGES = 2_000
 MCE = 60.28
@@ -40,13 +37,12 @@ class ImageNetWorld:
     def write(self, folder: Path, *, hits: bool = True, skip: tuple[str, ...] = ()) -> Path:
         for plan in IMAGENET_PLANS:
             if plan.name not in skip:
-                self._write(folder / plan.name, plan.name, plan.full, hits)
+                self._write(folder, plan.name, plan.full, hits)
         return folder
 
     def _write(self, folder: Path, name: str, plan: Plan, keep: bool) -> None:
-        folder.mkdir(parents=True)
         rows, hits, bins = [], [], []
-        for key in _keys(plan):
+        for key in keys(plan):
             right = np.zeros(IMAGES, bool)
             # The same images are hard for every strategy.
             random = np.random.default_rng([len(key["corruption"]), key["severity"], key["seed"]])
@@ -63,11 +59,8 @@ class ImageNetWorld:
                 hits.append({**key, "hits": np.packbits(right).tobytes()})
             if plan.hits:
                 bins += [{**key, **each} for each in self._bins(key["strategy"] == "train")]
-        tables = (("results", rows, RESULTS), ("reliability", bins, RELIABILITY), ("hits", hits, HITS))
-        for file, content, schema in tables:
-            pq.write_table(pa.Table.from_pylist(content, schema), folder / f"{file}.parquet")
         data = {"name": "imagenet", "images": IMAGES, "classes": 1000, "benchmark": "ImageNet"}
-        (folder / "card.json").write_text(json.dumps({"paper": {"plan": name, "quick": False}, "data": data}))
+        write_run(folder, name, data, rows, hits=hits, bins=bins)
 
     def _bins(self, is_train: bool) -> Iterator[dict[str, Any]]:
         for number in range(0, 100, 5):
@@ -86,23 +79,3 @@ class ImageNetWorld:
 
 def _eps(key: dict[str, Any]) -> float:
     return float(Setting.parse(key["strategy"]).eps or 1e-3)
-
-
-def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
-    corruptions = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
-    for method in plan.methods:
-        for strategy in plan.strategies:
-            for size in plan.batch_sizes:
-                for corruption in corruptions:
-                    for severity in (0,) if corruption == "clean" else plan.severities:
-                        for seed in plan.seeds:
-                            yield {
-                                "model": plan.models[0].name,
-                                "method": method,
-                                "strategy": strategy,
-                                "corruption": corruption,
-                                "severity": severity,
-                                "batch_size": size,
-                                "order": "shuffled",
-                                "seed": seed,
-                            }

@@ -70,7 +70,6 @@ def test_numbers_as_text():
         "accuracy, points", Interval(-0.018, -0.025, -0.005, 0.95), "above", -0.02, 10, "networks", 100, 1
     )
     assert (shown.value, shown.bounds, shown.required) == ("−1.8", "−2.5 to −0.5", "above −2")
-    assert shown.size == "1.8"
     assert [shown.format(value) for value in (-0.0001, 0.0001, 0.001)] == ["0.0", "0.0", "+0.1"]
     assert shown.number == "10 networks"
     assert measurement(0.1, 0.2, count=1).number == "1 corruption"

@@ -1,4 +1,4 @@
-"""The document says what the results say."""
+"""The pages say what the results say."""
 
 from __future__ import annotations
 
@@ -7,22 +7,70 @@ from pathlib import Path
 
 import pytest
 
-from predbn.paper import PLANS, PaperError, Runs, document, headline_table, save_figures, verify, write_document
+from predbn.metrics import Interval
+from predbn.paper import (
+    PLANS,
+    Claim,
+    Finding,
+    Measurement,
+    PaperError,
+    Runs,
+    Verdict,
+    documents,
+    headline_table,
+    save_figures,
+    verify,
+    write_documents,
+)
+from predbn.paper.borders import BORDERS, border_runs
+from predbn.paper.document import PAGES
 from predbn.paper.runs import RESULTS
+from predbn.paper.values import Values
 
 from .world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-REPLICATION = ROOT / "docs" / "replication.md"
+STUDY = tuple(name for name in PLANS if name not in ("methods", "inside"))
 
 
-def test_every_claim_is_in_it_with_its_verdict(as_the_paper):
-    text = document(as_the_paper)
+@pytest.fixture(scope="module")
+def pages(as_the_paper, tmp_path_factory):
+    return documents(as_the_paper, tmp_path_factory.mktemp("docs"))
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory) -> Runs:
+    """Results with two of the three sets of the border study, and texts."""
+    folder = World().write(tmp_path_factory.mktemp("study") / "r", quick=True, skip=STUDY)
+    World(1.0).write(folder / "border-zero-4", quick=True, skip=STUDY)
+    World(0.0).write(folder / "border-reflect-4", quick=True, skip=STUDY)
+    sections = {
+        "The border of training crops": 'Gain: {{ border("zero-4").value("C2.1", "accuracy") }}.',
+        "Findings": 'D1.1 {{ border("reflect-4").verdict("D1.1") }}, {{ border("zero-2").verdict("C1.1") }}.',
+        "Setup": "{{ images('methods') }}.",
+    }
+    (folder / "replication.md").write_text("".join(f"## {name}\n\n{text}\n\n" for name, text in sections.items()))
+    (folder / "discussion.md").write_text("Notes.\n\n## C1.1\nAbout C1.1.\n\n## D1.1\nAbout D1.1.\n")
+    return Runs(folder)
+
+
+def cells(text: str, start: str) -> list[str]:
+    row = next(line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in row.split("|")[2:-1]]
+
+
+def test_every_claim_is_on_a_page_with_its_verdict_and_measurements(pages, as_the_paper):
     for experiment, findings in verify(as_the_paper).items():
-        for finding in findings if experiment.page is None else ():
-            row = next(line for line in text.splitlines() if line.startswith(f"| {finding.claim.id} |"))
-            assert finding.verdict.value in row
-            assert all(each.bounds in text for each in finding.measurements)
+        (page,) = (
+            text
+            for name, text in pages.items()
+            if experiment.id[0] in PAGES[name] and f"**{findings[0].claim.id}**" in text
+        )
+        overview = pages["auto-claims.md" if experiment.id == "auto" else "replication.md"]
+        for finding in findings:
+            assert cells(overview, f"{finding.claim.id} |")[-1].strip("*") == finding.verdict.value
+            assert f"**{finding.claim.id}** " in page
+            assert all(each.bounds in page for each in finding.measurements)
 
 
 def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
@@ -30,60 +78,115 @@ def test_the_headline_is_the_mean_over_networks_and_splits(as_the_paper):
     rows = frame[(frame["method"] == "vanilla") & (frame["strategy"] == "batch") & (frame["metric"] == "accuracy")]
     lines = headline_table(as_the_paper).splitlines()
     assert len(lines) == 8
-    cells = next(line for line in lines if line.startswith("| vanilla, prediction BN |")).split("|")
-    assert cells[2].strip(" *") == f"{100 * rows[rows['severity'] > 0]['value'].mean():.1f}"
-    assert cells[5].strip(" *") == f"{100 * rows[rows['severity'] == 5]['value'].mean():.1f}"
+    row = cells("\n".join(lines), "vanilla, prediction BN |")
+    assert row[0].strip("*") == f"{100 * rows[rows['severity'] > 0]['value'].mean():.1f}"
+    assert row[3].strip("*") == f"{100 * rows[rows['severity'] == 5]['value'].mean():.1f}"
     assert "95 splits" in lines[0]
 
 
-def test_a_discussion_is_below_its_claim(tmp_path):
-    runs = Runs(World(0.0).write(tmp_path / "r", quick=True, skip=("batch-sizes", "normalisations")))
-    (tmp_path / "r" / "discussion.md").write_text("Notes.\n\n## C1.1\nThere is no effect here.\n\n## C7.1\nNor here.\n")
-    text = document(runs)
-    assert text.index("**C1.1 ") < text.index("There is no effect here.") < text.index("**C1.2 ")
-    assert text.index("**C7.1 ") < text.index("Nor here.")
-    assert "quick results" in text
-    (tmp_path / "r" / "discussion.md").write_bytes(b"\xff")
-    with pytest.raises(PaperError, match=r"discussion\.md is not text in UTF-8"):
-        document(runs)
+def test_texts_beside_the_results_are_shown_in_their_places(studied, tmp_path):
+    pages = documents(studied, tmp_path)
+    assert "About C1.1." in pages["replication-cifar10.md"].split("**C1.2**")[0]
+    assert "About D1.1." in pages["replication-activations.md"]
+    assert "D1.1 not clear, not measured." in pages["replication.md"]
+    assert "quick results" in pages["replication.md"]
+    assert "10,000 images." in pages["replication-setup.md"]
 
 
-def test_the_sections_come_in_order_and_our_own_claims_apart(tmp_path):
-    runs = Runs(World().write(tmp_path / "r", skip=("batch-sizes",)))
-    sections = ("Deviations", "Findings", "Setup", "Corrections")
-    (tmp_path / "r" / "replication.md").write_text("".join(f"## {name}\n\nOn {name}.\n\n" for name in sections))
-    text = document(runs)
-    headings = re.findall("^## (.*)$", text, re.MULTILINE)
-    paper, own = "Claims of the paper", "Claims of our own"
-    assert headings == ["Setup", "Deviations", "Findings", paper, own, "Corrections"]
-    assert all(f"On {name}." in text for name in sections)
-    of_paper, of_us = text.split(f"## {own}")
-    assert "**C1.1 " in of_paper
-    assert "**C2.3 " in of_us
-    assert "**C2.3 " not in of_paper
-    assert "| measured | mean | 95 % interval | over | must be | |" in text
+def test_each_border_has_its_own_numbers_and_verdicts(studied, tmp_path):
+    text = documents(studied, tmp_path)["replication-border.md"]
+    assert cells(text, "claim")[1:] == [BORDERS["zero-4"], BORDERS["reflect-4"]]
+    assert cells(text, "networks") == ["3", "3", "3"]
+    assert cells(text, "C1.1:") == ["holds", "holds", "not clear"]
+    assert cells(text, "D1.1:")[1] == "holds"
+    sets = (studied, border_runs(studied)["zero-4"], border_runs(studied)["reflect-4"])
+    for row, strategy in (("train BN", "train"), ("prediction BN", "batch")):
+        expected = []
+        for runs in sets:
+            frame = runs["methods"].frame
+            clean = frame[(frame["severity"] == 0) & (frame["metric"] == "accuracy") & (frame["method"] == "vanilla")]
+            expected.append(f"{100 * clean[clean['strategy'] == strategy]['value'].mean():.1f}")
+        assert cells(text, f"accuracy on clean images, %, {row}") == expected
+    gain = cells(text, "gain of prediction BN on clean images, points")[1]
+    assert f"Gain: {gain.partition(' ')[0]}." in text
+    assert "C2.3" not in text  # no set has the plans on crops
+    assert "nan" not in text
 
 
-def test_links_are_relative_to_the_document(tmp_path):
-    runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "methods")))
-    path = write_document(tmp_path / "docs" / "replication.md", runs, figures=tmp_path / "docs" / "figures")
-    linked = set(re.findall(r"\]\(figures/([^)]+)\)", path.read_text()))
-    assert "C1-methods-Brier-score.svg" in linked
-    assert linked == {file.name for file in (tmp_path / "docs" / "figures").iterdir()}
+def test_without_a_set_the_page_says_so(pages):
+    assert "No set of networks of this study was measured." in pages["replication-border.md"]
+
+
+def test_figures_are_drawn_and_linked_relative_to_the_pages(tmp_path):
+    runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "crops")))
+    World().write(tmp_path / "r" / "border-zero-2", quick=True, skip=STUDY)
+    written = write_documents(tmp_path / "docs", runs, draw=True)
+    assert [path.name for path in written] == list(PAGES)
+    linked = {link for path in written for link in re.findall(r"\]\(replication/([^)]+)\)", path.read_text())}
+    assert linked == {file.name for file in (tmp_path / "docs" / "replication").iterdir()} == {"border-gain.svg"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"## Findings\n\xff", r"replication\.md is not UTF-8"),
+        (b"## Findings\n{{ verdict('C9.9') }}", "There is no claim 'C9.9'"),
+        (b"## Findings\n{{ verdict( }}", "cannot be written from the texts"),
+        (b"## Findings\n{{ nothing() }}", "'nothing' is undefined"),
+        (b"## Findings\n{{ runs.folder.unlink() }}", "'runs' is undefined"),
+        (b"## Findings\n{{ value.__globals__ }}", "access to attribute '__globals__'"),
+        (b"## Findings\n{{ border('zero-2')._runs }}", "access to attribute '_runs'"),
+        (b"## Findings\n{{ mean('methods', 'train', 'ece', 7) }}", "got methods and 7"),
+    ],
+)
+def test_a_wrong_text_is_refused(text, message, tmp_path):
+    runs = Runs(World().write(tmp_path / "r", quick=True, skip=tuple(name for name in PLANS if name != "crops")))
+    (tmp_path / "r" / "replication.md").write_bytes(text)
+    with pytest.raises(PaperError, match=message):
+        documents(runs, tmp_path)
 
 
 def test_a_folder_without_results_is_refused(nothing, tmp_path):
-    for write in (
-        document,
-        lambda runs: save_figures(tmp_path, runs),
-        lambda runs: write_document(tmp_path / "d", runs),
-    ):
+    for write in (documents, lambda runs: save_figures(tmp_path, runs), lambda runs: write_documents(tmp_path, runs)):
         with pytest.raises(PaperError, match="has no results: make some with predbn paper run"):
             write(nothing)
 
 
+GAINS = tuple(
+    Measurement(f"{metric}: gain ({method})", Interval(value, value - 0.01, value + 0.01, 0.95), "above", 0.0, 19, "x")
+    for metric, method, value in (("ECE", "vanilla", 0.09), ("ECE", "ensemble", -0.05), ("Brier", "vanilla", 0.2))
+)
+
+
+def found(id: str, verdict: Verdict = Verdict.HOLDS, measurements: tuple[Measurement, ...] = GAINS) -> Finding:
+    return Finding(Claim(id, "figure 1", "s", "t", lambda runs: measurements), verdict, measurements)
+
+
+FINDINGS = {"X.1": found("X.1"), "X.2": found("X.2", Verdict.UNMEASURED, ()), "X.3": found("X.3", Verdict.FAILS)}
+
+
+def test_a_value_is_that_of_the_only_measurement_with_these_words(nothing):
+    values = Values(nothing, FINDINGS)
+    assert values.value("X.1", "ECE", "vanilla") == "+0.090"
+    assert values.size("X.1", "ECE", "ensemble") == "0.050"
+    assert values.with_bounds("X.1", "Brier") == "+0.200 (+0.190 to +0.210)"
+    assert values.verdict("X.3") == "does not hold"
+    assert values.bounds("X.2", "ECE") == values.mean("methods", "train", "accuracy", 5) == "not measured"
+    for words, count in ((["ECE"], 2), (["AUC"], 0)):
+        with pytest.raises(PaperError, match=f"has {count} measurements"):
+            values.value("X.1", *words)
+
+
+def test_a_mean_is_that_of_the_series(as_the_paper):
+    frame = as_the_paper["methods"].frame
+    rows = frame[(frame["method"] == "ensemble") & (frame["strategy"] == "train") & (frame["metric"] == "accuracy")]
+    text = Values(as_the_paper, {}).mean("methods", "train", "accuracy", 5, method="ensemble")
+    assert text == f"{100 * rows[rows['severity'] == 5]['value'].mean():.1f}"
+
+
 @pytest.mark.skipif(not (ROOT / RESULTS).is_dir(), reason="there are no committed results yet")
-def test_the_committed_document_is_that_of_the_committed_results(monkeypatch):
+def test_the_committed_pages_are_those_of_the_committed_results(monkeypatch):
     monkeypatch.chdir(ROOT)
-    figures = "replication" if (ROOT / "docs" / "replication").is_dir() else None
-    assert REPLICATION.read_text() == document(Runs(RESULTS), figures=figures), "run: predbn paper document"
+    for page, text in documents(Runs(RESULTS)).items():
+        assert (ROOT / "docs" / page).read_text() == text, "run: predbn paper document"
+        assert len(text.splitlines()) <= 250

@@ -57,7 +57,7 @@ def root(tmp_path_factory):
     place = tmp_path_factory.mktemp("criteo")
     for name, count, seed in (("rows", 4000, 0), ("later", 300, 1)):
         write_synthetic_text(place / f"{name}.txt", count, seed=seed)
-        prepare(place / f"{name}.txt", place / name, processes=1)
+        prepare(place / f"{name}.txt", place / name)
     sets = CriteoData(*(criteo(part, place / "rows") for part in ("train", "validation", "test")))
     train_criteo(RECIPE, (0, 1, 2), sets, place)
     return place
@@ -141,7 +141,7 @@ def test_the_weighted_auc_is_that_of_repeated_rows(seed, levels):
 def test_resamples_have_the_right_mean_and_width():
     torch.manual_seed(0)
     models = {f"m/{k}": ClickModel(CriteoNetwork(TINY_SIZES)).eval() for k in range(2)}
-    data = Randomised(Rows([TABLE], "rows"), block=100)
+    data = Randomised(Rows(TABLE, "rows"), block=100)
     table = resample(
         data, models, [("clean", 0), ("tokens", 50)], strategies=("train", "batch"), batch_size=100, seeds=(0, 1)
     )
@@ -162,7 +162,7 @@ def test_resamples_have_the_right_mean_and_width():
 def test_draws_are_shared_by_strategies():
     torch.manual_seed(0)
     models = {"m": ClickModel(CriteoNetwork(TINY_SIZES)).eval()}
-    data = Randomised(Rows([TABLE], "rows"))
+    data = Randomised(Rows(TABLE, "rows"))
     one, other = (
         resample(data, models, [("clean", 0)], strategies=("train",), batch_size=size, seeds=(0,)) for size in (50, 300)
     )

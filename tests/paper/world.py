@@ -4,7 +4,6 @@ prediction-time BN does exactly what train BN does. All values are formulas, so 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from predbn.evaluation import Plan, Setting
-from predbn.evaluation.tables import RELIABILITY, RESULTS
 from predbn.paper import PLANS
+from predbn.paper.experiments.auto import CIFAR10_AUTO_PLANS
 from predbn.paper.networks import WITH_BATCH_NORM
-from predbn.paper.plans import CRITEO, IMAGENET, PaperPlan
-from predbn.paper.plans.auto import CIFAR10_AUTO_PLANS
+from predbn.paper.plans import CRITEO, IMAGENET
 from predbn.paper.plans.cifar10 import ACTIVATIONS, CROPS
 from predbn.paper.plans.criteo import NETWORK as CRITEO_NETWORK
 from predbn.paper.run_activations import HISTOGRAMS, SPECTRA
 from predbn.shifts import names
+
+from .keys import keys, write_run
 
 IMAGES = 10_000
 HARDNESS = dict(zip(names("all"), np.random.default_rng(0).uniform(0.25, 1.5, 19), strict=True))
@@ -71,7 +71,7 @@ class World:
             yield from self.clicks(plan)
             return
         random = np.random.default_rng(1)
-        for key in _keys(plan):
+        for key in keys(plan, IMAGES):
             kind = key["model"].split("/")[1].split("[")[0]
             setting = Setting.parse(key["strategy"])
             mixed = key["corruption"].startswith("mixed")
@@ -121,19 +121,12 @@ class World:
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
             if plan.data_set != IMAGENET and plan not in CIFAR10_AUTO_PLANS and plan.name not in skip:
-                self._write(folder / plan.name, plan, quick)
+                what = "rows" if plan.data_set == CRITEO else "images"
+                rows = list(self.rows(plan.version(quick), plan.name))
+                write_run(folder, plan.name, {what: IMAGES}, rows, quick=quick)
+                if plan.name == ACTIVATIONS:
+                    _write_activations(folder / plan.name)
         return folder
-
-    def _write(self, folder: Path, plan: PaperPlan, quick: bool) -> None:
-        folder.mkdir(parents=True)
-        rows = list(self.rows(plan.version(quick), plan.name))
-        pq.write_table(pa.Table.from_pylist(rows, RESULTS), folder / "results.parquet")
-        pq.write_table(RELIABILITY.empty_table(), folder / "reliability.parquet")
-        if plan.name == ACTIVATIONS:
-            _write_activations(folder)
-        what = "rows" if plan.data_set == CRITEO else "images"
-        card = {"paper": {"plan": plan.name, "quick": quick}, "data": {"name": "made up", what: IMAGES}}
-        (folder / "card.json").write_text(json.dumps(card))
 
 
 def _write_activations(folder: Path) -> None:
@@ -153,29 +146,3 @@ def _write_activations(folder: Path) -> None:
                 spectra.append({**shared, "place": place, "rank": rank, "value": value})
     pq.write_table(pa.Table.from_pylist(histograms, HISTOGRAMS), folder / "histograms.parquet")
     pq.write_table(pa.Table.from_pylist(spectra, SPECTRA), folder / "spectra.parquet")
-
-
-def _keys(plan: Plan) -> Iterator[dict[str, Any]]:
-    """The keys that a run of the plan would have, with ten networks for the pattern `*`."""
-    corruptions = [each for shift in plan.shifts for each in (["clean", *names("all")] if shift == "all" else [shift])]
-    for model in plan.models:
-        network, _, seed = model.reference.rpartition("/")
-        members = [f"{network}/{n}" for n in range(10 if seed == "*" else 3)] if not seed.isdigit() else [model.name]
-        for method in plan.methods:
-            for name in [model.name] if method == "ensemble" else members:
-                has_layers = name.split("/")[1] in ("batch", "last")
-                for strategy in plan.strategies if has_layers else ("train",):
-                    for size in plan.batch_sizes:
-                        for corruption in corruptions:
-                            for severity in (0,) if corruption == "clean" else plan.severities:
-                                for number in plan.seeds:
-                                    yield {
-                                        "model": name,
-                                        "method": method,
-                                        "strategy": strategy,
-                                        "corruption": corruption,
-                                        "severity": severity,
-                                        "batch_size": IMAGES if size == "all" else size,
-                                        "order": "shuffled",
-                                        "seed": number,
-                                    }

@@ -57,20 +57,20 @@ def test_with_labels_it_recommends_what_helps_and_says_by_how_much(cameras, tmp_
     for value in (100 * before, 100 * after, 100 * gain.estimate, 100 * gain.low, 100 * gain.high):
         assert f"{value:.1f}" in first
     assert found.python() == 'import predbn\npredbn.adapt(model, "batch")'
-    assert "The data has shifted" in " ".join(found.diagnosis)
+    assert "The data has shifted" in " ".join(found.findings)
     by_name = {each.short: each for each in found.shift.strategies}
     assert by_name["batch"].agreement == pytest.approx((predictions(None) == predictions("batch")).mean())
     changes = found.changes()
     assert len(changes) == (predictions(None) != predictions("batch")).sum()
     assert changes["file"].iloc[0].endswith(f"picture{changes['index'].iloc[0]}.png")
     assert set(changes["train"]) <= set(colours.CLASSES)
-    assert json.loads((tmp_path / "run" / "diagnosis.json").read_text())["sentences"] == found.diagnosis
+    assert json.loads((tmp_path / "run" / "examination.json").read_text())["sentences"] == found.findings
 
 
 def test_started_again_it_computes_nothing_and_says_the_same(cameras, tmp_path, monkeypatch):
     first = evaluate_shift(colours.classifier(), cameras / "old", cameras / "new", out=tmp_path, **OPTIONS)
-    monkeypatch.setattr("predbn.evaluation.worker.Worker.do", None)
-    monkeypatch.setattr("predbn.recommendation.shift_run.diagnose", None)
+    monkeypatch.setattr("predbn.evaluation.worker.Worker._start", None)
+    monkeypatch.setattr("predbn.recommendation.shift_run.examine", None)
     again = evaluate_shift(colours.classifier(), cameras / "old", cameras / "new", out=tmp_path, **OPTIONS)
     assert again.sentences() == first.sentences()
 
@@ -81,7 +81,7 @@ def test_without_labels_it_says_what_would_change_and_recommends_nothing(cameras
     assert found.sentences()[0].startswith("Leave the model alone for now: the new data has no labels")
     assert found.python() == ""
     changed = (predictions(None) != predictions("batch")).mean()
-    assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 pictures" in str(found)
+    assert f"batch in batches of 20 would predict {100 * changed:.1f} % of the 200 images" in str(found)
     assert set(found.results.frame["metric"][found.results.frame["corruption"] == "data"]) == {"confidence"}
 
 

@@ -1,4 +1,4 @@
-"""Results as an evaluation gives them: made up, but plausible, and the same every time."""
+"""Synthetic results of an evaluation: plausible and deterministic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from predbn.diagnostics import Diagnosis, diagnose
 from predbn.shifts import names
-
-from ..norm.models import images, net
 
 METHODS = {"vanilla": 0.0, "temperature": 0.0, "ensemble": 0.025}
 STRATEGIES = ("train", "batch")
@@ -22,7 +18,7 @@ BINS = 10
 
 
 def _accuracy(strategy: str, method: str, hardness: float, severity: int) -> float:
-    """Train BN falls off steeply with severity; batch BN hardly, but starts a little lower."""
+    """Train BN drops steeply with severity; batch BN starts a little lower and drops less."""
     steep = 0.095 * hardness if strategy == "train" else 0.036 * (0.6 + 0.4 * hardness)
     clean = 0.928 if strategy == "train" else 0.919
     return max(0.1, clean + METHODS[method] * (1 + severity / 2) - steep * severity**1.15)
@@ -61,7 +57,7 @@ def make_results(batch_size: int = 500, seed: int = 0) -> tuple[pd.DataFrame, pd
                 brier = 1.35 * (1 - accuracy) + ece**2 + 0.01
                 for metric, value in {"accuracy": accuracy, "brier": brier, "ece": ece}.items():
                     rows.append({**key, "metric": metric, "value": value})
-                bins += [{**key, **one} for one in _bins(accuracy, ece)]
+                bins += [{**key, **row} for row in _bins(accuracy, ece)]
     return pd.DataFrame(rows), pd.DataFrame(bins)
 
 
@@ -83,9 +79,9 @@ def _bins(accuracy: float, ece: float) -> list[dict[str, Any]]:
     ]
 
 
-def values_of(spec: dict[str, Any], part: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows that a part of a specification draws."""
-    rows: list[dict[str, Any]] = spec["datasets"][part["data"]["name"]]
+def values_of(spec: dict[str, Any], layer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that a layer of a specification draws."""
+    rows: list[dict[str, Any]] = spec["datasets"][layer["data"]["name"]]
     return rows
 
 
@@ -102,31 +98,3 @@ def frame(results: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
 @pytest.fixture
 def rel(results: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
     return results[1].copy()
-
-
-@pytest.fixture
-def card() -> dict[str, Any]:
-    return {
-        "predbn": "0.1.0",
-        "commit": "b868976",
-        "device": {"kind": "cpu", "name": "one core", "threads": 1},
-        "data": {
-            "name": "cifar10c",
-            "images": IMAGES,
-            "sha256": {"labels.npy": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
-        },
-        "preprocessing": ["to float", "per-channel standardisation"],
-        "order": "shuffled",
-        "reset": "after every split",
-        "deterministic": True,
-    }
-
-
-@pytest.fixture(scope="session")
-def diagnosis() -> Diagnosis:
-    """Three batch norm layers under a shift that they can undo."""
-    torch.manual_seed(0)
-    reference, shifted = (
-        [images(50, seed=int(10 * place) + seed, shift=place) for seed in range(4)] for place in (0.0, 1.5)
-    )
-    return diagnose(net(), reference, shifted)

@@ -22,7 +22,7 @@ def accuracies(models: int = 1, corruptions: tuple[str, ...] = ("fog", "snow")) 
     ]
     random = np.random.default_rng(0)
     hits = [np.packbits(random.random(IMAGES) < 0.7).tobytes() for _ in rows]
-    values = [np.unpackbits(np.frombuffer(each, np.uint8), count=IMAGES).mean() for each in hits]
+    values = [np.unpackbits(np.frombuffer(packed, np.uint8), count=IMAGES).mean() for packed in hits]
     return pd.DataFrame(rows).assign(hits=hits, metric="accuracy", value=values)
 
 
@@ -33,36 +33,35 @@ def split(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def test_hits_give_intervals_over_images():
     frame = accuracies()
-    found = mean_intervals(*split(frame), images=IMAGES).set_index("severity")
-    assert set(found["over"]) == {"images"}
-    fog_and_snow = [np.unpackbits(np.frombuffer(each, np.uint8), count=IMAGES) for each in frame["hits"][1:]]
+    intervals = mean_intervals(*split(frame), images=IMAGES).set_index("severity")
+    assert set(intervals["over"]) == {"images"}
+    fog_and_snow = [np.unpackbits(np.frombuffer(packed, np.uint8), count=IMAGES) for packed in frame["hits"][1:]]
     expected = bootstrap_mean(np.mean(fog_and_snow, axis=0), resamples=50_000, seed=1)
-    assert found.loc[3, "mean"] == pytest.approx(expected.estimate)
-    assert (found.loc[3, "low"], found.loc[3, "high"]) == pytest.approx((expected.low, expected.high), abs=0.02)
-    assert interval_note(found.reset_index()).endswith("bootstrap interval, over the images.")
+    assert intervals.loc[3, "mean"] == pytest.approx(expected.estimate)
+    assert (intervals.loc[3, "low"], intervals.loc[3, "high"]) == pytest.approx((expected.low, expected.high), abs=0.02)
+    assert interval_note(intervals.reset_index()).endswith("bootstrap interval, over the images.")
 
 
 def test_without_hits_they_are_over_the_corruptions_and_on_clean_data_over_networks():
     results, _ = split(accuracies(models=3))
-    found = mean_intervals(results)
-    assert dict(zip(found["severity"], found["over"], strict=True)) == {0: "networks", 3: "corruptions"}
-    assert interval_note(found).endswith("over the corruptions; on clean data, over the networks.")
+    intervals = mean_intervals(results)
+    assert dict(zip(intervals["severity"], intervals["over"], strict=True)) == {0: "networks", 3: "corruptions"}
+    assert interval_note(intervals).endswith("over the corruptions (on clean data networks).")
 
 
 def test_one_split_of_one_network_has_no_interval():
     results, _ = split(accuracies(corruptions=("fog",)))
-    found = mean_intervals(results)
-    assert found["low"].isna().all()
-    assert interval_note(found) == ""
+    intervals = mean_intervals(results)
+    assert intervals["low"].isna().all()
+    assert interval_note(intervals) == ""
 
 
 def test_other_metrics_have_no_hits():
     frame = accuracies()
     results, hits = split(pd.concat([frame, frame.assign(metric="brier")]))
-    found = mean_intervals(results, hits.drop_duplicates(["corruption"]), IMAGES)
-    assert set(found[found["metric"] == "brier"]["over"]) == {"corruptions", ""}
-    note = interval_note(found)
-    assert "over the images for accuracy and over the corruptions for the other metrics" in note
+    intervals = mean_intervals(results, hits.drop_duplicates(["corruption"]), IMAGES)
+    assert set(intervals[intervals["metric"] == "brier"]["over"]) == {"corruptions", ""}
+    assert "over the images (accuracy) or corruptions (on clean data images)." in interval_note(intervals)
 
 
 def test_a_stream_that_visits_images_twice():

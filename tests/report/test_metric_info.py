@@ -24,27 +24,21 @@ def test_values_and_changes(metric, value, text, change):
     assert metric_info(metric).change(value) == change
 
 
-def test_a_change_is_signed_so_that_positive_is_better():
-    assert metric_info("accuracy").sign == 1
-    assert metric_info("brier").sign == -1
-
-
-def test_an_unknown_metric_has_its_name_and_no_direction():
-    assert metric_info("entropy").label == "entropy"
-    assert metric_info("entropy").better is None
-    assert metric_info("entropy").direction == ""
+@pytest.mark.parametrize(
+    ("metric", "title", "sign"),
+    [
+        ("accuracy", "Accuracy (higher is better)", 1),
+        ("brier", "Brier score (lower is better)", -1),
+        ("confidence", "Confidence", 1),
+        ("entropy", "Entropy", 1),  # not known
+    ],
+)
+def test_titles_and_directions(metric, title, sign):
+    info = metric_info(metric)
+    assert (info.chart_title, info.sign) == (title, sign)
+    assert (info.better is None) == ("better" not in title)
 
 
 def test_accuracy_comes_first_and_what_has_no_direction_last():
-    assert sort_metrics(["entropy", "ece", "confidence", "accuracy", "ece"]) == [
-        "accuracy",
-        "ece",
-        "confidence",
-        "entropy",
-    ]
-
-
-def test_titles():
-    assert metric_info("brier").title == "Brier score"
-    assert metric_info("ece").chart_title == "ECE (lower is better)"
-    assert metric_info("confidence").chart_title == "Confidence"
+    metrics = ["entropy", "ece", "confidence", "accuracy", "ece"]
+    assert sort_metrics(metrics) == ["accuracy", "ece", "confidence", "entropy"]

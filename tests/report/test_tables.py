@@ -20,8 +20,8 @@ def test_means_over_corruptions(frame):
     assert list(table.columns) == ["series", "severity", "accuracy", "brier", "ece"]
     assert len(table) == 36
     rows = frame.query("method == 'ensemble' and strategy == 'batch' and severity == 3 and metric == 'ece'")
-    found = table[(table["series"] == "ensemble · batch") & (table["severity"] == 3)]["ece"].item()
-    assert found == pytest.approx(np.mean(rows["value"].to_numpy()))
+    mean = table[(table["series"] == "ensemble · batch") & (table["severity"] == 3)]["ece"].item()
+    assert mean == pytest.approx(np.mean(rows["value"].to_numpy()))
 
 
 def test_splits_start_with_clean_and_follow_the_families(frame):
@@ -78,9 +78,9 @@ def test_a_table_can_be_read_back_from_its_csv(frame):
     (table, *_) = severity_tables(results, mean_intervals(results))
     kind, _, content = table.csv_address.partition(",")
     assert kind == "data:text/csv;charset=utf-8;base64"
-    found = pd.read_csv(io.BytesIO(base64.b64decode(content)))
-    assert list(found.columns[:6]) == ["strategy", "clean", "1", "1 low", "1 high", "2"]
-    assert found["5"].to_numpy() == pytest.approx(np.array(table.columns[-1].values), rel=1e-7)
+    table_read = pd.read_csv(io.BytesIO(base64.b64decode(content)))
+    assert list(table_read.columns[:6]) == ["strategy", "clean", "1", "1 low", "1 high", "2"]
+    assert table_read["5"].to_numpy() == pytest.approx(np.array(table.columns[-1].values), rel=1e-7)
     assert table.csv_name == "accuracy-by-severity-higher-is-better.csv"
 
 

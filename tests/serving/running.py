@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 from starlette.routing import Route
 from torch import nn
 
+import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.serving import Service, Settings, prepare_service
 from predbn.serving.serve import http_server, open_socket
@@ -29,6 +32,12 @@ def classifier() -> Classifier:
     """A small network for pictures of 8 × 8 pixels and 5 classes."""
     preprocessing = Preprocessing((SIZE, SIZE), (127.5, 127.5, 127.5), (64.0, 64.0, 64.0))
     return Classifier(net(), ModelInfo("tiny", 5, preprocessing)).eval()
+
+
+def calibrated(strategy: str) -> Classifier:
+    """The network, calibrated if the strategy uses that."""
+    model = classifier()
+    return predbn.calibrate(model, [pixels(32, seed) for seed in (2, 3)]) if "auto" in strategy else model
 
 
 def pixels(n: int = 4, seed: int = 0) -> torch.Tensor:
@@ -94,6 +103,24 @@ def tiny_service(strategy: str = "ema", model: nn.Module | None = None, **settin
     if model is not None and not isinstance(model, Classifier):
         example = torch.zeros(2, 3, SIZE, SIZE, dtype=next(model.parameters()).dtype)
     return prepare_service(model or classifier(), strategy, Settings(**{"port": 0, **settings}), example=example)
+
+
+def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a coroutine as a test."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+
+    return run
+
+
+@asynccontextmanager
+async def started(service: Service) -> AsyncIterator[Service]:
+    """Start a service for the length of a block."""
+    await service.start()
+    yield service
+    await service.stop()
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import pytest
 
 from predbn.serving import Batcher, Prediction, RequestError, Work
 
+from .running import asynchronous
+
 
 def work(rows: int = 1, stream: str | None = None, mark: int = 0) -> Work:
     return Work(np.full((rows, 1), mark), stream)
@@ -34,163 +36,137 @@ def batcher(model: Model, **options) -> Batcher:
     return Batcher(model, **{**settings, **options})
 
 
-def run(test) -> None:
-    asyncio.run(asyncio.wait_for(test(), 30))
+@asynchronous
+async def test_waiting_requests_of_many_streams_are_one_batch():
+    model = Model()
+    batches = batcher(model)
+    results = await asyncio.gather(*(batches.submit(work(stream=str(i), mark=i)) for i in range(5)))
+    assert [int(result.logits[0, 0]) for result in results] == list(range(5))
+    assert model.batches == [[(str(i), i) for i in range(5)]]
 
 
-def test_waiting_requests_of_many_streams_are_one_batch():
-    async def test():
-        model = Model()
-        batches = batcher(model)
-        results = await asyncio.gather(*(batches.submit(work(stream=str(i), mark=i)) for i in range(5)))
-        assert [int(result.logits[0, 0]) for result in results] == list(range(5))
-        assert model.batches == [[(str(i), i) for i in range(5)]]
-
-    run(test)
+@asynchronous
+async def test_a_full_batch_does_not_wait():
+    model = Model()
+    batches = batcher(model, max_wait=1000.0)
+    await asyncio.gather(*(batches.submit(work(4, str(i))) for i in range(2)))
+    assert len(model.batches) == 1
 
 
-def test_a_full_batch_does_not_wait():
-    async def test():
-        model = Model()
-        batches = batcher(model, max_wait=1000.0)
-        await asyncio.gather(*(batches.submit(work(4, str(i))) for i in range(2)))
-        assert len(model.batches) == 1
-
-    run(test)
-
-
-def test_a_client_that_is_alone_does_not_wait():
-    async def test():
-        model = Model()
-        batches = batcher(model, max_wait=1000.0)
-        for mark in range(3):
-            await batches.submit(work(mark=mark))
-        assert len(model.batches) == 3
-
-    run(test)
+@asynchronous
+async def test_a_client_that_is_alone_does_not_wait():
+    model = Model()
+    batches = batcher(model, max_wait=1000.0)
+    for mark in range(3):
+        await batches.submit(work(mark=mark))
+    assert len(model.batches) == 3
 
 
-def test_a_batch_waits_for_the_clients_that_were_there_before():
-    async def test():
-        async def client(name: str) -> None:
-            for mark in range(10):
-                await batches.submit(work(stream=name, mark=mark))
-                await asyncio.sleep(0.001 * int(name))  # they do not come back at the same time
+@asynchronous
+async def test_a_batch_waits_for_the_clients_that_were_there_before():
+    async def client(name: str) -> None:
+        for mark in range(10):
+            await batches.submit(work(stream=name, mark=mark))
+            await asyncio.sleep(0.001 * int(name))  # they do not come back at the same time
 
-        model = Model()
-        batches = batcher(model, max_wait=1.0)
-        clients = [asyncio.create_task(client(name)) for name in "1234"]
-        await asyncio.gather(*clients)
-        assert [len(batch) for batch in model.batches] == [4] * 10
-
-    run(test)
+    model = Model()
+    batches = batcher(model, max_wait=1.0)
+    clients = [asyncio.create_task(client(name)) for name in "1234"]
+    await asyncio.gather(*clients)
+    assert [len(batch) for batch in model.batches] == [4] * 10
 
 
-def test_a_request_with_more_rows_than_a_batch_is_predicted_by_itself():
-    async def test():
-        model = Model()
-        batches = batcher(model)
-        await asyncio.gather(*(batches.submit(work(rows, str(i), i)) for i, rows in enumerate((3, 20, 4, 8))))
-        assert model.batches == [[("0", 0), ("2", 2)], [("1", 1)], [("3", 3)]]
-
-    run(test)
+@asynchronous
+async def test_a_request_with_more_rows_than_a_batch_is_predicted_by_itself():
+    model = Model()
+    batches = batcher(model)
+    await asyncio.gather(*(batches.submit(work(rows, str(i), i)) for i, rows in enumerate((3, 20, 4, 8))))
+    assert model.batches == [[("0", 0), ("2", 2)], [("1", 1)], [("3", 3)]]
 
 
 @pytest.mark.parametrize("one_per_stream", [True, False])
-def test_requests_of_a_stream_stay_in_order(one_per_stream):
-    async def test():
-        model = Model()
-        batches = batcher(model, one_per_stream=one_per_stream)
-        sent = [("a", 6), ("b", 4), ("a", 1), ("b", 1), ("c", 1), (None, 1), (None, 1)]
-        await asyncio.gather(*(batches.submit(work(rows, stream, i)) for i, (stream, rows) in enumerate(sent)))
-        for stream in "ab":
-            own = [mark for batch in model.batches for name, mark in batch if name == stream]
-            assert own == sorted(own)
-        if one_per_stream:
-            for batch in model.batches:
-                named = [name for name, _ in batch if name]
-                assert len(named) == len(set(named))
-            assert model.batches[0] == [("a", 0), ("c", 4), (None, 5)]
-        else:
-            assert model.batches[0] == [("a", 0), ("a", 2), ("c", 4)]
-
-    run(test)
+@asynchronous
+async def test_requests_of_a_stream_stay_in_order(one_per_stream):
+    model = Model()
+    batches = batcher(model, one_per_stream=one_per_stream)
+    sent = [("a", 6), ("b", 4), ("a", 1), ("b", 1), ("c", 1), (None, 1), (None, 1)]
+    await asyncio.gather(*(batches.submit(work(rows, stream, i)) for i, (stream, rows) in enumerate(sent)))
+    for stream in "ab":
+        marks = [mark for batch in model.batches for name, mark in batch if name == stream]
+        assert marks == sorted(marks)
+    if one_per_stream:
+        for batch in model.batches:
+            named = [name for name, _ in batch if name]
+            assert len(named) == len(set(named))
+        assert model.batches[0] == [("a", 0), ("c", 4), (None, 5)]
+    else:
+        assert model.batches[0] == [("a", 0), ("a", 2), ("c", 4)]
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back():
-    async def test():
-        model = Model()
-        batches = batcher(model, max_queue=10)
-        model.may_run.clear()
-        running = asyncio.create_task(batches.submit(work(8)))
-        await asyncio.sleep(0.05)
-        waiting = [asyncio.create_task(batches.submit(work(5, str(i)))) for i in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(RequestError, match="10 rows are waiting already") as refused:
-            await batches.submit(work(1))
-        assert (refused.value.status, refused.value.retry_after) == (503, 1)
-        model.may_run.set()
-        await asyncio.gather(running, *waiting)
-        await batches.submit(work(5))
-
-    run(test)
+@asynchronous
+async def test_a_full_queue_refuses_and_says_when_to_come_back():
+    model = Model()
+    batches = batcher(model, max_queue=10)
+    model.may_run.clear()
+    running = asyncio.create_task(batches.submit(work(8)))
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.create_task(batches.submit(work(5, str(i)))) for i in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(RequestError, match=r"the queue is full \(10 rows\)") as refused:
+        await batches.submit(work(1))
+    assert (refused.value.status, refused.value.retry_after) == (503, 1)
+    model.may_run.set()
+    await asyncio.gather(running, *waiting)
+    await batches.submit(work(5))
 
 
-def test_a_request_that_is_wrong_fails_alone():
-    async def test():
-        batches = batcher(Model())
-        good, bad = await asyncio.gather(
-            batches.submit(work(mark=1)), batches.submit(work(mark=-1)), return_exceptions=True
-        )
-        assert int(good.logits[0, 0]) == 1
-        assert str(bad) == "bad"
-
-    run(test)
+@asynchronous
+async def test_a_request_that_is_wrong_fails_alone():
+    batches = batcher(Model())
+    good, bad = await asyncio.gather(
+        batches.submit(work(mark=1)), batches.submit(work(mark=-1)), return_exceptions=True
+    )
+    assert int(good.logits[0, 0]) == 1
+    assert str(bad) == "bad"
 
 
-def test_after_a_failure_of_the_model_the_next_batch_is_predicted():
-    async def test():
-        async def fail_once(works):
-            if not failed:
-                failed.append(True)
-                raise RuntimeError("out of memory")
-            return [Prediction(work.rows, work.rows) for work in works]
+@asynchronous
+async def test_after_a_failure_of_the_model_the_next_batch_is_predicted():
+    async def fail_once(works):
+        if not failed:
+            failed.append(True)
+            raise RuntimeError("out of memory")
+        return [Prediction(work.rows, work.rows) for work in works]
 
-        failed: list[bool] = []
-        batches = Batcher(fail_once, max_wait=0, max_batch=8, max_queue=8, one_per_stream=True)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            await batches.submit(work())
+    failed: list[bool] = []
+    batches = Batcher(fail_once, max_wait=0, max_batch=8, max_queue=8, one_per_stream=True)
+    with pytest.raises(RuntimeError, match="out of memory"):
         await batches.submit(work())
-
-    run(test)
-
-
-def test_a_client_that_has_gone_is_not_predicted():
-    async def test():
-        model = Model()
-        batches = batcher(model)
-        model.may_run.clear()
-        first = asyncio.create_task(batches.submit(work(8, "a", 0)))
-        await asyncio.sleep(0.05)
-        gone = asyncio.create_task(batches.submit(work(3, "b", 1)))
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        model.may_run.set()
-        await asyncio.gather(first, batches.submit(work(3, "c", 2)))
-        assert model.batches == [[("a", 0)], [("c", 2)]]
-        assert batches.rows_waiting == 0
-
-    run(test)
+    await batches.submit(work())
 
 
-def test_closing_predicts_what_waits_and_refuses_the_rest():
-    async def test():
-        batches = batcher(Model(), max_wait=1000.0)
-        waiting = asyncio.create_task(batches.submit(work(mark=3)))
-        await asyncio.sleep(0.01)
-        await batches.close()
-        assert int((await waiting).logits[0, 0]) == 3
-        with pytest.raises(RequestError, match="shutting down"):
-            await batches.submit(work())
+@asynchronous
+async def test_a_client_that_has_gone_is_not_predicted():
+    model = Model()
+    batches = batcher(model)
+    model.may_run.clear()
+    first = asyncio.create_task(batches.submit(work(8, "a", 0)))
+    await asyncio.sleep(0.05)
+    gone = asyncio.create_task(batches.submit(work(3, "b", 1)))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    model.may_run.set()
+    await asyncio.gather(first, batches.submit(work(3, "c", 2)))
+    assert model.batches == [[("a", 0)], [("c", 2)]]
+    assert batches.rows_waiting == 0
 
-    run(test)
+
+@asynchronous
+async def test_closing_predicts_what_waits_and_refuses_the_rest():
+    batches = batcher(Model(), max_wait=1000.0)
+    waiting = asyncio.create_task(batches.submit(work(mark=3)))
+    await asyncio.sleep(0.01)
+    await batches.close()
+    assert int((await waiting).logits[0, 0]) == 3
+    with pytest.raises(RequestError, match="shutting down"):
+        await batches.submit(work())

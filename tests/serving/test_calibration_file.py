@@ -36,7 +36,7 @@ def test_what_cannot_be_used_is_refused(tmp_path):
     with pytest.raises(ServingError, match="the model is not calibrated"):
         save_calibration(predbn.adapt(classifier(), "train"), path)
     save_calibration(predbn.calibrate(classifier(), CLEAN), path)
-    with pytest.raises(ServingError, match=r"belongs to another model: this one has no layer 'network.bn1'"):
+    with pytest.raises(ServingError, match=r"is of another model: this one has no layer 'network.bn1'"):
         load_calibration(net(), path)
     wider = classifier()
     wider.network = net(width=12)

@@ -1,6 +1,6 @@
 """A predictor whose passes are replayed, against one that calls the model.
 
-Without a GPU the graphs are those of `tests/norm/standin_recorder.py`.
+Without a GPU the graphs are those of `tests/gpu/standin_recorder.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import predbn
-from predbn.norm import capture, find_strategy
+from predbn.gpu import capture_padded
+from predbn.norm import find_strategy
 from predbn.serving.errors import RequestError
 from predbn.serving.predictor import Predictor
 from predbn.serving.work import Work
 
+from ..gpu.standin_recorder import recorder
 from ..norm.models import images, net
-from ..norm.standin_recorder import recorder
 
 __all__ = ["recorder"]
 
@@ -51,41 +52,41 @@ def batches(steps: int) -> list[list[Work]]:
     return found
 
 
-def assert_same(own: Predictor, expected: Predictor, works: list[Work], tolerance: float) -> None:
-    for ours, theirs in zip(own.predict(works), expected.predict(works), strict=True):
+def assert_same(tested: Predictor, expected: Predictor, works: list[Work], tolerance: float) -> None:
+    for ours, theirs in zip(tested.predict(works), expected.predict(works), strict=True):
         assert type(ours) is type(theirs)
         if isinstance(theirs, RequestError):
             assert str(ours) == str(theirs)
         else:
             for found, wanted in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=tolerance)
-    assert own.records.keys() == expected.records.keys()
+    assert tested.records.keys() == expected.records.keys()
     for name, record in expected.records.items():
-        np.testing.assert_allclose(own.records[name].seen, record.seen, atol=10 * tolerance, rtol=10 * tolerance)
-        np.testing.assert_allclose(own.records[name].used, record.used, atol=10 * tolerance, rtol=10 * tolerance)
+        np.testing.assert_allclose(tested.records[name].seen, record.seen, atol=10 * tolerance, rtol=10 * tolerance)
+        np.testing.assert_allclose(tested.records[name].used, record.used, atol=10 * tolerance, rtol=10 * tolerance)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.filterwarnings("ignore:.*not finite")
 @pytest.mark.usefixtures("recorder")
 def test_predictions_and_records_are_the_same(strategy):
-    own, expected = predictor(strategy), predictor(strategy)
-    own._measured = capture(own._measured, pad=True)
+    tested, expected = predictor(strategy), predictor(strategy)
+    tested._measured = capture_padded(tested._measured, 32)
     for step, works in enumerate(batches(24)):
         if step % 8 == 7:  # a request of other rows, for which the batch fails
             works.append(Work(np.zeros((2, 4, 6, 6), np.float32), "wrong"))
         if step % 8 == 5:
             works[0].rows[0] = np.nan
-        assert_same(own, expected, works, 1e-5)
-    assert own.replays >= 4
+        assert_same(tested, expected, works, 1e-5)
+    assert tested.replays >= 4
     assert expected.replays == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine: CUDA graphs need one")
+@pytest.mark.gpu
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "auto"])
 def test_a_gpu_answers_as_a_cpu(strategy):
-    own, expected = predictor(strategy, "cuda"), predictor(strategy)
+    tested, expected = predictor(strategy, "cuda"), predictor(strategy)
     with torch.backends.cudnn.flags(allow_tf32=False):
         for works in batches(30):
-            assert_same(own, expected, works, 1e-3)
-    assert own.replays >= 4
+            assert_same(tested, expected, works, 1e-3)
+    assert tested.replays >= 4

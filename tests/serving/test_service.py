@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import math
 import pickle
@@ -15,14 +14,13 @@ import pytest
 import torch
 
 import predbn
-from predbn.common import write_json
 from predbn.norm import DirectoryStore
 from predbn.serving import Prediction, RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
 from predbn.serving.stream_record import StreamRecord
 
 from ..norm.models import net
-from .running import classifier, pixels, tiny_service
+from .running import asynchronous, calibrated, classifier, pixels, started, tiny_service
 
 STRATEGIES = ("ema", "frozen(batches=2)", "auto_stream")
 
@@ -31,17 +29,14 @@ def send(service: Service, *requests: tuple[str | None, int]) -> list[torch.Tens
     """Start a service, send requests (stream, seed) one after another, and stop it."""
 
     async def run() -> list[torch.Tensor]:
-        await service.start()
-        answers = [await service.infer(Work(pixels(seed=seed).numpy(), stream)) for stream, seed in requests]
-        await service.stop()
-        return [torch.from_numpy(answer.logits) for answer in answers]
+        async with started(service):
+            return [await infer(service, stream, seed) for stream, seed in requests]
 
     return asyncio.run(run())
 
 
-def calibrated(strategy: str):
-    model = classifier()
-    return predbn.calibrate(model, [pixels(32, seed) for seed in (2, 3)]) if "auto" in strategy else model
+async def infer(service: Service, stream: str | None, seed: int = 0, **options: bool) -> torch.Tensor:
+    return torch.from_numpy((await service.infer(Work(pixels(seed=seed).numpy(), stream, **options))).logits)
 
 
 def service(strategy: str = "ema", **settings) -> Service:
@@ -59,6 +54,18 @@ def test_a_restart_goes_on_where_the_server_has_stopped(tmp_path, strategy):
     restarted = [send(service(strategy, state=tmp_path), request)[0] for request in sent]
     for one, other in zip(uninterrupted, restarted, strict=True):
         close(one, other)
+    again = service(strategy, state=str(tmp_path))  # the records are kept too
+
+    async def details():
+        await again.start()
+        known, unknown = await again.details("a"), await again.details("z")
+        await again.stop()
+        return known, unknown
+
+    known, unknown = asyncio.run(details())
+    assert (known["requests"], known["examples"]) == (3, 12)
+    assert strategy.startswith("frozen") or known["distance"] > 0
+    assert unknown is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -72,79 +79,86 @@ def test_streams_that_do_not_fit_into_memory_come_back_from_the_folder(tmp_path,
     assert 'predbn_stream_events_total{event="evicted"} 10.0' in small.metrics.text().decode()
 
 
-def test_without_a_folder_the_stream_used_least_recently_is_forgotten():
+def test_memory_holds_the_most_recently_used_streams_and_no_request_without_one():
     small = service(max_streams=2)
-    answers = send(small, ("a", 0), ("b", 0), ("a", 1), ("c", 0), ("b", 0), ("a", 1))
-    close(answers[1], answers[4])  # b was forgotten and begins anew
+    sent = [("a", 0), ("b", 0), ("a", 1), (None, 2), ("c", 0), ("b", 0), ("a", 1)]
+    answers = send(small, *sent)
+    close(answers[1], answers[5])  # b was forgotten and begins anew
+    close(answers[3], send(service(), (None, 2))[0])
     assert list(small.predictor.records) == ["b", "a"]
 
 
-def test_the_records_of_streams_outlive_a_restart_too(tmp_path):
-    send(service(state=tmp_path), ("a", 0), ("a", 1))
-    again = service(state=tmp_path)
-
-    async def known():
-        await again.start()
-        found = await again.stream("a"), await again.stream("z")
-        await again.stop()
-        return found
-
-    record, unknown = asyncio.run(known())
-    assert (record.requests, record.examples) == (2, 8)
-    assert record.distance > 0
-    assert unknown is None
+@asynchronous
+async def test_more_requests_at_once_than_streams_fit_into_memory():
+    async with started(service(max_streams=1)) as small:
+        names = [None, None, "a", None, "b", None]
+        answers = await asyncio.gather(*(infer(small, name, seed) for seed, name in enumerate(names)))
+        assert list(small.predictor.records) == ["b"]
+    async with started(service()) as alone:
+        for seed, answer in enumerate(answers):
+            close(answer, await infer(alone, None, seed))
 
 
-def test_a_stream_that_was_saved_during_its_first_request_can_be_asked_for(tmp_path):
-    running = service(state=tmp_path)
-    hook = running.predictor.model.register_forward_hook(
-        lambda *_: predbn.save_streams(running.predictor.model) and None
-    )
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
-        running.predictor.records.clear()
-        found = await running.details("a")
-        hook.remove()
-        await running.stop()
-        return found
-
-    found = asyncio.run(run())
-    assert (found["requests"], found["layers"]) == (0, [])
-
-
-def test_a_forgotten_stream_does_not_come_back(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        first = await running.infer(Work(pixels().numpy(), "a"))
+@asynchronous
+async def test_forgotten_streams_and_ended_sequences_leave_nothing_behind(tmp_path):
+    async with started(service(state=tmp_path)) as running:
+        first = await infer(running, "a")
         await running.checkpoint()
         assert await running.forget("a")
         assert not await running.forget("a")
         await running.checkpoint()
-        again = await running.infer(Work(pixels().numpy(), "a"))
-        await running.stop()
-        return first, again
-
-    first, again = asyncio.run(run())
-    close(torch.from_numpy(first.logits), torch.from_numpy(again.logits))
-
-
-def test_a_sequence_that_has_ended_leaves_nothing_behind(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
+        close(await infer(running, "a"), first)
         await running.checkpoint()
-        await running.infer(Work(pixels().numpy(), "a", ends=True))
-        await running.stop()
-
-    asyncio.run(run())
+        await infer(running, "a", ends=True)
+        assert running.predictor.records == {}
     assert list((tmp_path / "streams").iterdir()) == []
-    assert running.predictor.records == {}
+
+
+@asynchronous
+async def test_a_checkpoint_in_the_middle_of_a_prediction(tmp_path):
+    """It has the stream without its request, and nothing of a request without a stream."""
+    running = service(state=tmp_path)
+    model, files = running.predictor.model, []
+
+    def save(*_):
+        predbn.save_streams(model)
+        files.append(len(list(tmp_path.glob("streams/*"))))
+
+    hook = model.register_forward_hook(save)
+    async with started(running):
+        await infer(running, None)
+        await infer(running, "a")
+        assert files == [0, 1]
+        running.predictor.records.clear()
+        details = await running.details("a")
+        assert (details["requests"], details["layers"]) == (0, [])
+        hook.remove()
+
+
+class Growing(StreamRecord):
+    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
+
+    records: dict[str, StreamRecord]
+
+    @property
+    def is_changed(self):
+        self.records[f"new {len(self.records)}"] = StreamRecord("new")
+        return True
+
+    @is_changed.setter
+    def is_changed(self, value):
+        pass
+
+
+@asynchronous
+async def test_a_checkpoint_while_streams_come(tmp_path):
+    running = service(state=tmp_path)
+    async with started(running):
+        await infer(running, "a")
+        records = running.predictor.records
+        records["a"].__class__, Growing.records = Growing, records
+        await running.checkpoint()
+    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
 
 
 def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, monkeypatch, caplog):
@@ -172,36 +186,6 @@ def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, mon
     assert len(list((tmp_path / "streams").iterdir())) == 4
     expected = send(service(), ("a", 0), ("a", 1))[1]
     close(send(service(state=tmp_path), ("a", 1))[0], expected)
-
-
-class Growing(StreamRecord):
-    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
-
-    records: dict[str, StreamRecord]
-
-    @property
-    def is_changed(self):
-        self.records[f"new {len(self.records)}"] = StreamRecord("new")
-        return True
-
-    @is_changed.setter
-    def is_changed(self, value):
-        pass
-
-
-def test_a_checkpoint_is_made_while_streams_come(tmp_path):
-    running = service(state=tmp_path)
-
-    async def run():
-        await running.start()
-        await running.infer(Work(pixels().numpy(), "a"))
-        records = running.predictor.records
-        records["a"].__class__, Growing.records = Growing, records
-        await running.checkpoint()
-        await running.stop()
-
-    asyncio.run(run())
-    assert 'predbn_checkpoints_total{outcome="succeeded"} 2.0' in running.metrics.text().decode()
 
 
 def test_after_a_checkpoint_that_failed_for_any_reason_the_next_one_is_made(tmp_path, monkeypatch, caplog):
@@ -240,7 +224,7 @@ def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog
     assert path.with_suffix(".damaged").exists()
 
 
-def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
+def test_a_folder_of_another_strategy_model_or_weights_is_refused(tmp_path):
     send(service("ema", state=tmp_path), ("a", 0))
     with pytest.raises(ServingError, match=r"holds streams of another strategy: delete the folder"):
         service("frozen", state=tmp_path)
@@ -249,32 +233,13 @@ def test_a_folder_of_another_strategy_or_model_is_refused(tmp_path):
     other.network.fc1, other.network.fc2 = torch.nn.Linear(8, 9), torch.nn.Linear(9, 5)
     with pytest.raises(ServingError, match="holds streams of another model"):
         tiny_service("ema", other.eval(), state=tmp_path)
+    for changed in ("conv1.weight", "bn1.running_mean"):
+        other = classifier()
+        with torch.no_grad():
+            other.network.state_dict()[changed].view(-1)[0] += 1
+        with pytest.raises(ServingError, match="holds streams of another network: delete the folder"):
+            tiny_service(model=other, state=tmp_path)
     send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
-
-
-@pytest.mark.parametrize("changed", ["conv1.weight", "bn1.running_mean"])
-def test_a_folder_of_a_network_with_other_weights_is_refused(tmp_path, changed):
-    send(service(state=tmp_path), ("a", 0))
-    other = classifier()
-    with torch.no_grad():
-        other.network.state_dict()[changed].view(-1)[0] += 1
-    with pytest.raises(ServingError, match="holds streams of another network: delete the folder"):
-        tiny_service(model=other, state=tmp_path)
-    send(service(state=tmp_path), ("a", 0))
-
-
-def test_a_folder_of_a_version_that_did_not_know_the_weights_is_still_used(tmp_path):
-    send(service(state=tmp_path), ("a", 0))
-    card = tmp_path / "server.json"
-    complete = json.loads(card.read_text())
-    write_json(card, {key: value for key, value in complete.items() if key != "network"})
-    close(send(service(state=tmp_path), ("a", 1))[0], send(service(), ("a", 0), ("a", 1))[1])
-    assert json.loads(card.read_text()) == complete
-
-
-def test_the_folder_may_be_given_as_a_text(tmp_path):
-    send(service(state=str(tmp_path)), ("a", 0))
-    assert len(list((tmp_path / "streams").iterdir())) == 1
 
 
 def test_two_servers_cannot_share_a_folder(tmp_path):
@@ -373,8 +338,8 @@ def test_a_batch_that_fails_is_logged_although_its_requests_are_predicted_one_by
     predictor = service().predictor
     predictor.model.network.register_forward_pre_hook(refuse)
     with caplog.at_level(logging.WARNING, "predbn.serving"):
-        found = predictor.predict([Work(pixels(seed=seed).numpy(), stream) for seed, stream in enumerate("ab")])
-    assert all(isinstance(result, Prediction) for result in found)
+        results = predictor.predict([Work(pixels(seed=seed).numpy(), stream) for seed, stream in enumerate("ab")])
+    assert all(isinstance(result, Prediction) for result in results)
     assert [(r.message, r.reason) for r in caplog.records] == [("batch failed", "out of memory")]
 
 
@@ -413,48 +378,12 @@ def test_a_drift_that_cannot_be_measured_does_not_change_streams_twice(monkeypat
     assert unmeasured.records["a"].distance is None
 
 
-def test_more_requests_at_once_than_streams_fit_into_memory():
-    small = service(max_streams=1)
-
-    async def run():
-        await small.start()
-        works = [Work(pixels(seed=seed).numpy(), name) for seed, name in enumerate([None, None, "a", None, "b", None])]
-        answers = await asyncio.gather(*(small.infer(work) for work in works))
-        await small.stop()
-        return answers
-
-    for seed, answer in enumerate(asyncio.run(run())):
-        close(torch.from_numpy(answer.logits), send(service(), (None, seed))[0])
-    assert list(small.predictor.records) == ["b"]
-
-
-def test_requests_without_a_stream_take_no_place_of_streams_in_memory():
-    small = service(max_streams=2)
-    sent = [("a", 0), ("b", 1), (None, 2), ("a", 3), (None, 4), ("b", 5)]
-    answers = [answer for answer, (name, _) in zip(send(small, *sent), sent, strict=True) if name is not None]
-    for one, other in zip(answers, send(service(), *(request for request in sent if request[0])), strict=True):
-        close(one, other)
-
-
-def test_a_checkpoint_does_not_save_a_request_without_a_stream(tmp_path):
-    running = service(state=tmp_path)
-    saved = []
-
-    def save(*_):
-        predbn.save_streams(running.predictor.model)
-        saved.extend(tmp_path.glob("streams/*"))
-
-    running.predictor.model.register_forward_hook(save)  # in the middle of a prediction
-    send(running, (None, 0), (None, 1))
-    assert saved == []
-
-
-def test_what_a_model_of_ones_own_must_say():
-    with pytest.raises(ServingError, match="a Net does not say what it takes: give example="):
+def test_a_custom_model_needs_an_example():
+    with pytest.raises(ServingError, match="the input of a Net is unknown: give example="):
         prepare_service(net(), "ema", Settings())
-    with pytest.raises(ServingError, match=r"the example is torch.bfloat16 \[1, 3, 8, 8\]: give rows of BOOL, UINT8"):
+    with pytest.raises(ServingError, match=r"expected rows of BOOL, UINT8, .*, got torch.bfloat16 \[1, 3, 8, 8\]"):
         prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 3, 8, 8, dtype=torch.bfloat16))
-    with pytest.raises(ServingError, match=r"the model cannot predict the example"):
+    with pytest.raises(ServingError, match=r"the model failed on the example"):
         prepare_service(net(), "ema", Settings(), example=torch.zeros(1, 4))
-    with pytest.raises(ServingError, match=r"must give one row of class scores for each example"):
+    with pytest.raises(ServingError, match="the model must return class scores"):
         prepare_service(net().conv1, "ema", Settings(), example=torch.zeros(1, 3, 8, 8))

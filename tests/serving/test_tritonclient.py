@@ -89,5 +89,5 @@ def test_other_ways_to_name_a_stream(client, server):
 def test_an_error_has_a_sentence(client):
     sent = http.InferInput("pictures", [4, 3, 8, 8], "UINT8")
     sent.set_data_from_numpy(pixels().numpy())
-    with pytest.raises(Exception, match="there is no input 'pictures': the model takes 'images'"):
+    with pytest.raises(Exception, match="unknown input 'pictures': the model takes 'images'"):
         client.infer("model", [sent])

@@ -1,8 +1,8 @@
-"""The bookkeeping of a captured step, with a stand-in for CUDA that runs the step where a GPU would replay it."""
+"""The bookkeeping of a captured step, with a recorder that runs the step where a GPU would replay it."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from typing import ClassVar
 
 import pytest
 import torch
@@ -32,43 +32,39 @@ class Model:
         return [*self.network.state_dict().values(), *moments, self.cursor]
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """The steps that the stand-in has run, by what they were for."""
-    calls = []
+class Recorder:
+    """Has the method of `CudaGraphRecorder`, and a log of what it was asked to do."""
 
-    class Graph:
-        def replay(self):
-            calls.append("replay")
-            self.step()
+    log: ClassVar[list[str]] = []
 
-    @contextmanager
-    def capture(graph, stream):
-        calls.append("capture")
-        yield
+    def __init__(self, stream: str) -> None:
+        self.log.append(f"record on {stream}")
 
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", capture)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "stream")
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    Graph.step = lambda self: None
-    return calls, Graph
+    def record(self, run, warm_up):
+        for call in (warm_up, warm_up, run):
+            call()
+
+        def replay() -> None:
+            self.log.append("replay")
+            run()
+
+        return replay, None
 
 
 @pytest.mark.parametrize("steps_before", [0, 2])
-def test_only_replays_train(calls, steps_before):
+def test_only_replays_train(monkeypatch, steps_before):
+    monkeypatch.setattr("predbn.training.cuda_graph.CudaGraphRecorder", Recorder)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "a new stream")
+    monkeypatch.setattr(Recorder, "log", [])
     plain, graphed = Model(), Model()
     for model in (plain, graphed):
         for _ in range(steps_before):
             model.step()
     step_graph = StepGraph(graphed.network, graphed.optimiser, [graphed.cursor], torch.device("cuda"))
-    log, graph = calls
-    graph.step = lambda self: graphed.step()
     for _ in range(3):
         step_graph.run(graphed.step)
         plain.step()
-    assert log == ["capture", "replay", "replay", "replay"]
+    assert Recorder.log == ["record on a new stream", "replay", "replay", "replay"]
     assert all(map(torch.equal, plain.values(), graphed.values()))
 
 

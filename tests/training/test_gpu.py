@@ -1,4 +1,4 @@
-"""On a GPU, where a step is a CUDA graph on a stream of its own with Triton kernels: still the same bits."""
+"""On a GPU, where a step is a CUDA graph on a stream of its own: still the same bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.criteo import CriteoTrainer
 from predbn.training.loop import TrainingRun, train_side_by_side
 
-from .tiny import same_weights
+from .tiny import Interrupted, interrupt_after, same_weights
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CUDA = torch.device("cuda")
@@ -28,15 +28,6 @@ def gpu_data() -> Cifar10Data:
     labels = torch.randint(0, 10, (2048,), generator=generator)
     train = Images(images, labels, torch.arange(2048), tuple("0123456789"), "random")
     return Cifar10Data(train, train.take(500), train, CUDA)
-
-
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(trainers):
-    if trainers[0].epoch == 3:
-        raise Interrupted
 
 
 SGD = [replace(find_cifar10_recipe("cosine", norm), epochs=4, learning_rate=0.01) for norm in ("batch", "fixup")]
@@ -57,7 +48,7 @@ def test_alone_side_by_side_and_resumed(recipe, gpu_data, tmp_path):
     assert together[1].trainer.metrics["validation_accuracy"] == metrics["validation_accuracy"]
     assert together[1].trainer.metrics["loss"] == metrics["loss"] < 2.6
     with pytest.raises(Interrupted):
-        train_side_by_side([make_run(1, tmp_path / "1")], checkpoint_epochs=2, on_epoch=interrupt)
+        train_side_by_side([make_run(1, tmp_path / "1")], checkpoint_steps=3, on_step=interrupt_after(10))
     resumed = make_run(1, tmp_path / "1")
     train_side_by_side([resumed], resume=True)
     assert same_weights(resumed.trainer, alone.trainer)
@@ -66,7 +57,7 @@ def test_alone_side_by_side_and_resumed(recipe, gpu_data, tmp_path):
 def test_the_captured_step_of_sgd_trains_like_the_plain_one(gpu_data):
     recipe = replace(SGD[1], batch_size=128, epochs=2)
     graphed, plain = Cifar10Trainer(recipe, 0, gpu_data), Cifar10Trainer(recipe, 0, gpu_data)
-    plain.graph.run = lambda step: step()
+    plain.run_step = lambda step: step()
     plain.stream = None
     train_side_by_side([TrainingRun(graphed)])
     train_side_by_side([TrainingRun(plain)])
@@ -83,7 +74,7 @@ def test_the_captured_step_of_criteo_trains_like_the_plain_one(precision, tmp_pa
     recipe = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, precision=precision, sizes=sizes)
     graphed = CriteoTrainer(recipe, 0, replace(data, train=data.train.to(CUDA)), CUDA)
     plain = CriteoTrainer(recipe, 0, data, CUDA)
-    plain.graph.run = lambda step: step()
+    plain.run_step = lambda step: step()
     train_side_by_side([TrainingRun(graphed)])
     train_side_by_side([TrainingRun(plain)])
     assert graphed.metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from predbn.training.loop import TrainingRun
 from predbn.training.networks import finished_networks
-from predbn.training.run_files import TrainingLog, read_checkpoint
+from predbn.training.run_files import read_checkpoint
 from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
 
 from .tiny import DEVICE, TINY
@@ -28,7 +28,7 @@ ODD = st.recursive(
 @BUDGET
 @given(data=st.data())
 def test_damaged_checkpoints(tmp_path, data):
-    """As an earlier version wrote them: without a checksum, which would notice all damage."""
+    """Without a checksum, which would notice all damage."""
     content, path = io.BytesIO(), tmp_path / "0.checkpoint"
     torch.save(STATE, content)
     path.write_bytes(data.draw(damaged(content.getvalue())))
@@ -57,7 +57,7 @@ def test_checkpoints_with_other_entries(tmp_path, changes):
     path = tmp_path / "0.checkpoint"
     torch.save({**STATE, **changes}, path)
     run = TrainingRun(Trainer(), tmp_path / "0")
-    must_read_or_refuse(lambda: run.open(resume=True, tensorboard=False), path.name)
+    must_read_or_refuse(lambda: run.open(resume=True), path.name)
 
 
 @BUDGET
@@ -66,11 +66,3 @@ def test_odd_cards_of_networks(tmp_path, content):
     (tmp_path / "0.json").write_text(json.dumps(content, default=str))
     (tmp_path / "0.safetensors").touch()
     must_read_or_refuse(lambda: finished_networks(TINY, [0], tmp_path, resume=True), "0.json")
-
-
-@BUDGET
-@given(data=st.data())
-def test_damaged_logs(tmp_path, data):
-    path = tmp_path / "0.csv"
-    path.write_bytes(data.draw(damaged(b"epoch,loss\r\n1,0.5\r\n2,0.25\r\n")))
-    must_read_or_refuse(lambda: TrainingLog(path, epochs_done=1), path.name)

@@ -16,7 +16,7 @@ from predbn.training import TrainingError
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import TrainingRun, report_steps, train_side_by_side
 
-from .tiny import TINY, same_metrics, same_weights
+from .tiny import TINY, Interrupted, interrupt_after, same_metrics, same_weights
 
 pytestmark = pytest.mark.usefixtures("small_network")
 ROOT = Path(__file__).parents[2]
@@ -32,16 +32,16 @@ def make_runs(data, folder, seeds=(0, 1)):
     return [TrainingRun(Cifar10Trainer(TINY, seed, data), folder / str(seed)) for seed in seeds]
 
 
-class Interrupted(Exception):
-    pass
+def resume(runs, **options):
+    """Resume the runs; gives the number of steps (of all runs together) that this took."""
+    steps = []
+    train_side_by_side(runs, resume=True, on_step=lambda: steps.append(1), **options)
+    return len(steps)
 
 
-def interrupt_after(epoch):
-    def on_epoch(trainers):
-        if trainers[0].epoch == epoch:
-            raise Interrupted
-
-    return on_epoch
+def check_equal(trainer, other):
+    assert same_weights(trainer, other)
+    assert same_metrics(trainer, other)
 
 
 def test_a_run_among_others_is_the_run_alone(data):
@@ -49,24 +49,20 @@ def test_a_run_among_others_is_the_run_alone(data):
     trainers = [Cifar10Trainer(recipe, seed, data) for seed, recipe in enumerate(recipes)]
     train_side_by_side([TrainingRun(trainer) for trainer in trainers])
     for trainer in trainers:
-        other = alone(data, trainer.recipe, trainer.seed)
-        assert same_weights(trainer, other)
-        assert same_metrics(trainer, other)
+        check_equal(trainer, alone(data, trainer.recipe, trainer.seed))
         assert trainer.metrics["epoch"] == trainer.epoch == trainer.recipe.epochs
 
 
-@pytest.mark.parametrize(("checkpoint_epochs", "kept"), [(1, 3), (2, 2), (10, 0)])
-def test_a_resumed_run_is_the_uninterrupted_one(data, tmp_path, checkpoint_epochs, kept):
-    options = {"checkpoint_epochs": checkpoint_epochs}
+@pytest.mark.parametrize(("checkpoint_steps", "kept"), [(1, 5), (2, 4), (100, 0)])
+def test_a_resumed_run_is_the_uninterrupted_one(data, tmp_path, checkpoint_steps, kept):
+    """Interrupted in the middle of the third of four epochs, of two steps each."""
     with pytest.raises(Interrupted):
-        train_side_by_side(make_runs(data, tmp_path), on_epoch=interrupt_after(3), **options)
-    epochs, runs = [], make_runs(data, tmp_path)
-    train_side_by_side(runs, resume=True, on_epoch=lambda trainers: epochs.append(trainers[0].epoch), **options)
-    assert epochs == list(range(kept + 1, 5))
+        train_side_by_side(make_runs(data, tmp_path), on_step=interrupt_after(5), checkpoint_steps=checkpoint_steps)
+    runs = make_runs(data, tmp_path)
+    assert resume(runs, checkpoint_steps=checkpoint_steps) == 8 - kept
     for run in runs:
         other = alone(data, seed=run.trainer.seed)
-        assert same_weights(run.trainer, other)
-        assert same_metrics(run.trainer, other)
+        check_equal(run.trainer, other)
         log = pd.read_csv(tmp_path / f"{run.trainer.seed}.csv")
         assert log["epoch"].tolist() == [1, 2, 3, 4]
         assert log["learning_rate"].tolist() == pytest.approx([TINY.learning_rate_at(epoch) for epoch in range(4)])
@@ -75,11 +71,11 @@ def test_a_resumed_run_is_the_uninterrupted_one(data, tmp_path, checkpoint_epoch
 
 def test_runs_at_different_epochs_continue_together(data, tmp_path):
     with pytest.raises(Interrupted):
-        train_side_by_side(make_runs(data, tmp_path, [0]), on_epoch=interrupt_after(2))
-    sizes, runs = [], make_runs(data, tmp_path)
-    train_side_by_side(runs, resume=True, on_epoch=lambda trainers: sizes.append(len(trainers)))
-    assert sizes == [1, 1, 2, 2]
-    assert all(same_weights(run.trainer, alone(data, seed=run.trainer.seed)) for run in runs)
+        train_side_by_side(make_runs(data, tmp_path, [0]), on_step=interrupt_after(4), checkpoint_steps=2)
+    runs = make_runs(data, tmp_path)
+    assert resume(runs) == 8
+    for run in runs:
+        check_equal(run.trainer, alone(data, seed=run.trainer.seed))
 
 
 KILLED = """
@@ -94,46 +90,35 @@ from tests.training.tiny import DEVICE, PREPROCESSING, TINY, small_resnet
 
 torch.set_num_threads(1)
 trainer.resnet20, trainer.SIGNED = small_resnet, PREPROCESSING
-where, path = sys.argv[1], Path(sys.argv[2])
+path = Path(sys.argv[1])
 train, validation = (
     Images(images, labels, torch.arange(len(labels)), tuple("0123456789"), "images")
-    for images, labels in torch.load(sys.argv[3])
+    for images, labels in torch.load(sys.argv[2])
 )
-calls = 0
+finish, calls = files.finish_partial, []
 
-def kill_at(number, function):
-    def call(*arguments):
-        global calls
-        calls += 1
-        if calls == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments)
-    return call
+def finish_or_die(path):
+    calls.append(path)
+    if len(calls) == 6:  # each epoch has a log and a checkpoint
+        os.kill(os.getpid(), signal.SIGKILL)
+    finish(path)
 
-if where == "step":
-    trainer.Cifar10Trainer.train_step = kill_at(6, trainer.Cifar10Trainer.train_step)
-else:
-    # the first file is the log, then there is one checkpoint per epoch
-    files.finish_partial = kill_at(4, files.finish_partial)
+files.finish_partial = finish_or_die
 data = trainer.Cifar10Data(train, validation, validation, DEVICE)
-train_side_by_side([TrainingRun(trainer.Cifar10Trainer(TINY, 0, data), path)])
+train_side_by_side([TrainingRun(trainer.Cifar10Trainer(TINY, 0, data), path)], checkpoint_steps=2)
 """
 
 
-@pytest.mark.parametrize("where", ["step", "checkpoint"])
-def test_a_killed_run_resumes_bit_for_bit(data, tmp_path, where):
+def test_a_run_killed_while_it_writes_a_checkpoint_resumes_bit_for_bit(data, tmp_path):
     images = tmp_path / "images.pt"
     torch.save([(part.images, part.labels) for part in (data.train, data.validation)], images)
     path = tmp_path / "runs" / "0"
-    command = [sys.executable, "-c", KILLED, where, str(path), str(images)]
+    command = [sys.executable, "-c", KILLED, str(path), str(images)]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    epochs, run = [], TrainingRun(Cifar10Trainer(TINY, 0, data), path)
-    train_side_by_side([run], resume=True, on_epoch=lambda trainers: epochs.append(trainers[0].epoch))
-    assert epochs == [3, 4]
-    other = alone(data)
-    assert same_weights(run.trainer, other)
-    assert same_metrics(run.trainer, other)
+    run = TrainingRun(Cifar10Trainer(TINY, 0, data), path)
+    assert resume([run]) == 4
+    check_equal(run.trainer, alone(data))
     assert pd.read_csv(tmp_path / "runs" / "0.csv")["epoch"].tolist() == [1, 2, 3, 4]
     assert sorted(file.name for file in path.parent.iterdir()) == ["0.checkpoint", "0.csv"]
 
@@ -143,11 +128,11 @@ def test_an_interrupted_run_is_not_overwritten(data, tmp_path):
     with pytest.raises(TrainingError, match=r"0\.checkpoint belongs to an interrupted run: use --resume"):
         train_side_by_side(make_runs(data, tmp_path, [0]))
     (run,) = make_runs(data, tmp_path, [0])
-    train_side_by_side([run], resume=True)
-    assert (run.trainer.epoch, run.trainer.metrics) == (4, {})
+    assert resume([run]) == 0
+    assert (run.trainer.epoch, run.trainer.metrics["epoch"]) == (4, 4)
     other = Cifar10Trainer(replace(TINY, learning_rate=0.5), 0, data)
     with pytest.raises(TrainingError, match=r"belongs to a run with learning_rate 0\.01, not 0\.5"):
-        train_side_by_side([TrainingRun(other, tmp_path / "0")], resume=True)
+        resume([TrainingRun(other, tmp_path / "0")])
 
 
 def test_a_diverged_run_stops_and_does_not_affect_others(data, tmp_path, monkeypatch):
@@ -160,7 +145,7 @@ def test_a_diverged_run_stops_and_does_not_affect_others(data, tmp_path, monkeyp
 
     monkeypatch.setattr(Cifar10Trainer, "train_step", train_step)
     good, bad = runs = make_runs(data, tmp_path)
-    train_side_by_side(runs, checkpoint_epochs=2)
+    train_side_by_side(runs, checkpoint_steps=4)
     assert (bad.trainer.epoch, bad.trainer.metrics["epoch"], bad.trainer.diverged) == (2, 2, True)
     assert not (tmp_path / "1.checkpoint").exists()
     assert not good.trainer.diverged
@@ -171,42 +156,31 @@ def test_a_diverged_run_stops_and_does_not_affect_others(data, tmp_path, monkeyp
 def test_divergence(data, loss, validation_loss):
     trainer = Cifar10Trainer(TINY, 0, data)
     assert not trainer.diverged
-    trainer.metrics = {"loss": loss, "validation_loss": validation_loss}
+    trainer.log.append({"loss": loss, "validation_loss": validation_loss})
     assert trainer.diverged
     assert trainer.finished
 
 
 def test_what_cannot_be_trained(data):
-    with pytest.raises(TrainingError, match=r"16 training examples do not fill a batch of 17\."):
+    with pytest.raises(TrainingError, match="Expected batch_size to be at most the 16 training examples, but got 17"):
         alone(data, replace(TINY, batch_size=17))
-    for name in ("checkpoint_epochs", "checkpoint_steps"):
-        with pytest.raises(TrainingError, match=f"{name} is 0"):
-            train_side_by_side([], **{name: 0})
+    with pytest.raises(TrainingError, match="Expected checkpoint_steps to be at least 1, but got 0"):
+        train_side_by_side([], checkpoint_steps=0)
 
 
-def test_progress_counts_the_steps_of_all_networks(data):
+def test_progress_counts_the_steps_of_all_networks_and_cudnn_is_deterministic_meanwhile(data):
     trainers = [Cifar10Trainer(replace(TINY, epochs=2), seed, data) for seed in (0, 1)]
-    reports = []
+    reports, settings = [], []
 
-    def progress(done, total, note):
-        reports.append((done, total, note))
+    def on_step():
+        settings.append((torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark))
+        report_steps(lambda *report: reports.append(report), trainers, done=1, networks=4)
 
-    train_side_by_side(
-        [TrainingRun(trainer) for trainer in trainers],
-        on_step=lambda: report_steps(progress, trainers, done=1, networks=4),
-    )
+    with torch.backends.cudnn.flags(deterministic=False, benchmark=True):
+        train_side_by_side([TrainingRun(trainer) for trainer in trainers], on_step=on_step)
+        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (False, True)
+    assert settings == [(True, False)] * 4
     assert [report[:2] for report in reports] == [(done, 16) for done in (6, 8, 10, 12)]
     assert reports[0][2] == "epoch 1 of 2"
     accuracy = sum(trainer.metrics["validation_accuracy"] for trainer in trainers) / 2
     assert reports[-1][2] == f"epoch 2 of 2, validation accuracy {accuracy:.4f}"
-
-
-def test_cudnn_settings_are_restored(data):
-    with torch.backends.cudnn.flags(deterministic=False, benchmark=True):
-        settings = []
-        train_side_by_side(
-            [TrainingRun(Cifar10Trainer(replace(TINY, epochs=1), 0, data))],
-            on_epoch=lambda _: settings.append((torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark)),
-        )
-        assert settings == [(True, False)]
-        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (False, True)

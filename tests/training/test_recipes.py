@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from dataclasses import replace
@@ -24,165 +23,66 @@ from predbn.training import (
 TUNED = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
 
 
+def rates(recipe, epochs):
+    return [recipe.learning_rate_at(epoch) for epoch in epochs]
+
+
 def test_the_papers_schedule_for_cifar10():
     recipe = Cifar10Recipe(learning_rate=0.5)
     assert (recipe.epochs, recipe.batch_size, recipe.eps) == (100, 512, 1e-3)
     factors = [1.0] * 40 + [0.1] * 20 + [0.01] * 20 + [0.001] * 10 + [0.0005] * 10
-    assert [recipe.learning_rate_at(epoch) for epoch in range(100)] == [0.5 * factor for factor in factors]
+    assert rates(recipe, range(100)) == [0.5 * factor for factor in factors]
 
 
 @pytest.mark.parametrize(
     ("epochs", "lengths"), [(1, [1]), (2, [1]), (10, [4, 2, 2, 1, 1]), (20, [8, 4, 4, 2, 2]), (16, [6, 4, 3, 1, 2])]
 )
 def test_shorter_runs_have_a_shorter_schedule(epochs, lengths):
-    rates = [Cifar10Recipe(learning_rate=1.0, epochs=epochs).learning_rate_at(epoch) for epoch in range(epochs)]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] == 1.0
+    drops = rates(Cifar10Recipe(learning_rate=1.0, epochs=epochs), range(epochs))
+    assert drops == sorted(drops, reverse=True)
+    assert drops[0] == 1.0
     if len(lengths) > 1:
-        assert [rates.count(factor) for factor in (1.0, 0.1, 0.01, 0.001, 0.0005)] == lengths
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("learning_rate", v) for v in (0, -1, float("nan"), float("inf"))),
-        *(("adam_eps", v) for v in (0, float("inf"))),
-        *(("momentum", v) for v in (-0.1, 1, float("nan"))),
-        *(("weight_decay", v) for v in (-1, float("nan"), float("inf"))),
-        *((name, 0) for name in ("epochs", "batch_size", "eps")),
-        *(("padding", v) for v in (-1, 32)),
-    ],
-)
-def test_invalid_numbers_for_cifar10(name, value):
-    with pytest.raises(TrainingError, match=f"^{name} is {value}, but it must be "):
-        Cifar10Recipe(**{name: value})
-
-
-def test_an_unknown_border():
-    with pytest.raises(TrainingError, match=r"^border is 'grey', but it must be zero, edge, reflect"):
-        Cifar10Recipe(border="grey")
-
-
-def test_an_unknown_normalisation():
-    with pytest.raises(ModelError, match="no normalisation 'none'"):
-        Cifar10Recipe(norm="none")
-
-
-def test_the_recipe_as_plain_data():
-    recipe = Cifar10Recipe(norm="group", momentum=0.95)
-    assert Cifar10Recipe(**json.loads(json.dumps(recipe.to_dict()))) == recipe
-    assert recipe.to_dict().keys() == {field.name for field in dataclasses.fields(Cifar10Recipe)}
-
-
-def test_the_schedule_of_he_et_al():
-    recipe = find_cifar10_recipe("he2016", "batch")
-    assert (recipe.momentum, recipe.weight_decay, recipe.batch_size, recipe.padding) == (0.9, 1e-4, 128, 4)
-    steps = recipe.epochs * (45_000 // recipe.batch_size)
-    assert abs(steps - 64_000) < 45_000 / recipe.batch_size
-    rates = {
-        step: recipe.learning_rate_at(step * recipe.epochs / 64_000) for step in (0, 31_999, 32_000, 47_999, 48_000)
-    }
-    assert list(rates.values()) == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001])
+        assert [drops.count(factor) for factor in (1.0, 0.1, 0.01, 0.001, 0.0005)] == lengths
 
 
 def test_a_cosine_after_a_warm_up():
     recipe = Cifar10Recipe(schedule="cosine", warm_up=2, epochs=8, learning_rate=1.0)
     cosine = [0.5 + 0.5 * math.cos(math.pi * epoch / 8) for epoch in range(9)]
-    expected = [0.0, 0.5 * cosine[1], *cosine[2:]]
-    assert [recipe.learning_rate_at(epoch) for epoch in range(9)] == pytest.approx(expected)
+    assert rates(recipe, range(9)) == pytest.approx([0.0, 0.5 * cosine[1], *cosine[2:]])
 
 
-@pytest.mark.parametrize("name", ["he2016", "cosine"])
-def test_the_scalars_of_fixup_have_a_tenth_of_the_learning_rate(name):
-    rates = {norm: find_cifar10_recipe(name, norm).scalar_rate for norm in NORMALISATIONS}
-    assert {norm for norm, rate in rates.items() if rate == 0.1} == {"fixup", "last"}
-    assert set(rates.values()) == {0.1, 1.0}
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"schedule": "linear"}, "^schedule is 'linear', but it must be paper, he2016, cosine"),
-        ({"sgd": True, "decoupled": True}, "^decoupled weight decay is for Adam"),
-        ({"nesterov": True}, "^Nesterov's method needs SGD"),
-        ({"nesterov": True, "sgd": True, "momentum": 0}, "^Nesterov's method needs SGD"),
-        ({"warm_up": -1}, "^warm_up is -1"),
-        ({"scalar_rate": 0}, "^scalar_rate is 0"),
-    ],
-)
-def test_numbers_that_do_not_go_together(change, says):
-    with pytest.raises(TrainingError, match=says):
-        Cifar10Recipe(**change)
-
-
-def test_an_unknown_recipe():
-    with pytest.raises(TrainingError, match=r"^There is no recipe 'best': choose from tuned, he2016, cosine"):
-        find_cifar10_recipe("best", "batch")
+def test_the_scalars_of_fixup_have_a_tenth_of_the_learning_rate():
+    scalar_rates = {norm: find_cifar10_recipe("cosine", norm).scalar_rate for norm in NORMALISATIONS}
+    assert {norm for norm, rate in scalar_rates.items() if rate == 0.1} == {"fixup", "last"}
+    assert set(scalar_rates.values()) == {0.1, 1.0}
 
 
 @pytest.mark.parametrize("norm", NORMALISATIONS)
-def test_the_tuned_recipe_is_the_papers_with_tuned_numbers_recipe(norm):
+def test_the_tuned_recipe_is_the_papers_with_tuned_numbers(norm):
     recipe = tuned_recipe(norm)
     assert recipe == replace(Cifar10Recipe(norm=norm), **TUNED.get(norm, {}))
-    assert (recipe.norm, recipe.epochs, recipe.batch_size, recipe.eps) == (norm, 100, 512, 1e-3)
+    assert Cifar10Recipe(**json.loads(json.dumps(recipe.to_dict()))) == recipe
+    if norm in TUNED:
+        point = {**recipe.to_dict(), "one_minus_momentum": 1 - recipe.momentum}
+        for name in ("learning_rate", "adam_eps", "one_minus_momentum"):
+            assert SEARCH_RANGES[name][0] * 0.99 <= point[name] <= SEARCH_RANGES[name][1] * 1.01
 
 
-@pytest.mark.parametrize("norm", TUNED)
-def test_tuned_numbers_are_within_the_search_ranges(norm):
-    recipe = tuned_recipe(norm)
-    for name in ("learning_rate", "adam_eps"):
-        assert SEARCH_RANGES[name][0] <= getattr(recipe, name) <= SEARCH_RANGES[name][1]
-    assert (
-        SEARCH_RANGES["one_minus_momentum"][0] * 0.99
-        <= 1 - recipe.momentum
-        <= SEARCH_RANGES["one_minus_momentum"][1] * 1.01
-    )
-
-
-def test_tuned_numbers_of_an_unknown_normalisation():
-    with pytest.raises(ModelError, match="no normalisation"):
-        tuned_recipe("none")
-
-
-def test_the_rate_drops_at_the_same_fractions_as_for_cifar10():
+def test_the_rate_of_criteo_drops_at_the_same_fractions_as_for_cifar10():
     recipe = CriteoRecipe(learning_rate=1.0)
-    rates = [recipe.learning_rate_at(step, 100) for step in (0, 39, 40, 59, 60, 79, 80, 89, 90, 99)]
-    assert rates == [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0005, 0.0005]
+    drops = [recipe.learning_rate_at(step, 100) for step in (0, 39, 40, 59, 60, 79, 80, 89, 90, 99)]
+    assert drops == [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001, 0.0005, 0.0005]
     assert (recipe.epochs, recipe.batch_size, recipe.eps) == (1, 1024, 1e-3)
     assert json.loads(json.dumps(recipe.to_dict())) == recipe.to_dict()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"learning_rate": 0},
-        {"adam_eps": float("nan")},
-        {"momentum": 1},
-        {"epochs": 0},
-        {"batch_size": 1},
-        {"patience": 0},
-        {"norm_momentum": 0},
-        {"precision": "fp8"},
-    ],
-)
-def test_invalid_numbers_for_criteo(wrong):
-    with pytest.raises(TrainingError, match=next(iter(wrong))):
-        CriteoRecipe(**wrong)
 
 
 def test_the_papers_schedule_for_imagenet():
     recipe = ImageNetRecipe(learning_rate=0.4)
     assert (recipe.batch_size, recipe.epochs, recipe.eps) == (512, 90, 1e-5)
     expected = {0: 0, 1: 0.08, 2.5: 0.2, 5: 0.4, 29.99: 0.4, 30: 0.04, 59.9: 0.04, 60: 0.004, 80: 4e-4, 89.9: 4e-4}
-    for epoch, rate in expected.items():
-        assert recipe.learning_rate_at(epoch) == pytest.approx(rate)
-
-
-def test_a_shorter_training_has_the_drops_earlier():
-    recipe = ImageNetRecipe(learning_rate=1.0, epochs=9, warm_up=0)
-    assert [recipe.learning_rate_at(epoch) for epoch in range(9)] == pytest.approx(
-        [1] * 3 + [0.1] * 3 + [0.01] * 2 + [0.001]
-    )
+    assert rates(recipe, expected) == pytest.approx(list(expected.values()))
+    short = ImageNetRecipe(learning_rate=1.0, epochs=9, warm_up=0)
+    assert rates(short, range(9)) == pytest.approx([1] * 3 + [0.1] * 3 + [0.01] * 2 + [0.001])
 
 
 def test_the_margin_of_the_validation_images_is_the_same_at_every_size():
@@ -190,16 +90,49 @@ def test_the_margin_of_the_validation_images_is_the_same_at_every_size():
     assert ImageNetRecipe(size=112).preprocessing.resize == 128
 
 
+NAN, INFINITE = float("nan"), float("inf")
+
+
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("recipe", "name", "value"),
     [
-        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
-        ({"momentum": 0.0}, "momentum is 0.0, but Nesterov's"),
-        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
-        ({"warm_up": -1}, "warm_up is -1"),
-        ({"batch_size": 0}, "batch_size is 0, but it must be at least 1"),
+        *((Cifar10Recipe, "learning_rate", value) for value in (0, -1, NAN, INFINITE)),
+        *((Cifar10Recipe, "momentum", value) for value in (-0.1, 1, NAN)),
+        *((Cifar10Recipe, "weight_decay", value) for value in (-1, NAN, INFINITE)),
+        *((Cifar10Recipe, "padding", value) for value in (-1, 32)),
+        *((Cifar10Recipe, name, 0) for name in ("epochs", "batch_size", "eps", "adam_eps", "scalar_rate")),
+        (Cifar10Recipe, "warm_up", -1),
+        (Cifar10Recipe, "border", "grey"),
+        (Cifar10Recipe, "schedule", "linear"),
+        *((CriteoRecipe, name, 0) for name in ("learning_rate", "epochs", "patience", "norm_momentum")),
+        (CriteoRecipe, "adam_eps", NAN),
+        (CriteoRecipe, "batch_size", 1),
+        (CriteoRecipe, "precision", "fp8"),
+        *((ImageNetRecipe, name, 0) for name in ("learning_rate", "momentum", "batch_size", "size")),
+        *((ImageNetRecipe, name, -1) for name in ("weight_decay", "warm_up")),
     ],
 )
-def test_invalid_numbers_for_imagenet(change, says):
-    with pytest.raises(TrainingError, match=says):
-        ImageNetRecipe(**change)
+def test_invalid_numbers(recipe, name, value):
+    with pytest.raises(TrainingError, match=rf"^Expected {name} to be .+, but got {value!r}\.$"):
+        recipe(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sgd": True, "decoupled": True}, "^sgd and decoupled cannot be combined"),
+        ({"nesterov": True}, "^nesterov needs sgd"),
+        ({"nesterov": True, "sgd": True, "momentum": 0}, "^nesterov needs sgd"),
+    ],
+)
+def test_options_that_cannot_be_combined(change, message):
+    with pytest.raises(TrainingError, match=message):
+        Cifar10Recipe(**change)
+
+
+def test_unknown_names():
+    with pytest.raises(TrainingError, match=r"^Expected recipe to be one of tuned, cosine, but got 'best'"):
+        find_cifar10_recipe("best", "batch")
+    for make in (tuned_recipe, lambda norm: Cifar10Recipe(norm=norm)):
+        with pytest.raises(ModelError, match="no normalisation 'none'"):
+            make("none")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import sys
 import zipfile
 
 import pandas as pd
@@ -9,7 +7,7 @@ import pytest
 import torch
 
 from predbn.training import TrainingError
-from predbn.training.run_files import TrainingLog, read_checkpoint, read_log, run_file, write_checkpoint
+from predbn.training.run_files import read_checkpoint, run_file, write_checkpoint, write_log
 from tests.chaos.flips import flip_bits
 
 from .tiny import DEVICE, TINY
@@ -22,8 +20,14 @@ def test_a_checkpoint_is_written_and_read(tmp_path):
     path = run_file(tmp_path / "new" / "3", "checkpoint")
     write_checkpoint(path, STATE)
     assert [p.name for p in path.parent.iterdir()] == ["3.checkpoint"]
-    state = read_checkpoint(path, TINY.to_dict(), 3, DEVICE)
-    assert torch.equal(state["network"]["w"], torch.arange(3.0))
+    for state in (read_checkpoint(path, TINY.to_dict(), 3, DEVICE), torch.load(path)):
+        assert torch.equal(state["network"]["w"], torch.arange(3.0))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b"predbn-sha256:")
+    written = path.read_bytes()
+    write_checkpoint(path, STATE)
+    assert path.read_bytes() == written
 
 
 def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
@@ -39,13 +43,6 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1
 
 
-def test_a_row_of_the_log_is_flushed_to_the_disk_before_a_checkpoint_can_follow(tmp_path, monkeypatch):
-    log, flushed = TrainingLog(tmp_path / "3.csv"), []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_size))
-    log.append({"epoch": 1, "loss": 0.5})
-    assert flushed == [(tmp_path / "3.csv").stat().st_size]
-
-
 @pytest.mark.parametrize(
     ("name", "value", "seed"), [("learning_rate", 0.5, 3), ("norm", "layer", 3), ("epochs", 5, 3), ("seed", 3, 4)]
 )
@@ -59,22 +56,17 @@ def test_a_checkpoint_of_another_run(tmp_path, name, value, seed):
         read_checkpoint(path, TINY.to_dict(), seed, DEVICE)
 
 
-@pytest.mark.parametrize("content", [b"", b"torn", None, []])
+@pytest.mark.parametrize("content", [b"", b"torn", "truncated", None, []])
 def test_a_file_that_is_not_a_checkpoint(tmp_path, content):
     path = tmp_path / "3.checkpoint"
     if isinstance(content, bytes):
         path.write_bytes(content)
+    elif content == "truncated":
+        write_checkpoint(path, STATE)
+        path.write_bytes(path.read_bytes()[:-100])
     else:
         torch.save({"network": {}} if content is None else content, path)
     with pytest.raises(TrainingError, match=r"cannot be read as a checkpoint \(.+\): delete it to start again"):
-        read_checkpoint(path, TINY.to_dict(), 3, DEVICE)
-
-
-def test_a_truncated_checkpoint(tmp_path):
-    path = tmp_path / "3.checkpoint"
-    write_checkpoint(path, STATE)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(TrainingError, match="cannot be read as a checkpoint"):
         read_checkpoint(path, TINY.to_dict(), 3, DEVICE)
 
 
@@ -85,81 +77,15 @@ def test_no_flip_of_a_bit_in_a_checkpoint_goes_unnoticed(tmp_path):
     assert flips.noticed == flips.tried == 1_500
 
 
-def test_a_checkpoint_is_a_zip_archive_that_torch_reads(tmp_path):
-    path = tmp_path / "3.checkpoint"
-    write_checkpoint(path, STATE)
-    assert torch.equal(torch.load(path)["network"]["w"], STATE["network"]["w"])
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        assert archive.comment.startswith(b"predbn-sha256:")
-    written = path.read_bytes()
-    write_checkpoint(path, STATE)
-    assert path.read_bytes() == written
-
-
-def test_a_checkpoint_without_a_checksum_is_read(tmp_path):
-    """Earlier versions wrote none."""
-    path = tmp_path / "3.checkpoint"
-    torch.save(STATE, path)
-    assert read_checkpoint(path, TINY.to_dict(), 3, DEVICE)["epoch"] == 1
-
-
-def row(epoch: int) -> dict[str, float]:
-    return {name: epoch if name == "epoch" else epoch + 0.123456789 for name in COLUMNS}
-
-
-def test_one_row_per_epoch(tmp_path):
-    log = TrainingLog(tmp_path / "new" / "0.csv")
-    for epoch in (1, 2, 3):
-        log.append(row(epoch))
-    log_table = pd.read_csv(log.path)
-    assert tuple(log_table.columns) == COLUMNS
-    assert log_table["epoch"].tolist() == [1, 2, 3]
-    assert log_table["loss"].tolist() == pytest.approx([1.123456789, 2.123456789, 3.123456789], rel=1e-5)
-
-
-def test_rows_of_epochs_that_are_run_again_are_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv")
-    for epoch in range(1, 6):
-        log.append(row(epoch))
-    log = TrainingLog(tmp_path / "0.csv", epochs_done=3)
-    log.append(row(4))
-    assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2, 3, 4]
-    assert [path.name for path in tmp_path.iterdir()] == ["0.csv"]
-
-
-def test_a_truncated_row_is_dropped(tmp_path):
-    log = TrainingLog(tmp_path / "0.csv")
-    log.append(row(1))
-    with log.path.open("a") as file:
-        file.write("2,0.1,0.")
-    assert [r["epoch"] for r in read_log(log.path)] == ["1"]
-    TrainingLog(log.path, epochs_done=2).append(row(2))
-    assert pd.read_csv(log.path)["epoch"].tolist() == [1, 2]
-
-
-def test_a_missing_log_has_no_rows(tmp_path):
-    assert read_log(tmp_path / "absent.csv") == []
-
-
-def test_the_tensorboard_log(tmp_path):
-    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    log = TrainingLog(tmp_path / "0.csv", tensorboard=True)
-    for epoch in (1, 2, 3):
-        log.append(row(epoch))
-    log.close()
-    log = TrainingLog(tmp_path / "0.csv", epochs_done=2, tensorboard=True)
-    log.append(row(3))
-    events = EventAccumulator(str(tmp_path / "0")).Reload()
-    assert set(events.Tags()["scalars"]) == set(COLUMNS[1:])
-    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
-    assert events.Scalars("accuracy")[2].value == pytest.approx(3.123456789)
-    log.close()
-
-
-def test_without_tensorboard(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(TrainingError, match="TensorBoard is not installed: run `pip install tensorboard`"):
-        TrainingLog(tmp_path / "0.csv", tensorboard=True)
+def test_the_log_has_one_row_per_epoch(tmp_path):
+    path = tmp_path / "new" / "0.csv"
+    for epochs in (1, 3):
+        rows = [
+            {name: epoch if name == "epoch" else epoch + 0.123456789 for name in COLUMNS} for epoch in range(epochs)
+        ]
+        write_log(path, rows)
+    log = pd.read_csv(path)
+    assert tuple(log.columns) == COLUMNS
+    assert log["epoch"].tolist() == [0, 1, 2]
+    assert log["loss"].tolist() == pytest.approx([0.123456789, 1.123456789, 2.123456789], rel=1e-5)
+    assert [file.name for file in path.parent.iterdir()] == ["0.csv"]

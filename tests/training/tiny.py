@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -34,3 +36,26 @@ def same_weights(a: Trainer, b: Trainer) -> bool:
 def same_metrics(a: Trainer, b: Trainer) -> bool:
     """Whether the last epochs ended with the same numbers, apart from their time."""
     return {**a.metrics, "seconds": 0} == {**b.metrics, "seconds": 0}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(steps: int) -> Callable[..., None]:
+    """A function that raises `Interrupted` at a call, whatever its arguments are."""
+    calls = []
+
+    def interrupt(*arguments: object) -> None:
+        calls.append(arguments)
+        if len(calls) == steps:
+            raise Interrupted
+
+    return interrupt
+
+
+def flip_a_bit(path: Path) -> None:
+    """Damage a file in its middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)

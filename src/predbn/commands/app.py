@@ -14,12 +14,12 @@ from .calibrate import calibrate_command
 from .corrupt import corrupt_command
 from .data import data_app
 from .demo import demo_command
-from .diagnose import diagnose_command
 from .doctor import doctor_command
 from .evaluate import evaluate_command
 from .onnx import onnx_app
 from .os_errors import DEBUG
 from .paper import paper_app
+from .plan_options import PlanCommand
 from .recompute import recompute_command
 from .results import results_app
 from .serve import serve_command
@@ -72,8 +72,8 @@ def _show_kinds_of_values(command: Any) -> None:
         return option
 
     command.get_help_option = get_help_option
-    for each in getattr(command, "commands", {}).values():
-        _show_kinds_of_values(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        _show_kinds_of_values(subcommand)
 
 
 app = typer.Typer(
@@ -108,10 +108,9 @@ def _options(
 
 
 app.command("demo")(demo_command)
-app.command("evaluate")(evaluate_command)
+app.command("evaluate", cls=PlanCommand)(evaluate_command)
 app.command("corrupt")(corrupt_command)
 app.command("doctor")(doctor_command)
-app.command("diagnose")(diagnose_command)
 app.command("calibrate")(calibrate_command)
 app.command("recompute")(recompute_command)
 app.command("serve")(serve_command)

@@ -32,7 +32,7 @@ def calibrate_command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("calibration.safetensors"),
-    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="At most so many, drawn at random.")] = 5000,
+    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="At most this many, drawn at random.")] = 5000,
     batch_size: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Pictures that are predicted at once.")] = 100,
     weights: Weights = None,
     mean: Mean = None,

@@ -33,7 +33,6 @@ def corrupt_command(
     ] = None,
     modules: Modules = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     constants: Annotated[
         str, typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images.")
     ] = "auto",
@@ -45,7 +44,7 @@ def corrupt_command(
 
     Examples:
 
-      predbn corrupt cifar10-test.npy CIFAR-10-C --processes 4
+      predbn corrupt cifar10-test.npy CIFAR-10-C
       predbn corrupt imagenet/val ImageNet-C --shift fog --shift snow
       predbn corrupt --preview corruptions.png
     """
@@ -55,7 +54,7 @@ def corrupt_command(
     if preview:
         from predbn.data import write_preview
 
-        _refuse({"--labels": labels, "--shift": only, "--processes": processes != 1}, "--preview shows everything")
+        _refuse({"--labels": labels, "--shift": only}, "--preview shows everything")
         # With --preview, one path is the picture to write; of two, the first is a picture to corrupt.
         target = out or source or Path("corruptions.png")
         write_preview(target, source if out else None, seed=seed, constants=constants)
@@ -77,7 +76,7 @@ def corrupt_command(
     console = make_console(soft_wrap=True)
     kept = f"the files that are finished are kept in {out}; run the same command again to continue."
     with if_interrupted(kept), progress_bar(console, "corrupting") as progress:
-        options: dict[str, Any] = {"seed": seed, "processes": processes, "constants": constants, "progress": progress}
+        options: dict[str, Any] = {"seed": seed, "constants": constants, "progress": progress}
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)
         else:

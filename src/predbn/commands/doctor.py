@@ -1,4 +1,4 @@
-"""`predbn doctor`: are the stored statistics of a model right for its weights and its data, and what should be done?"""
+"""`predbn doctor`: are the stored statistics of a model right, has new data shifted, and what should be done?"""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ import typer
 
 from predbn.common import PredbnError, progress_bar
 
-from .inputs import check_shift, load_model, open_data, open_reference, page_settings
+from .inputs import check_shift, load_model, open_images, open_reference, page_settings
 from .options import (
     MAX_COUNT,
     Corruption,
     Device,
     Mean,
     ModelReference,
+    Modules,
     Quiet,
     Seed,
     Severity,
     Size,
     Std,
     Weights,
+    import_modules,
     refuse_options,
 )
 from .os_errors import DEBUG, explain
 from .output import make_console
 from .targets import check_file
 
-FOUND, FAILED = 1, 3
-"""Exit codes: a problem was found, and the examination itself failed."""
+PROBLEM, FAILED = 1, 3
+"""Exit codes: there is a problem, and the examination itself failed."""
 
 
 def doctor_command(
@@ -47,7 +49,7 @@ def doctor_command(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Data to predict, which may have shifted, named likewise.")
+        str | None, typer.Option(metavar="DATA", help="New data, which may have shifted, named likewise.")
     ] = None,
     corruption: Corruption = None,
     severity: Severity = 3,
@@ -65,14 +67,14 @@ def doctor_command(
     device: Device = "auto",
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Also write an HTML page with figures to this file.")] = None,
+    modules: Modules = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, and nothing else.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say whether the stored batch norm statistics of a model are right for its weights and its data, and what to do.
+    """Say whether the stored batch norm statistics of a model are right, whether new data has shifted, and what to do.
 
-    No labels are needed. Without data it reads the model; with a reference it tells whether statistics are stale; with
-    data too it tells stale statistics from shifted data. What a shift does inside the network, layer by layer, is the
-    question of predbn diagnose.
+    No labels are needed. Without data it reads the model; with a reference it sees whether statistics are stale; with
+    data too it says in which layers the data has shifted, and whether that matters.
 
     The exit code is 0 if nothing needs to be done, 1 if something does, 2 for a wrong argument, and 3 if the model
     could not be examined.
@@ -85,14 +87,14 @@ def doctor_command(
       predbn doctor --model mine.net:build --weights averaged.pt \\
           --reference train-pictures --json
     """
+    if reference is None:
+        options = ["data", "images", "batch_size", "seed"]
+        refuse_options(context, options, "it goes with --reference: add that, or leave it out.")
     if data is None:
         refuse_options(context, ["corruption", "severity"], "it goes with --data: add that, or leave it out.")
     if corruption is None:
         refuse_options(context, ["severity"], "it goes with --shift: add that, or leave it out.")
-    if reference is None and data is None:
-        refuse_options(
-            context, ["images", "batch_size", "seed"], "it goes with --reference or --data: add one, or leave it out."
-        )
+    import_modules(modules, [model])
     with _report_failure(as_json):
         from predbn.diagnostics import examine
 
@@ -101,13 +103,17 @@ def doctor_command(
         check_shift(corruption)
         classifier = load_model(model, weights, mean, std, size, device)
         reference_data = None if reference is None else open_reference(reference, classifier, images, seed=seed)
-        new_data = None if data is None else open_data(data, classifier, images, corruption, severity, seed)
+        new_data = None
+        if data is not None:
+            preprocessing = classifier.info.preprocessing
+            shift = {"severity": severity, "seed": seed}
+            new_data = open_images(data, "data", preprocessing, images, option="--data", corruption=corruption, **shift)
         console = make_console(quiet=quiet or as_json, soft_wrap=True)
         with progress_bar(console, "examining", unit="batches") as show:
-            found = examine(
+            examination = examine(
                 classifier,
-                new_data,
                 reference_data,
+                new_data,
                 batch_size=batch_size,
                 seed=seed,
                 progress=lambda done, total: show(done, total or None),
@@ -127,21 +133,21 @@ def doctor_command(
                 batch_size=batch_size,
                 seed=seed,
             )
-            write_examination(out, found, settings)
+            write_examination(out, examination, settings)
     if as_json:
         page = None if out is None else str(out)
-        typer.echo(json.dumps({**found.to_dict(), "page": page}, indent=1, allow_nan=False))
-    for sentence in found.sentences():
+        typer.echo(json.dumps({**examination.to_dict(), "page": page}, indent=1, allow_nan=False))
+    for sentence in examination.sentences():
         console.print(f"{sentence}\n", markup=False)
     if out is not None:
         console.print(f"The page is {out}.", markup=False)
-    if not found.is_healthy:
-        raise typer.Exit(FOUND)
+    if not examination.is_healthy:
+        raise typer.Exit(PROBLEM)
 
 
 @contextmanager
 def _report_failure(as_json: bool) -> Iterator[None]:
-    """Let a failure end with a code of its own, so that CI does not take it for a finding."""
+    """Let a failure end with a code of its own, so that CI does not mistake it for a problem."""
     try:
         yield
     except (PredbnError, OSError) as error:

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 
 from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .options import (
-    MAX_BINS,
-    MAX_COUNT,
-    MAX_SEED,
     Address,
     CpusPerWorker,
     Device,
@@ -32,25 +30,16 @@ from .options import (
     open_engine,
     parse_preprocessing,
     refuse_options,
-    split_values,
     usage_error,
 )
 from .output import make_console, print_results, to_records, write_report
+from .plan_options import given_fields
 from .shift_output import print_real_shifts, shift_records
 from .targets import check_folder
 
 if TYPE_CHECKING:
-    from predbn.evaluation import Plan
-
-_IN_PLAN = (
-    *("model", "weights", "mean", "std", "size", "data", "root", "clean", "validation", "shift", "severity"),
-    *("strategy", "method", "batch_size", "order", "seed", "images", "precision", "bins", "hits"),
-    *("reference", "unlabelled", "class_map"),
-)
-"""The options that a plan replaces."""
-
-_NOT_WITH_REFERENCE = ("shift", "severity", "clean", "validation", "hits")
-"""The options about corruptions, which a real shift does without."""
+    from predbn.evaluation import Plan, Results
+    from predbn.recommendation import ShiftResults
 
 
 def evaluate_command(
@@ -69,109 +58,13 @@ def evaluate_command(
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="sample (2,000 CIFAR-10 test images, part of the package), cifar10 (see predbn data); with --root "
-            "imagenet, imagenet-v2, imagenet-a, imagenet-r or imagenet-c; a folder with images.npy and labels.npy, "
-            "with one folder of images per class, CIFAR-10-C or ImageNet-C; or criteo, the rows that predbn data "
-            "criteo has prepared."
-        ),
-    ] = "sample",
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="For data that has really shifted: a folder of pictures that the model knows, from the old camera. "
-            "Strategies are calibrated on it, --data is predicted as it comes, and what to use is said first, also in "
-            "report.html."
-        ),
-    ] = None,
-    unlabelled: Annotated[
-        bool,
-        typer.Option("--unlabelled", help="With --reference: the folders in --data are not classes; use no labels."),
-    ] = False,
-    class_map: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Which class is which output of the model: a file with one name per line in the order of the outputs, "
-            'or JSON such as {"cat": 0, "dog": 1}. For folders with other names, or only some of the classes.',
-        ),
-    ] = None,
     root: Annotated[
-        str | None,
-        typer.Option(
-            help="For imagenet, imagenet-v2 and so on, the folder that contains the class folders; for cifar10 and "
-            "criteo, the folder of the data if it is not in the cache; FOLDER#all if all rows of a criteo folder are "
-            "for testing."
-        ),
+        str | None, typer.Option(help="The folder of the data: --data imagenet --root FOLDER is imagenet:FOLDER.")
     ] = None,
-    clean: Annotated[str | None, typer.Option(help="The clean images of a published CIFAR-10-C or ImageNet-C.")] = None,
-    validation: Annotated[
-        str | None,
-        typer.Option(help="Data to fit methods and calibrate strategies; sample and cifar10 have their own."),
-    ] = None,
-    shift: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="all (clean and every corruption), standard, extra, clean, a corruption such as fog, or one that "
-            "changes: mixed-5 or mixed-all-levels (each image has one of several), in_turn-standard (one after "
-            "another), markov-all-0.85 (a Markov chain that stays with probability 0.85). "
-            "For rows: all, clean, tokens, columns, marginals. May be repeated; all by default."
-        ),
-    ] = None,
-    severity: Annotated[
-        list[str] | None, typer.Option(help="1 to 5, or percentages for rows; may be repeated; all by default.")
-    ] = None,
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
-            "\\[eps=0.01, layers=last, robust=True]. May be repeated; train and batch by default, with --reference "
-            "also prior, ema, auto(passes=1), auto_stream and auto."
-        ),
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="vanilla, temperature or ensemble, may be repeated; vanilla by default.")
-    ] = None,
-    batch_size: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Images per prediction batch, or all; may be repeated; 500 by default, 16 and 100 with --reference."
-        ),
-    ] = None,
-    order: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The order of the images: shuffled, official, by_class, dirichlet:0.1 (classes in bursts) or "
-            "markov:0.95 (the next image has the same class with probability 0.95); attacked:targeted or "
-            "attacked:everyone, shuffled, with some images of each batch optimised to harm the others, which alone are "
-            "scored. May be repeated; shuffled by default, and official with --reference: by file name."
-        ),
-    ] = None,
-    seed: Annotated[
-        list[int] | None,
-        typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Random seed; may be repeated; 0 by default."),
-    ] = None,
-    images: Annotated[
-        int | None, typer.Option(max=MAX_COUNT, help="Use only this many images of each split; all by default.")
-    ] = None,
-    precision: Annotated[str, typer.Option(help="fp32 (without TF32), tf32, bf16 or fp16.")] = "fp32",
-    bins: Annotated[
-        int | None,
-        typer.Option(max=MAX_BINS, help="Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10."),
-    ] = None,
-    hits: Annotated[
-        bool | None,
-        typer.Option(
-            "--hits/--no-hits",
-            help="Store which images were classified correctly, for intervals over images; on for pictures, "
-            "unless they are attacked.",
-            show_default=False,
-        ),
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan in TOML, instead of the options for models, data and measurements.")
     ] = None,
     modules: Modules = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan in TOML, instead of all options above.")] = None,
     device: Device = "auto",
     engine: EngineOption = EngineName.in_process,
     address: Address = None,
@@ -207,58 +100,25 @@ def evaluate_command(
       predbn evaluate --plan plan.toml --out run
       predbn evaluate --plan plan.toml --engine ray --address auto
     """
-    from predbn.data import is_tabular
-    from predbn.evaluation import Model, Plan, evaluate, read_plan
-    from predbn.recommendation import recommendation_sentences, run_shift, shift_plan
+    from predbn.evaluation import Model, evaluate, read_plan
+    from predbn.recommendation import run_shift
 
     import_modules(modules, model or [])
     if plan is not None:
-        refuse_options(context, _IN_PLAN, "the plan says that: leave out this option or --plan.")
+        replaced = ["model", "weights", "mean", "std", "size", "root", *context.meta["plan"]]
+        refuse_options(context, replaced, "the plan says that: leave out this option or --plan.")
         with usage_error("--plan"):
             run_plan = read_plan(plan)
+    elif not model:
+        raise typer.BadParameter(
+            "name a model, such as zoo:resnet20-cifar10/batch/0, or give a --plan.", param_hint="--model"
+        )
     else:
-        if not model:
-            raise typer.BadParameter(
-                "name a model, such as zoo:resnet20-cifar10/batch/0, or give a --plan.", param_hint="--model"
-            )
-        preprocessing = parse_preprocessing(mean, std, size)
-        repeated: dict[str, Any] = {
-            "shifts": split_values(shift),
-            "severities": [_parse_severity(text) for text in split_values(severity)],
-            "strategies": split_values(strategy),
-            "methods": split_values(method),
-            "batch_sizes": [_parse_batch_size(text) for text in split_values(batch_size)],
-            "orders": split_values(order),
-            "seeds": seed,
-        }
-        options: dict[str, Any] = {
-            "class_map": class_map,
-            "images": images,
-            "precision": precision,
-            "bins": bins,
-            **{name: value for name, value in repeated.items() if value},
-        }
+        preprocessing, given = parse_preprocessing(mean, std, size), given_fields(context)
+        if root is not None:
+            given["data"] = _with_root(given.get("data", "sample"), root)
         with usage_error():
-            models = [Model(each, weights, preprocessing) for each in model]
-            if reference is not None:
-                refuse_options(
-                    context, _NOT_WITH_REFERENCE, "it is about corruptions, and --reference about a real shift."
-                )
-                run_plan = shift_plan(models, reference, _data_reference(data, root), unlabelled=unlabelled, **options)
-            else:
-                refuse_options(context, ["unlabelled"], "it goes with --reference: add that, or leave it out.")
-                keeps_hits = not is_tabular(data) and not any(
-                    each.startswith("attacked:") for each in repeated["orders"]
-                )
-                run_plan = Plan(
-                    models=models,  # type: ignore[arg-type]
-                    data=_data_reference(data, root),
-                    clean=clean,
-                    validation=validation,
-                    hits=keeps_hits if hits is None else hits,
-                    **options,
-                )
-        _refuse_unused_data(run_plan)
+            run_plan = _make_plan([Model(each, weights, preprocessing) for each in model], given)
     check_folder(out)
     console = make_console(quiet=quiet or as_json)
     with (
@@ -266,27 +126,54 @@ def evaluate_command(
         open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine,
         progress_bar(console, "evaluating") as progress,
     ):
-        if run_plan.reference is not None:
-            found = run_shift(run_plan, out, opened_engine, progress=progress)
-        else:
-            results = evaluate(run_plan, out, engine=opened_engine, progress=progress)
-    if run_plan.reference is not None:
-        if report:
-            write_report(out / "report.html", found.results, found.diagnosis)
-        if as_json:
-            comparisons = [shift_records(each) for each in found.shifts]
-            typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "diagnosis": found.diagnosis}))
-            return
-        print_real_shifts(console, found.shifts, found.diagnosis)
-        where = [f"results in {out}", f"the pictures that would be predicted differently in {out / 'changes.csv'}"]
-        where += [f"report in {out / 'report.html'}"] if report else []
-        console.print(f"[dim]{escape('; '.join(where))}[/dim]", soft_wrap=True)
-        return
-    written = [f"results in {out}"]
+        run = evaluate if run_plan.reference is None else run_shift
+        results: Any = run(run_plan, out, engine=opened_engine, progress=progress)
+    if run_plan.reference is None:
+        _show(results, out, report, None if as_json else console)
+    else:
+        _show_shift(results, out, report, None if as_json else console)
+
+
+def _make_plan(models: list[Any], given: dict[str, Any]) -> Plan:
+    """The plan of the given fields, with the defaults of the command line."""
+    from predbn.data import is_shifted, is_tabular
+    from predbn.evaluation import Plan
+    from predbn.recommendation import shift_plan
+
+    if (reference := given.pop("reference", None)) is not None:
+        return shift_plan(models, reference, given.pop("data", "sample"), **given)
+    is_attacked = any(order.startswith("attacked:") for order in given.get("orders", ()))
+    given.setdefault("hits", not is_attacked and not is_tabular(given.get("data", "sample")))
+    plan = Plan(models, **given)  # type: ignore[arg-type]
+    # Data that nothing is computed on may be a mistake in its name, and nobody would notice.
+    if plan.clean is not None and not is_shifted(plan.data):
+        raise typer.BadParameter(
+            f"it goes with a published CIFAR-10-C or ImageNet-C, and {plan.data} is neither.", param_hint="--clean"
+        )
+    if plan.validation is not None and not plan.needs_validation:
+        raise typer.BadParameter(
+            "no method is fitted and no strategy calibrated, so it is not used: leave it out.",
+            param_hint="--validation",
+        )
+    return plan
+
+
+def _with_root(data: str, root: str) -> str:
+    from predbn.data import IMAGENET_SETS
+
+    with_root = ("cifar10", "criteo", *IMAGENET_SETS)
+    if data not in with_root:
+        raise typer.BadParameter(f"it goes with --data {', '.join(with_root)}, not with {data}.", param_hint="--root")
+    return f"{data}:{root}"
+
+
+def _show(results: Results, out: Path, report: bool, console: Console | None) -> None:
+    """Write the report and print the results, as JSON without a console."""
+    from predbn.recommendation import recommendation_sentences
+
     if report:
         write_report(out / "report.html", results)
-        written.append(f"report in {out / 'report.html'}")
-    if as_json:
+    if console is None:
         mce = to_records(results.mce())
         output = {
             "out": str(out),
@@ -297,50 +184,22 @@ def evaluate_command(
         typer.echo(json.dumps(output))
         return
     print_results(console, results)
-    console.print(f"[dim]{escape(', '.join(written))}[/dim]", soft_wrap=True)
+    _print_files(console, [f"results in {out}"], out, report)
 
 
-def _refuse_unused_data(plan: Plan) -> None:
-    """Data that nothing is computed on is a usage error: its reference may be wrong, and nobody would notice."""
-    from predbn.data import is_shifted
-
-    if plan.clean is not None and not is_shifted(plan.data):
-        raise typer.BadParameter(
-            f"it goes with a published CIFAR-10-C or ImageNet-C, and {plan.data} is neither.", param_hint="--clean"
-        )
-    if plan.validation is not None and not plan.needs_validation:
-        raise typer.BadParameter(
-            "no method is fitted and no strategy calibrated, so it is not used: leave it out.",
-            param_hint="--validation",
-        )
+def _show_shift(measured: ShiftResults, out: Path, report: bool, console: Console | None) -> None:
+    """The same for a real shift."""
+    if report:
+        write_report(out / "report.html", measured.results, measured.findings)
+    if console is None:
+        comparisons = [shift_records(shift) for shift in measured.shifts]
+        typer.echo(json.dumps({"out": str(out), "comparisons": comparisons, "findings": measured.findings}))
+        return
+    print_real_shifts(console, measured.shifts, measured.findings)
+    changes = f"the images that would be predicted differently in {out / 'changes.csv'}"
+    _print_files(console, [f"results in {out}", changes], out, report)
 
 
-def _data_reference(data: str, root: str | None) -> str:
-    """The reference of the data in a plan: with --root, NAME:FOLDER."""
-    if root is None:
-        return data
-    from predbn.data import IMAGENET_SETS
-
-    with_root = ("cifar10", "criteo", *IMAGENET_SETS)
-    if data not in with_root:
-        raise typer.BadParameter(f"it goes with --data {', '.join(with_root)}, not with {data}.", param_hint="--root")
-    return f"{data}:{root}"
-
-
-def _parse_severity(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number.", param_hint="--severity") from None
-
-
-def _parse_batch_size(text: str) -> int | str:
-    if text == "all":
-        return text
-    try:
-        size = int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a number nor all.", param_hint="--batch-size") from None
-    if size > MAX_COUNT:
-        raise typer.BadParameter(f"{text} is too large: use {MAX_COUNT} at most, or all.", param_hint="--batch-size")
-    return size
+def _print_files(console: Console, written: list[str], out: Path, report: bool) -> None:
+    written += [f"report in {out / 'report.html'}"] if report else []
+    console.print(f"[dim]{escape('; '.join(written))}[/dim]", soft_wrap=True)

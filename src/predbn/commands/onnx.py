@@ -11,6 +11,7 @@ import typer
 
 from predbn.common import progress_bar
 
+from .inputs import open_images
 from .options import MAX_COUNT, Json, Mean, Quiet, Size, Std, parse_preprocessing, refuse_options, usage_error
 from .output import make_console
 from .targets import check_file
@@ -55,7 +56,7 @@ def adapt_command(
     mean: Mean = None,
     std: Std = None,
     size: Size = None,
-    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most so many source examples.")] = 2000,
+    images: Annotated[int, typer.Option(min=2, max=MAX_COUNT, help="Use at most this many source examples.")] = 2000,
     batch_size: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="Examples that are predicted at once.")] = 50,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -128,7 +129,6 @@ def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, b
     """Batches of inputs as the model takes them."""
     import numpy as np
 
-    from predbn.diagnostics import open_diagnosis_data
     from predbn.models import Normalise
 
     if Path(data).suffix == ".npy":
@@ -147,6 +147,5 @@ def _source_batches(data: str, preprocessing: Preprocessing | None, most: int, b
             param_hint="--data",
         )
     normalise = Normalise(preprocessing)
-    with usage_error("--data"):
-        source = open_diagnosis_data(data, "reference", preprocessing, most=most)
+    source = open_images(data, "reference", preprocessing, most, option="--data")
     return (normalise(batch.images).numpy() for batch in source.batches(batch_size))

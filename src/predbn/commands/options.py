@@ -28,9 +28,6 @@ MAX_SEED = 2**63 - 1
 MAX_COUNT = 2**31 - 1
 """The largest number of examples that an option takes."""
 
-MAX_BINS = 10_000
-"""The largest number of bins: each is a row of a table, for every model and split."""
-
 ModelReference = Annotated[
     str, typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function.")
 ]
@@ -105,7 +102,7 @@ def usage_error(option: str | None = None) -> Iterator[None]:
 
 def refuse_options(context: typer.Context, names: Sequence[str], why: str) -> None:
     """Make it a usage error if one of these options was given, because it would have no effect."""
-    for parameter in context.command.params:
+    for parameter in context.command.get_params(context):
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(why, param_hint=parameter.opts[0])

@@ -59,13 +59,13 @@ def print_recommendation(console: Console, sentences: Sequence[str]) -> None:
         console.print(Text.assemble((sentences[0], "bold"), " ", " ".join(sentences[1:])))
 
 
-def write_report(path: Path, results: Results, diagnosis: Sequence[str] = ()) -> None:
-    """Write the HTML report of a run; that of a real shift has a diagnosis."""
+def write_report(path: Path, results: Results, findings: Sequence[str] = ()) -> None:
+    """Write the HTML report of a run; that of a real shift has the findings of an examination."""
     from predbn.recommendation import is_real_shift, recommendation_sentences
     from predbn.report import write_results, write_shift
 
     if is_real_shift(results):
-        write_shift(path, results, diagnosis)
+        write_shift(path, results, findings)
         return
     write_results(path, results, recommendation=recommendation_sentences(results))
 

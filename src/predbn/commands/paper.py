@@ -17,7 +17,6 @@ from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
 from .output import make_console, new_table
 from .targets import check_folder
-from .training_options import parse_seeds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,10 +109,9 @@ def run_command(
             help="Networks that predbn train cifar10 --out has written, in place of the zoo's; with another --results.",
         ),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Of --networks only these seeds, such as 0-4.")] = None,
     device: Device = "auto",
     precision: Annotated[
-        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; diagnostics and attacks always use fp32.")
+        str, typer.Option(help="fp32, tf32, bf16 or fp16 for the predictions; activations and crops always use fp32.")
     ] = "fp32",
     quiet: Quiet = False,
 ) -> None:
@@ -144,15 +142,10 @@ def run_command(
                 f"{name!r} is no plan of these experiments: {', '.join(names)}.", param_hint="--plan"
             )
     names = plan or names
-    if networks is None:
-        refuse_options(context, ["seeds"], "it goes with --networks: add that, or leave it out.")
-    elif results is None:
-        raise typer.BadParameter("these networks need a folder of results of their own.", param_hint="--results")
-    else:
-        names = [name for name in names if PLANS[name].data_set == CIFAR10]
-    trained = None
     if networks is not None:
-        trained = TrainedNetworks(networks, None if seeds is None else parse_seeds(seeds))
+        if results is None:
+            raise typer.BadParameter("these networks need a folder of results of their own.", param_hint="--results")
+        names = [name for name in names if PLANS[name].data_set == CIFAR10]
     data_sets = {PLANS[name].data_set for name in names}
     for option, users in (("root", {"criteo", "imagenet"}), ("weights", {"imagenet"})):
         if not data_sets & users:
@@ -175,7 +168,7 @@ def run_command(
                 root=root,
                 weights=weights,
                 images=images,
-                networks=trained,
+                networks=None if networks is None else TrainedNetworks(networks),
             )
         is_measured = name in Runs(folders[name]).measured
         state = "as before" if was_measured else "done in part" if is_measured else "not measured"
@@ -290,49 +283,24 @@ def figures_command(
 
 @paper_app.command("document")
 def document_command(
-    context: typer.Context,
     results: ResultsFolder = FULL,
-    out: Annotated[Path, typer.Option(help="The document.")] = Path("docs/replication.md"),
+    out: Annotated[Path, typer.Option(help="The folder of the pages.")] = Path("docs"),
     figures: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the figures that the document links to; by default it has none."),
-    ] = None,
-    table: Annotated[bool, typer.Option("--table", help="Only print the table for the README.")] = False,
-    auto: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Only update the tables of this page, docs/auto.md, and with --figures its figures, from the results "
-            "of auto.",
-        ),
-    ] = None,
+        bool, typer.Option("--figures", help="Draw the figures of the pages too, into its subfolder replication.")
+    ] = False,
 ) -> None:
-    """Write the document on which claims hold, from results.
+    """Write the pages on which claims hold, and on the results of auto, from results.
 
     Examples:
 
-      predbn paper document --figures docs/replication
-      predbn paper document --table
-      predbn paper document --auto docs/auto.md --figures docs/auto
+      predbn paper document
+      predbn paper document --figures
     """
-    from predbn.paper import Runs, fill_page, headline_table, write_document
+    from predbn.paper import Runs, write_documents
 
-    runs = Runs(results)
-    if table:
-        refuse_options(context, ["out", "figures", "auto"], "--table only prints: leave out one of them.")
-    if auto is not None:
-        refuse_options(context, ["out"], "--auto updates that page and writes no other: leave out one of them.")
-    for folder in (figures, None if table or auto else out.parent):
-        if folder is not None:
-            check_folder(folder)
-    if auto is not None:
-        typer.echo(f"Updated {fill_page(auto, runs, figures=figures)}")
-        return
-    if table:
-        typer.echo(headline_table(runs))
-        return
-    typer.echo(f"Wrote {write_document(out, runs, figures=figures)}")
+    check_folder(out)
+    pages = write_documents(out, Runs(results), draw=figures)
+    typer.echo(f"Wrote {', '.join(str(page) for page in pages)}")
 
 
 def _choose(ids: list[str] | None) -> list[Experiment]:

@@ -9,7 +9,7 @@ import typer
 
 from predbn.common import progress_bar
 
-from .inputs import load_model, open_reference
+from .inputs import ImageSubset, load_model, open_reference
 from .interrupts import if_interrupted
 from .options import (
     MAX_COUNT,
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-
-    from predbn.diagnostics import ImageSubset
 
 
 class _Loader:
@@ -55,7 +53,7 @@ def recompute_command(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The file to write, a .safetensors file with all weights.")],
-    images: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="At most so many, drawn at random.")] = 10_000,
+    images: Annotated[int, typer.Option(min=1, max=MAX_COUNT, help="At most this many, drawn at random.")] = 10_000,
     batch_size: Annotated[
         int, typer.Option(min=1, max=MAX_COUNT, help="Pictures that are predicted at once; it changes no result.")
     ] = 100,

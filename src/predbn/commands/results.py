@@ -27,7 +27,7 @@ Where = Annotated[
 ]
 
 _INTEGER_COLUMNS = ("severity", "batch_size", "seed")
-_SUFFIXES = (".csv", ".json", ".parquet", ".md", ".html")
+_SUFFIXES = (".csv", ".json", ".html")
 
 
 @results_app.command("show")
@@ -46,7 +46,7 @@ def show_command(
       predbn results show predbn-run
       predbn results show predbn-run --metric ece --where method=ensemble
     """
-    from predbn.recommendation import read_diagnosis, real_shifts
+    from predbn.recommendation import read_findings, real_shifts
 
     results = _load(run, where)
     if metric:
@@ -55,7 +55,7 @@ def show_command(
         typer.echo(json.dumps(to_records(results.by_severity())))
         return
     if shifts := real_shifts(results):
-        print_real_shifts(make_console(), shifts, read_diagnosis(run))
+        print_real_shifts(make_console(), shifts, read_findings(run))
         return
     print_results(make_console(), results, metric or METRICS)
 
@@ -115,7 +115,7 @@ def compare_command(
 def export_command(
     run: Run,
     target: Annotated[
-        Path, typer.Argument(help="A file: .csv, .json or .parquet for all rows, .md for tables, .html for the report.")
+        Path, typer.Argument(help="A file: .csv or .json for all rows, as in results.parquet; .html for the report.")
     ],
     where: Where = None,
 ) -> None:
@@ -131,46 +131,16 @@ def export_command(
     check_file(target)
     results = _load(run, where)
     if target.suffix == ".html":
-        from predbn.recommendation import read_diagnosis
+        from predbn.recommendation import read_findings
 
-        write_report(target, results, read_diagnosis(run))
+        write_report(target, results, read_findings(run))
     else:
         from predbn.report import write_file
 
-        write_file(target, _encode(results, target.suffix))
+        is_csv = target.suffix == ".csv"
+        text = results.frame.to_csv(index=False) if is_csv else json.dumps(to_records(results.frame), indent=1)
+        write_file(target, text.encode())
     typer.echo(f"Wrote {target}")
-
-
-def _encode(results: Results, suffix: str) -> bytes:
-    frame = results.frame
-    if suffix == ".csv":
-        return bytes(frame.to_csv(index=False).encode())
-    if suffix == ".json":
-        return json.dumps(to_records(frame), indent=1).encode()
-    if suffix == ".parquet":
-        return bytes(frame.to_parquet(index=False))
-    return _markdown(results).encode()
-
-
-def _markdown(results: Results) -> str:
-    """One table by severity for each metric."""
-    from predbn.report import by_severity, check_results, metric_info, severity_label, sort_metrics
-
-    tables = []
-    for metric in sort_metrics(results.frame["metric"]):
-        info = metric_info(metric)
-        summary = by_severity(check_results(results.frame[results.frame["metric"] == metric]))
-        severities = sorted(set(summary["severity"]))
-        lines = [
-            f"| {info.label}{', %' if info.percent else ''} | {' | '.join(map(severity_label, severities))} |",
-            f"|---|{'--:|' * len(severities)}",
-        ]
-        for series, rows in summary.groupby("series", sort=False):
-            values = dict(zip(rows["severity"], rows[metric], strict=True))
-            cells = [info.number(values[severity]) if severity in values else "–" for severity in severities]
-            lines.append(f"| {series} | {' | '.join(cells)} |")
-        tables.append("\n".join(lines))
-    return "\n\n".join(tables) + "\n"
 
 
 def _load(run: Path, where: list[str] | None) -> Results:
@@ -186,10 +156,10 @@ def _filter(results: Results, conditions: dict[str, Any], option: str) -> Result
         return results.filter(**conditions)
 
 
-def _parse_conditions(texts: list[str] | None, option: str) -> dict[str, Any]:
+def _parse_conditions(given: list[str] | None, option: str) -> dict[str, Any]:
     """`severity=3,4,5` as the arguments of `Results.filter`."""
     conditions: dict[str, Any] = {}
-    for text in texts or []:
+    for text in given or []:
         column, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not value:
             raise typer.BadParameter(f"{text!r} is not a condition: write it as in strategy=batch.", param_hint=option)

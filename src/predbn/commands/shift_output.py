@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from predbn.recommendation import RealShift, StrategyOnShift
 
 
-_DIAGNOSIS_SENTENCES = 3
-"""Whether the data has shifted, where, and whether batch statistics correct it; diagnosis.json has the rest."""
-
-
-def print_real_shifts(console: Console, shifts: Sequence[RealShift], diagnosis: Sequence[str]) -> None:
+def print_real_shifts(console: Console, shifts: Sequence[RealShift], findings: Sequence[str]) -> None:
     """Print all comparisons of a run, each beginning with the recommendation."""
     from predbn.recommendation import python_lines, real_shift_sentences
 
@@ -35,7 +31,7 @@ def print_real_shifts(console: Console, shifts: Sequence[RealShift], diagnosis: 
             console.print(Text(f"    {line}"), soft_wrap=True)
         console.print(strategies_table(shift))
         print_points(console, reasons)
-    print_points(console, diagnosis[:_DIAGNOSIS_SENTENCES])
+    print_points(console, findings)
 
 
 def print_points(console: Console, sentences: Sequence[str]) -> None:
@@ -54,17 +50,17 @@ def strategies_table(shift: RealShift) -> Table:
     headings += ["accuracy", "change, points", "Brier", "ECE"] if shift.is_labelled else ["confidence"]
     for heading in (*headings, "as train"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=True)
-    for each in shift.strategies:
-        is_baseline = each is shift.strategies[0]
-        cells = [each.short, "any" if is_baseline else str(each.batch_size)]
+    for strategy in shift.strategies:
+        is_baseline = strategy is shift.strategies[0]
+        cells = [strategy.short, "any" if is_baseline else str(strategy.batch_size)]
         if shift.is_labelled:
-            cells.append(_percent(each.metrics["accuracy"]))
-            cells.append("" if is_baseline else _points(each.gains["accuracy"]))
-            cells += [f"{each.metrics[name]:.3f}" for name in ("brier", "ece")]
+            cells.append(_percent(strategy.metrics["accuracy"]))
+            cells.append("" if is_baseline else _points(strategy.gains["accuracy"]))
+            cells += [f"{strategy.metrics[name]:.3f}" for name in ("brier", "ece")]
         else:
-            cells.append(_percent(each.metrics["confidence"]))
-        is_better = not is_baseline and shift.is_labelled and each.gains["accuracy"].low > 0
-        table.add_row(*cells, _percent(each.agreement), style="bold" if is_better else None)
+            cells.append(_percent(strategy.metrics["confidence"]))
+        is_better = not is_baseline and shift.is_labelled and strategy.gains["accuracy"].low > 0
+        table.add_row(*cells, _percent(strategy.agreement), style="bold" if is_better else None)
     return table
 
 
@@ -89,14 +85,14 @@ def shift_records(shift: RealShift) -> dict[str, Any]:
         "why": None if recommendation is None else recommendation.why,
         "sentences": real_shift_sentences(shift),
         "python": python_lines(recommendation),
-        "strategies": [_record(each) for each in shift.strategies],
+        "strategies": [_record(strategy) for strategy in shift.strategies],
     }
 
 
 _KEYS = ("model", "method", "order", "seed")
 
 
-def _record(each: StrategyOnShift) -> dict[str, Any]:
+def _record(measured: StrategyOnShift) -> dict[str, Any]:
     def intervals(gains: Any) -> dict[str, Any]:
         return {
             name: {"gain": gain.estimate, **({"low": gain.low, "high": gain.high} if gain.low != float("-inf") else {})}
@@ -104,10 +100,10 @@ def _record(each: StrategyOnShift) -> dict[str, Any]:
         }
 
     return {
-        "strategy": each.strategy,
-        "batch_size": each.batch_size,
-        **each.metrics,
-        "agreement": each.agreement,
-        "gains": intervals(each.gains),
-        "gains_on_reference": intervals(each.on_reference),
+        "strategy": measured.strategy,
+        "batch_size": measured.batch_size,
+        **measured.metrics,
+        "agreement": measured.agreement,
+        "gains": intervals(measured.gains),
+        "gains_on_reference": intervals(measured.on_reference),
     }

@@ -19,7 +19,6 @@ from .training_options import (
     Resume,
     Root,
     Seeds,
-    TensorBoard,
     given,
     open_cifar10,
     parse_seeds,
@@ -33,9 +32,7 @@ def train_cifar10_command(
     seeds: Seeds = "0",
     out: Out = Path("runs"),
     resume: Resume = False,
-    recipe: Annotated[
-        str, typer.Option(help="tuned (the paper's, Adam), he2016 (SGD as He et al.) or cosine (SGD, shorter).")
-    ] = "tuned",
+    recipe: Annotated[str, typer.Option(help="tuned (the paper's, Adam) or cosine (SGD).")] = "tuned",
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default the recipe's.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Images per step; by default the recipe's.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate; by default the recipe's.")] = None,
@@ -46,7 +43,7 @@ def train_cifar10_command(
         bool | None, typer.Option("--decoupled/--l2", help="Kind of weight decay; by default the recipe's.")
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="How the rate falls: paper, he2016 or cosine; by default the recipe's.")
+        str | None, typer.Option(help="How the rate falls: paper or cosine; by default the recipe's.")
     ] = None,
     warm_up: Annotated[
         int | None, typer.Option(min=0, help="Epochs in which the rate rises from 0; by default the recipe's.")
@@ -64,7 +61,6 @@ def train_cifar10_command(
     ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Networks trained side by side on the device.")] = 10,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Epochs between checkpoints.")] = 10,
-    tensorboard: TensorBoard = False,
     device: Device = "auto",
     root: Root = None,
     on_sample: OnSample = False,
@@ -119,7 +115,6 @@ def train_cifar10_command(
             side_by_side=at_once,
             resume=resume,
             checkpoint_every=checkpoint_every,
-            tensorboard=tensorboard,
         )
         what = f"{folder.name}, {norm}" if border_study else norm
         print_training(console, f"{what}, seeds {seeds}", train, lambda seed: f"{norm}/{seed}", metrics, folder)

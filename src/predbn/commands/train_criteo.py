@@ -13,7 +13,7 @@ from .output import make_console
 from .targets import check_folder
 from .training_options import Out, Resume, Seeds, parse_seeds, print_training
 
-_MOST_WIDTH = 100_000
+_MAX_WIDTH = 100_000
 
 
 def train_criteo_command(
@@ -34,11 +34,11 @@ def train_criteo_command(
         float, typer.Option(help="How far a step moves the running statistics; use more if there are few steps.")
     ] = 0.01,
     widths: Annotated[str, typer.Option(help="Widths of the ReLU layers.")] = "2572,1454,1596",
-    most_buckets: Annotated[
-        int | None, typer.Option(help="Most buckets per column; by default those of the reference benchmark.")
+    max_buckets: Annotated[
+        int | None, typer.Option(help="Max buckets per column; by default those of the reference benchmark.")
     ] = None,
-    most_dimensions: Annotated[
-        int | None, typer.Option(help="Most dimensions per column; by default those of the reference benchmark.")
+    max_dimensions: Annotated[
+        int | None, typer.Option(help="Max dimensions per column; by default those of the reference benchmark.")
     ] = None,
     precision: Annotated[str, typer.Option(help="Matrix products on a GPU: fp32, tf32 or bf16.")] = "fp32",
     resume: Resume = False,
@@ -52,7 +52,7 @@ def train_criteo_command(
 
       predbn train criteo --seeds 0-9
       predbn train criteo --root late --epochs 30 --patience 3 --widths 64,32 \\
-          --most-buckets 500
+          --max-buckets 500
       predbn train criteo --seeds 0-9 --resume
     """
     check_folder(out)
@@ -70,7 +70,7 @@ def train_criteo_command(
             patience=patience,
             norm_momentum=norm_momentum,
             precision=precision,  # type: ignore[arg-type]
-            sizes=CriteoSizes(widths=_parse_widths(widths)).limited(buckets=most_buckets, dimensions=most_dimensions),
+            sizes=CriteoSizes(widths=_parse_widths(widths)).limited(buckets=max_buckets, dimensions=max_dimensions),
         )
     seed_list, torch_device = parse_seeds(seeds), parse_device_option(device)
     data = CriteoData(criteo("train", root), criteo("validation", root), criteo("test", root))
@@ -94,6 +94,6 @@ def _parse_widths(text: str) -> tuple[int, ...]:
         widths = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a list of widths: write 64,32.", param_hint="--widths") from None
-    if max(widths) > _MOST_WIDTH:
-        raise typer.BadParameter(f"{max(widths)} is too wide: use {_MOST_WIDTH:,} at most.", param_hint="--widths")
+    if max(widths) > _MAX_WIDTH:
+        raise typer.BadParameter(f"a width must be at most {_MAX_WIDTH:,}, got {max(widths):,}.", param_hint="--widths")
     return widths

@@ -14,7 +14,7 @@ from .interrupts import if_interrupted
 from .options import MAX_SEED, Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .targets import check_folder
-from .training_options import Out, Resume, TensorBoard, given, kept_by_training
+from .training_options import Out, Resume, given, kept_by_training
 
 if TYPE_CHECKING:
     from predbn.training import ProcessGroup
@@ -40,7 +40,6 @@ def train_imagenet_command(
     ] = None,
     resume: Resume = False,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints within an epoch.")] = 1000,
-    tensorboard: TensorBoard = False,
     subset: Annotated[bool, typer.Option("--subset", help="The classes are not ImageNet's 1,000.")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -82,7 +81,6 @@ def train_imagenet_command(
                 workers=_cores_per_process(group) if workers is None else workers,
                 resume=resume,
                 checkpoint_every=checkpoint_every,
-                tensorboard=tensorboard,
                 progress=progress,
             )
         accuracy, path = card["validation"]["accuracy"], out / card["architecture"] / str(seed)

@@ -23,11 +23,10 @@ Norm = Annotated[str, typer.Option(help="Normalisation: batch, instance, layer, 
 Seeds = Annotated[str, typer.Option(help="Seeds, such as 0-9 or 0,3,7: one network for each.")]
 Out = Annotated[Path, typer.Option(help="Folder for weights, cards and logs.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training.")]
-TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs beside the CSV.")]
 Root = Annotated[Path | None, typer.Option(help="CIFAR-10 as downloaded; by default the cache of `predbn data`.")]
 OnSample = Annotated[bool, typer.Option("--sample", help="Train on 800 embedded images, to try it out.")]
 
-_MOST_SEEDS = 10_000
+_MAX_SEEDS = 10_000
 
 _SCORES = {
     "accuracy": ("accuracy", ".2%"),
@@ -51,9 +50,9 @@ def parse_seeds(text: str) -> list[int]:
         for part in text.split(","):
             first, _, last = part.partition("-")
             numbers = range(int(first), int(last or first) + 1)
-            if numbers and (numbers[0] < 0 or numbers[-1] > MAX_SEED or numbers[-1] - numbers[0] >= _MOST_SEEDS):
+            if numbers and (numbers[0] < 0 or numbers[-1] > MAX_SEED or numbers[-1] - numbers[0] >= _MAX_SEEDS):
                 raise typer.BadParameter(
-                    f"{part!r} is too much: seeds are numbers from 0 to {MAX_SEED}, at most {_MOST_SEEDS} at a time.",
+                    f"{part!r} is out of range: seeds are 0 to {MAX_SEED}, at most {_MAX_SEEDS} at a time.",
                     param_hint="--seeds",
                 )
             seeds.update(numbers)
@@ -71,7 +70,7 @@ def open_cifar10(root: Path | None, on_sample: bool, device: torch.device) -> Ci
 
     if on_sample:
         if root is not None:
-            raise typer.BadParameter("--sample has images of its own: leave out one of them.", param_hint="--root")
+            raise typer.BadParameter("--sample and --root cannot be combined: drop one.", param_hint="--root")
         images = sample("validation")
         return Cifar10Data(images.take(800), images.take(range(800, 1000)), sample("test"), device)
     return Cifar10Data(cifar10("train", root), cifar10("validation", root), cifar10("test", root), device)

@@ -14,7 +14,7 @@ from predbn.common import atomic_write, progress_bar
 from .interrupts import if_interrupted
 from .options import MAX_SEED, Device, Quiet, parse_device_option, refuse_options, usage_error
 from .output import make_console
-from .targets import check_file
+from .targets import check_file, check_folder
 from .training_options import Norm, OnSample, Root, given, open_cifar10
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def tune_cifar10_command(
         int, typer.Option(min=0, help="How many of the best trials to repeat with more epochs before choosing.")
     ] = 0,
     finalist_epochs: Annotated[int, typer.Option(min=1, help="Epochs of a finalist.")] = 40,
-    storage: Annotated[
-        str | None,
-        typer.Option(help="Journal file or database such as sqlite:///search.db; by default search/<norm>.journal."),
-    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Folder of the trials; by default search/<norm>.")] = None,
     out: Annotated[Path | None, typer.Option(help="CSV file for the table of trials.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the random points.")] = 0,
     decoupled: Annotated[bool, typer.Option("--decoupled/--l2", help="Kind of weight decay.")] = False,
@@ -49,18 +46,18 @@ def tune_cifar10_command(
 ) -> None:
     """Random search in the paper's ranges, by accuracy on the 5,000 validation images.
 
-    When it is started again it continues where it stopped; several machines can share one storage.
+    The same command continues an interrupted search; with more --trials it extends it.
 
     Examples:
 
       predbn tune cifar10 --norm batch --trials 32 --epochs 16
-      predbn tune cifar10 --norm layer --trials 10 \\
-          --storage sqlite:///search.db --out layer.csv
+      predbn tune cifar10 --norm layer --trials 10 --out layer.csv
     """
-    from predbn.training import Cifar10Recipe, best_recipe, enqueue_best, open_study, run_search, trial_table
+    from predbn.training import Cifar10Recipe, draw_points, recipe_at, run_search
 
     limits = parse_ranges(ranges or [])
-    journal = storage or f"search/{norm}.journal"
+    study = folder or Path("search", norm)
+    check_folder(study)
     if out is not None:
         check_file(out)
     if not finalists:
@@ -70,23 +67,19 @@ def tune_cifar10_command(
         recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **batch_size)
     data = open_cifar10(root, on_sample, parse_device_option(device))
     console = make_console(quiet=quiet, soft_wrap=True)
-    family = f"{'cifar10-sample' if on_sample else 'cifar10'}/{norm}{'/decoupled' if decoupled else ''}"
 
-    def run_study(name: str, what: str, recipe: Cifar10Recipe, count: int, earlier: Any = None) -> Any:
-        study = open_study(journal, f"{family}/{name}", seed=seed)
-        if earlier is not None:
-            enqueue_best(study, earlier, count)
-        kept = f"the trials that are finished are kept in {journal}; run the same command again to continue."
-        with if_interrupted(kept), progress_bar(console, f"{norm}, {count} {what}", unit="steps") as progress:
-            run_search(study, recipe, data, trials=count, side_by_side=at_once, ranges=limits, progress=progress)
-        return study
+    def search(name: str, what: str, recipe: Cifar10Recipe, points: dict[int, Any]) -> list[dict[str, Any]]:
+        kept = f"the trials that are finished are kept in {study}; run the same command again to continue."
+        with if_interrupted(kept), progress_bar(console, f"{norm}, {len(points)} {what}", unit="steps") as progress:
+            return run_search(recipe, points, data, study / name, side_by_side=at_once, progress=progress)
 
-    study = run_study(f"{epochs}", "trials", recipe, trials)
-    rows = trial_table(study)
+    kind = "decoupled" if decoupled else "l2"
+    points = draw_points(trials, seed=seed, decoupled=decoupled, ranges=limits)
+    rows = search(f"{kind}-{epochs}", "trials", recipe, points)
     if finalists:
         recipe = replace(recipe, epochs=finalist_epochs)
-        study = run_study(f"finalists/{finalist_epochs}", "finalists", recipe, finalists, earlier=study)
-        rows = trial_table(study) + rows
+        best_points = {row["trial"]: points[row["trial"]] for row in rows[:finalists]}
+        rows = search(f"{kind}-finalists-{finalist_epochs}", "finalists", recipe, best_points) + rows
     if out is not None:
         _write_table(out, rows)
     for row in rows[:5]:
@@ -95,7 +88,7 @@ def tune_cifar10_command(
             f"{row['learning_rate']:.3g}, 1 − momentum {row['one_minus_momentum']:.3g}, eps {row['adam_eps']:.2g}, "
             f"weight decay {row['weight_decay']:.3g}"
         )
-    best = best_recipe(study, recipe)
+    best = recipe_at(recipe, rows[0])
     console.print(
         f"{len(rows)} trials; best: --learning-rate {best.learning_rate:g} --momentum {best.momentum:g} "
         f"--adam-eps {best.adam_eps:g} --weight-decay {best.weight_decay:g} {'--decoupled' if decoupled else '--l2'}"

@@ -34,13 +34,14 @@ from .files import (
     partial_path,
     sync_folder,
     write_array,
+    write_array_in_parts,
     write_bytes,
     write_text,
 )
 from .json_files import read_json, write_json
 from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
 from .plugins import import_module, load_plugins
-from .processes import end_with_parent, process_pool
+from .processes import end_with_parent
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
 from .random import Draws, derive_seed
 from .tensor_files import read_tensors, write_tensors
@@ -93,7 +94,6 @@ __all__ = [
     "package_versions",
     "parse_device",
     "partial_path",
-    "process_pool",
     "progress_bar",
     "read_checked",
     "read_json",
@@ -103,6 +103,7 @@ __all__ = [
     "showing_progress",
     "sync_folder",
     "write_array",
+    "write_array_in_parts",
     "write_bytes",
     "write_checksum",
     "write_json",

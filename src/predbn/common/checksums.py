@@ -1,12 +1,12 @@
 """Checksums inside files, so that damage is noticed when a file is read.
 
 A file and a checksum beside it cannot be replaced in one step, so the checksum is part of the file. The writer puts
-`CHECKSUM_FIELD` where the format has room for a text (metadata of Parquet and safetensors, an entry of JSON, the
+`CHECKSUM_FIELD` where the format has room for a string (metadata of Parquet and safetensors, an entry of JSON, the
 comment of a zip file, the end of an .npy file), and `write_checksum` replaces its zeros by the SHA-256 of all other
 bytes of the file. `open_checked` computes it again before anything is parsed.
 
-Files without the field, such as those of other programs and of earlier versions, are read unchecked. The name stands on
-both sides of the digits: if one of them is damaged, the other still says that the file has a checksum.
+Files without the field, such as those of other programs, are read unchecked. The name is on both sides of the digits:
+if one of them is damaged, the other still says that the file has a checksum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHECKSUM_FIELD = f"predbn-sha256:{'0' * _DIGITS}:predbn-sha256"
 _FIELD = re.compile(rb"predbn-sha256:([0-9a-f]{64}):predbn-sha256")
 _NAME = re.compile(rb"predbn-sha256:|:predbn-sha256")
 _REACH = 1 << 16
-"""The field is looked for in so many bytes at the beginning and at the end of a file."""
+"""The field is searched in this many bytes at the beginning and at the end of a file."""
 _BLOCK = 1 << 20
 
 

@@ -8,9 +8,10 @@ file that changes later is noticed. A lock keeps two processes from writing to t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +73,27 @@ def write_array(path: Path, array: npt.NDArray[np.generic]) -> None:
     with atomic_write(path, checksum=True) as partial, partial.open("wb") as file:
         np.save(file, array)
         file.write(CHECKSUM_FIELD.encode())
+
+
+def write_array_in_parts(
+    path: Path, parts: Iterable[npt.NDArray[Any]], *, dtype: str, row_shape: tuple[int, ...]
+) -> int:
+    """Write arrays [n, *row_shape] one after another as one .npy file, atomically and with a checksum after it.
+
+    Returns the number of rows. The header is written again at the end, when it is known; numpy pads it so that its
+    length is the same for any number. Not through a memory map: on a full disk that ends the process.
+    """
+    rows = 0
+    with atomic_write(path, checksum=True) as partial, partial.open("wb") as file:
+        header = {"descr": dtype, "fortran_order": False, "shape": (rows, *row_shape)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).data)
+            rows += len(part)
+        file.write(CHECKSUM_FIELD.encode())
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *row_shape)})
+    return rows
 
 
 def sync_folder(folder: Path) -> None:

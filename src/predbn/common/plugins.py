@@ -1,7 +1,7 @@
-"""What others add: modules to import, and packages that plug themselves in by entry points.
+"""Plugins: modules to import, and packages that register themselves by entry points.
 
-A package of one's own registers strategies, corruptions, metrics, data sets or models when its module is imported. With
-an entry point of the group `predbn.plugins` that happens by itself whenever predbn looks up such a name:
+A package registers strategies, corruptions, metrics, data sets or models when its module is imported. With an entry
+point of the group `predbn.plugins` predbn imports it when such a name is looked up:
 
     [project.entry-points."predbn.plugins"]
     mine = "mypackage.predbn_plugin"
@@ -55,7 +55,7 @@ def _load_all() -> tuple[str, ...]:
             _loaded.clear()
             raise PredbnError(
                 f"the package {package} plugs {entry.value} into predbn, which cannot be imported "
-                f"({first_line(error)}): mend or uninstall it."
+                f"({first_line(error)}): fix or uninstall it."
             ) from error
         loaded.append(entry.name)
     return tuple(loaded)

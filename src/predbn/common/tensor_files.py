@@ -23,7 +23,7 @@ _METADATA = "predbn"
 
 
 def write_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Write a dictionary atomically. Keys are texts; values are tensors, numbers, texts, None, or more of the same."""
+    """Write a dictionary atomically. Keys are strings; values are tensors, plain data, or dictionaries of them."""
     with needs_extra("files"):
         from safetensors.torch import save
 

@@ -12,7 +12,7 @@ with needs_extra("eval"):
 
 from .batch import Device, ImageBatch, Order, choose_positions, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
-from .cifar10_cache import DownloadError, UnreadableCache, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
+from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
 from .cifar10_files import CLASSES as CIFAR10_CLASSES
 from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
@@ -23,10 +23,9 @@ from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
 from .criteo.columns import MISSING_NUMBER
 from .criteo.columns import NUMBERS as CRITEO_NUMBERS
 from .criteo.columns import WIDTH as CRITEO_WIDTH
+from .criteo.files import Prepared as PreparedCriteo
+from .criteo.files import read_prepared as read_prepared_criteo
 from .criteo.rows import split_at as split_criteo_at
-from .criteo.shards import TOTALS as CRITEO_TOTALS
-from .criteo.shards import Shards
-from .criteo.shards import read_totals as read_criteo_totals
 from .folder import decoded_files, from_folder
 from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
@@ -67,7 +66,6 @@ __all__ = [
     "CLEAN",
     "CRITEO_CATEGORIES",
     "CRITEO_NUMBERS",
-    "CRITEO_TOTALS",
     "CRITEO_WIDTH",
     "IMAGENET_SETS",
     "MISSING_NUMBER",
@@ -91,13 +89,12 @@ __all__ = [
     "Order",
     "PictureFiles",
     "Pixels",
+    "PreparedCriteo",
     "Randomised",
     "ReferenceAndData",
     "RowBatch",
     "Rows",
-    "Shards",
     "ShiftedDataset",
-    "UnreadableCache",
     "as_rgb",
     "choose_positions",
     "cifar10",
@@ -129,8 +126,8 @@ __all__ = [
     "prepare_synthetic",
     "read_cifar10_cache",
     "read_class_map",
-    "read_criteo_totals",
     "read_picture",
+    "read_prepared_criteo",
     "register_data_set",
     "resize_crop",
     "rows_to_device",

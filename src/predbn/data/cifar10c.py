@@ -91,5 +91,5 @@ class Cifar10C:
         labels = load_array(path)
         if labels.ndim != 1 or not len(labels) or len(labels) % len(SEVERITIES):
             actual = f"{labels.dtype} {labels.shape}"
-            raise DataError(f"{path} is {actual}, but it must hold five times as many whole numbers as images.")
+            raise DataError(f"{path} is {actual}, but must be integers, five times as many as images.")
         return check_labels(path, labels, len(labels))[: len(labels) // len(SEVERITIES)]

@@ -33,7 +33,7 @@ def read_class_map(path: str | Path) -> dict[str, int]:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise DataError(f"{path} is not JSON ({in_one_line(error)}): mend it, or use one name per line.") from None
+        raise DataError(f"{path} is not JSON ({in_one_line(error)}): fix it, or use one name per line.") from None
     if isinstance(content, list):
         return number_classes(str(path), [str(name) for name in content])
     is_map = isinstance(content, dict) and all(type(value) is int and value >= 0 for value in content.values())
@@ -52,31 +52,31 @@ def number_classes(source: str, names: Sequence[str]) -> dict[str, int]:
 
 
 def labels_by_name(
-    source: str, found: Sequence[str], labels: Tensor, class_map: ClassMap | None, outputs: int
+    source: str, data_classes: Sequence[str], labels: Tensor, class_map: ClassMap | None, outputs: int
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels, which are positions in the classes `found`, as numbers of outputs; and the name of each output.
+    """Labels, which are positions in `data_classes`, as numbers of outputs; and the name of each output.
 
     Without a class map the data must have one class for each output, in the same order.
     """
     if class_map is None:
-        if len(found) != outputs:
+        if len(data_classes) != outputs:
             raise DataError(
-                f"{source} has {len(found)} classes, but the model has {outputs} outputs, and which is which is not "
-                "known: name the classes in a file, in the order of the outputs, and give it with --class-map."
+                f"{source} has {len(data_classes)} classes, but the model has {outputs} outputs: list the "
+                "classes in a file, in the order of the outputs, and give it with --class-map."
             )
-        return labels, tuple(found)
+        return labels, tuple(data_classes)
     too_large = next((name for name, number in class_map.items() if number >= outputs), None)
     if too_large is not None:
         raise DataError(
             f"the class map gives {too_large!r} the number {class_map[too_large]}, but the outputs of the model are "
             f"numbered from 0 to {outputs - 1}."
         )
-    unknown = next((name for name in found if name not in class_map), None)
+    unknown = next((name for name in data_classes if name not in class_map), None)
     if unknown is not None:
         raise DataError(
             f"{source} has a class {unknown!r}, which the model does not know{did_you_mean(unknown, class_map)}: "
             "rename the folder, give a --class-map, or add --unlabelled if the folders are not classes."
         )
     names = {number: name for name, number in reversed(list(class_map.items()))}
-    outputs_of = torch.tensor([class_map[name] for name in found], dtype=torch.int64)
+    outputs_of = torch.tensor([class_map[name] for name in data_classes], dtype=torch.int64)
     return outputs_of[labels], tuple(names.get(number, str(number)) for number in range(outputs))

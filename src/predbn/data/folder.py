@@ -13,8 +13,9 @@ channels first, so that a batch is a copy of whole rows and no picture has to be
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from predbn.common import CHECKSUM_FIELD, DataError, Progress, atomic_write, cache_folder, lock_folder, map_threads
+from predbn.common import DataError, Progress, cache_folder, lock_folder, map_threads, write_array_in_parts
 
 from .batch import choose_positions
 from .images import Images
@@ -116,69 +117,43 @@ def _read_cached(path: Path, listing: Listing, transform: ResizeCrop | None) -> 
 
 def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progress: Progress | None) -> None:
     """Decode all pictures before reporting the unreadable ones, so that one error names how many there are."""
-    height, width = _common_size(listing) if transform is None else transform.size
-    shape = (len(listing), 3, height, width)
+    height, width = _size_of_first(listing) if transform is None else transform.size
     chunk_length = max(16, _CHUNK_BYTES // (3 * height * width))
     unreadable: dict[int, PictureError] = {}
-    with atomic_write(path, checksum=True) as part:
-        with part.open("wb") as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            for start in range(0, len(listing), chunk_length):
-                stop = min(start + chunk_length, len(listing))
-                chunk = np.empty((stop - start, *shape[1:]), np.uint8)
-                unreadable |= _decode_chunk(chunk, listing, transform, start)
-                if not unreadable:
-                    file.write(chunk.data)
-                if progress is not None:
-                    progress(stop, len(listing))
-            file.write(CHECKSUM_FIELD.encode())
+
+    def read(start: int, chunk: Pixels, row: int) -> None:
+        position = start + row
+        try:
+            pixels = read_picture(listing.path(position), transform)
+        except PictureError as error:
+            unreadable[position] = error
+            return
+        if pixels.shape[:2] != (height, width):
+            raise DataError(
+                f"{listing.path(position)} is {pixels.shape[0]}×{pixels.shape[1]} pixels, but {listing.path(0)} is "
+                f"{height}×{width}: give a size to resize and crop all of them to (on the command line --size)."
+            )
+        cv2.split(pixels, list(chunk[row]))
+
+    def chunks() -> Iterator[Pixels]:
+        for start in range(0, len(listing), chunk_length):
+            stop = min(start + chunk_length, len(listing))
+            chunk = np.empty((stop - start, 3, height, width), np.uint8)
+            map_threads(partial(read, start, chunk), range(stop - start))
+            if not unreadable:
+                yield chunk
+            if progress is not None:
+                progress(stop, len(listing))
         if unreadable:
             raise _unreadable_error(listing, unreadable)
 
-
-def _decode_chunk(chunk: Pixels, listing: Listing, transform: ResizeCrop | None, start: int) -> dict[int, PictureError]:
-    """Fill the chunk with the pictures from `start` on; return the positions of those that cannot be read, and why."""
-    unreadable: dict[int, PictureError] = {}
-
-    def read(row: int) -> None:
-        try:
-            pixels = read_picture(listing.path(start + row), transform)
-        except PictureError as error:
-            unreadable[start + row] = error
-        else:
-            cv2.split(pixels, list(chunk[row]))
-
-    map_threads(read, range(len(chunk)))
-    return unreadable
+    write_array_in_parts(path, chunks(), dtype="|u1", row_shape=(3, height, width))
 
 
-def _common_size(listing: Listing) -> tuple[int, int]:
-    """Height and width of all pictures, from their headers; an error if they are not the same."""
-
-    unreadable: dict[int, PictureError] = {}
-
-    def read_size(position: int) -> tuple[int, int]:
-        try:
-            with open_picture(listing.path(position)) as picture:
-                return picture.height, picture.width
-        except PictureError as error:
-            unreadable[position] = error
-            return 0, 0
-
-    sizes = map_threads(read_size, range(len(listing)))
-    if unreadable:
-        raise _unreadable_error(listing, unreadable)
-    usual, count = Counter(sizes).most_common(1)[0]
-    others = [(position, size) for position, size in enumerate(sizes) if size != usual]
-    if others:
-        position, (height, width) = others[0]
-        raise DataError(
-            f"{listing.path(position)} is {height}×{width} pixels, but {count} of the {len(listing)} pictures in "
-            f"{listing.root} are {usual[0]}×{usual[1]}, and {len(others)} are not: "
-            "give a size to resize and crop all of them to (on the command line --size)."
-        )
-    return usual
+def _size_of_first(listing: Listing) -> tuple[int, int]:
+    """Height and width of the first picture, which all others must have."""
+    with open_picture(listing.path(0)) as picture:
+        return picture.height, picture.width
 
 
 def _unreadable_error(listing: Listing, unreadable: dict[int, PictureError]) -> PictureError:

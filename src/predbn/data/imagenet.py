@@ -13,9 +13,7 @@ The folders are checked before anything is decoded, because decoding takes long.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,12 +23,9 @@ from .batch import choose_positions
 from .folder import decode
 from .imagenet_classes import is_wnid, wnids
 from .images import Images
-from .pictures import Interpolation, Listing, class_folders, is_picture, list_pictures, resize_crop
+from .pictures import Interpolation, Listing, class_folders, list_pictures, resize_crop
 
 ImageNetSet = Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"]
-
-_LEVELS_SEARCHED = 3
-_FOLDERS_SEARCHED = 50
 
 
 def imagenet(
@@ -71,8 +66,7 @@ def list_imagenet(root: str | Path, which: ImageNetSet = "imagenet") -> Listing:
 
 def _list_all_classes(root: Path, title: str, classes: Sequence[str], is_class: Callable[[str], bool]) -> Listing:
     """The pictures of a set that has a folder for each of these classes."""
-    folders = _find_class_folders(root, title, classes)
-    _check_foreign([name for name in sorted({*folders} - {*classes}) if is_class(name)], root, title)
+    folders = _class_folders(root, title, classes, is_class)
     missing = [name for name in classes if name not in folders]
     if missing:
         raise DataError(
@@ -84,56 +78,28 @@ def _list_all_classes(root: Path, title: str, classes: Sequence[str], is_class: 
 
 def _list_some_classes(root: Path, title: str, count: int) -> Listing:
     """The pictures of a set with `count` of ImageNet's classes, in folders named by their WordNet IDs."""
-    folders = _find_class_folders(root, title, wnids())
-    _check_foreign([name for name in sorted({*folders} - {*wnids()}) if is_wnid(name)], root, "ImageNet")
+    folders = _class_folders(root, title, wnids(), is_wnid)
     classes = [name for name in wnids() if name in folders]
     if len(classes) != count:
         raise DataError(f"{root} has {len(classes):,} classes of ImageNet, but {title} has {count}: is it another set?")
     return _check_empty(list_pictures(root, classes), title)
 
 
-def _find_class_folders(root: Path, title: str, classes: Sequence[str]) -> list[str]:
-    """The folders directly below `root`; if none of them is a class, an error that says where the classes are."""
-    folders, class_set = class_folders(root), frozenset(classes)
-    if class_set & set(folders):
-        return folders
-    resolved = root.resolve()
-    if resolved.name in class_set:
-        raise DataError(f"{root} is one class of {title}: point at the folder above it, {resolved.parent}.")
-    below = _search_below(root, class_set, _LEVELS_SEARCHED)
-    if below is not None:
-        raise DataError(f"{root} is not the folder with the classes of {title}: point at {below}.")
-    loose = sum(is_picture(entry.name) for entry in os.scandir(root))
-    if loose:
+def _class_folders(root: Path, title: str, classes: Sequence[str], is_class: Callable[[str], bool]) -> list[str]:
+    """The folders directly below `root`, some of which must be classes and none a class of another set."""
+    folders = class_folders(root)
+    if not set(classes) & set(folders):
         raise DataError(
-            f"{root} has {loose:,} pictures that are not in class folders: {title} is read as <class>/<picture>, "
-            f"with classes such as {classes[0]}; sort them into folders first."
+            f"{root} has no class folder of {title} such as {classes[0]}, it has {_first_few(folders)}: give the "
+            "folder that contains the class folders, each with its pictures."
         )
-    instead = "its folders are WordNet IDs" if any(map(is_wnid, folders)) else f"it has {_first_few(folders)}"
-    raise DataError(f"{root} has no class folder of {title} such as {classes[0]}: {instead}.")
-
-
-def _search_below(root: Path, classes: Collection[str], levels: int) -> Path | None:
-    """The nearest folder below `root` that contains a class folder; the search is limited."""
-    folders = [root / name for name in class_folders(root)[:_FOLDERS_SEARCHED]]
-    for folder in folders:
-        with contextlib.suppress(DataError):
-            if any(name in classes for name in class_folders(folder)):
-                return folder
-    for folder in folders if levels > 1 else []:
-        with contextlib.suppress(DataError):
-            below = _search_below(folder, classes, levels - 1)
-            if below is not None:
-                return below
-    return None
-
-
-def _check_foreign(names: Sequence[str], root: Path, title: str) -> None:
-    if names:
+    foreign = [name for name in sorted(set(folders) - set(classes)) if is_class(name)]
+    if foreign:
         raise DataError(
-            f"{root / names[0]} is not a class of {title} ({len(names)} such folders): "
+            f"{root / foreign[0]} is not a class of {title} ({len(foreign)} such folders): "
             "move what does not belong to it elsewhere."
         )
+    return folders
 
 
 def _check_empty(listing: Listing, title: str) -> Listing:

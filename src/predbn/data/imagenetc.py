@@ -53,7 +53,9 @@ class ImageNetC:
         self.name = self.root.name
         self.names = sorted(p.name for p in self.root.iterdir() if (p / "1").is_dir())
         if not self.names:
-            raise DataError(f"{self.root} has no <corruption>/<severity> folders; {_advice(self.root)}.")
+            raise DataError(
+                f"{self.root} has no <corruption>/<severity> folders: give the folder that contains the corruptions."
+            )
         self._first = self.root / self.names[0] / "1"
         listing = list_pictures(self._first)
         self.classes, self.labels = listing.classes, listing.labels
@@ -111,21 +113,6 @@ class ImageNetC:
         transform = PUBLISHED_CROP if severity == 0 and self._transform is None else self._transform
         listing, positions = self.split(name, severity), batch_positions(order, len(self), size)
         return read_batches(listing.path, positions, transform, self.labels, device)
-
-
-def _advice(root: Path) -> str:
-    """Where the corruptions are, if they are one or two levels up or one level down."""
-    resolved = root.resolve()
-    levels = {str(severity) for severity in SEVERITIES}
-    if levels & set(class_folders(root)):
-        return f"it is one corruption: point at the folder above it, {resolved.parent}"
-    if resolved.name in levels:
-        return f"it is one severity: point at {resolved.parent.parent}"
-    below = [folder for folder in sorted(root.iterdir()) if folder.is_dir() and any(folder.glob("*/1"))]
-    if below:
-        others = f", and move those of {len(below) - 1} other folders there" if len(below) > 1 else ""
-        return f"point at {below[0]}{others}"
-    return "point at the folder that holds them"
 
 
 def _stems(listing: Listing) -> list[str]:

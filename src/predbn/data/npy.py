@@ -20,7 +20,7 @@ from .reading import check_regular, in_one_line, readable, why_unreadable
 MAX_UNNAMED_CLASSES = 100_000
 """A damaged label of 2³¹ must not become two billion classes. ImageNet has 21,841."""
 
-_NPY_ERRORS = (
+NPY_ERRORS = (
     OSError,
     ValueError,
     TypeError,
@@ -40,7 +40,7 @@ _REMEDY = "it may be incomplete; run the command that wrote it again, which repl
 def from_npy(folder: str | Path) -> Images:
     """The images of a folder with `images.npy` and `labels.npy`.
 
-    `images.npy` is uint8 [N, H, W, 3] or [N, 3, H, W], `labels.npy` holds N whole numbers from 0. The images stay on
+    `images.npy` is uint8 [N, H, W, 3] or [N, 3, H, W], `labels.npy` holds N integers from 0. The images stay on
     the disk until they are used. The optional `classes.txt` holds the names of the classes, one per line.
     """
     root = Path(folder)
@@ -77,7 +77,7 @@ def load_array(path: Path) -> npt.NDArray[Any]:
         raise DataError(f"{path} is missing; {path.parent} has {', '.join(neighbours) or 'no .npy files'}.") from None
     except DataError:
         raise
-    except _NPY_ERRORS as error:
+    except NPY_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             reason, remedy = why_unreadable(error)
             raise DataError(f"{path} cannot be read ({reason}): {remedy}.") from None
@@ -88,12 +88,12 @@ def load_array(path: Path) -> npt.NDArray[Any]:
 
 
 def check_labels(origin: Path | str, labels: npt.NDArray[Any], count: int) -> Tensor:
-    """Labels as int64, after checking that they are `count` whole numbers from 0; `origin` is where they are from."""
+    """Labels as int64, after checking that they are `count` integers from 0; `origin` is where they are from."""
     if labels.shape != (count,) or not np.issubdtype(labels.dtype, np.integer):
         actual = f"{labels.dtype} {labels.shape}"
-        raise DataError(f"{origin} is {actual}, but must be {count} whole numbers, one per image.")
+        raise DataError(f"{origin} is {actual}, but must be {count} integers, one per image.")
     if count and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
-        raise DataError(f"{origin}: labels go from {labels.min()} to {labels.max()}, but they are counted from 0.")
+        raise DataError(f"{origin}: labels go from {labels.min()} to {labels.max()}, but must not be negative.")
     return torch.from_numpy(labels.astype(np.int64))
 
 

@@ -1,8 +1,8 @@
-"""Pictures from before a shift and pictures from after it, with or without labels, in the order in which they came.
+"""Reference pictures and new, possibly shifted pictures, with or without labels, in order of arrival.
 
-The order matters: what a batch or a stream shows depends on which pictures come together. Pictures of a folder come in
-the order of their file names, whichever class folder they are in, with numbers compared as numbers: cameras number
-their pictures or name them after the time. Class by class, as folders are listed otherwise, no camera delivers them.
+The order decides which pictures share a batch. Cameras number their pictures or name them after the time, so pictures
+of a folder are sorted by file name, whichever class folder they are in, with numbers compared as numbers. Sorted class
+by class, as folders are listed otherwise, a batch would hold a single class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .references import IMAGENET_SETS, open_images, pictures_below
 
 @dataclass(frozen=True, eq=False)
 class ReferenceAndData:
-    """What a model knows, and what it shall predict. If both have labels, they are positions in the same classes."""
+    """The reference data and the new data. If both have labels, they are positions in the same classes."""
 
     reference: Images
     data: Images
@@ -84,7 +84,7 @@ def open_in_order(
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
-    """Pictures in the order in which they came; the first `images` of them, if that is given.
+    """Pictures in order of arrival; the first `images` of them, if that is given.
 
     A folder of class folders has labels, unless they are `unlabelled`; one with pictures directly inside has none, nor
     has a .npy file, nor a folder with images.npy and without labels.npy. Other data sets are those of `open_images`.

@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 
 from predbn.common import CHECKSUM_FIELD, DataError, has_right_checksum
 
-from .reading import DEFAULT_LIMIT, LIMIT, check_regular, in_one_line, max_bytes, why_too_large, why_unreadable
+from .reading import check_regular, in_one_line, why_too_large, why_unreadable
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """The formats that are tried, whatever the suffix says. Some others of Pillow run a program to read a file."""
@@ -61,7 +61,6 @@ def open_picture(path: str | Path) -> Iterator[Image.Image]:
         check_regular(path)
         with open(path, "rb") as file:
             check_memory(path, os.fstat(file.fileno()).st_size)
-            _lift_limit_of_pillow()
             with Image.open(_checked(path, file), formats=FORMATS) as opened:
                 check_memory(path, 3 * opened.width * opened.height)
                 if not min(opened.size):
@@ -72,8 +71,7 @@ def open_picture(path: str | Path) -> Iterator[Image.Image]:
     except UnidentifiedImageError:
         raise PictureError(path, f"it is none of {', '.join(FORMATS)}, or damaged") from None
     except Image.DecompressionBombError:
-        reason, remedy = "it unpacks to too many pixels", f"set {LIMIT} to more than {max_bytes()} if that is right"
-        raise PictureError(path, reason, remedy) from None
+        raise PictureError(path, "it unpacks to more pixels than Pillow allows") from None
     except PICTURE_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise PictureError(path, *why_unreadable(error)) from None
@@ -124,10 +122,3 @@ def _checked(path: str | Path, file: IO[bytes]) -> IO[bytes]:
         raise PictureError(path, reason, remedy)
     content.seek(0)
     return content
-
-
-def _lift_limit_of_pillow() -> None:
-    """Allow Pillow what PREDBN_MAX_BYTES allows: it refuses pictures of more than twice MAX_IMAGE_PIXELS."""
-    limit = max_bytes()
-    if limit > DEFAULT_LIMIT and Image.MAX_IMAGE_PIXELS is not None:
-        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit // 6 + 1)

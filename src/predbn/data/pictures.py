@@ -225,6 +225,4 @@ def pictures_in(folder: Path) -> tuple[list[str], list[str]]:
 def _check_link(entry: os.DirEntry[str]) -> None:
     """Raise an error if an entry of a folder is a link to something that does not exist."""
     if entry.is_symlink() and not os.path.exists(entry.path):
-        raise DataError(
-            f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist: mend or remove it."
-        )
+        raise DataError(f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist: fix or remove it.")

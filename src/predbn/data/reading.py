@@ -17,7 +17,7 @@ from predbn.common import DataError
 
 LIMIT = "PREDBN_MAX_BYTES"
 DEFAULT_LIMIT = 1 << 29
-"""512 MiB: a picture of 13,377 × 13,377 pixels. Pillow refuses larger ones too."""
+"""512 MiB: a picture of 13,377 × 13,377 pixels. Pillow refuses larger pictures whatever the limit."""
 
 
 def max_bytes() -> int:

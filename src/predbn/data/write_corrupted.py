@@ -4,36 +4,31 @@ CIFAR-10-C: `<name>.npy`, uint8 [5·N, H, W, 3], the five severities one after a
 the labels five times. ImageNet-C: `<name>/<severity>/<wnid>/<image>.JPEG` with quality 85.
 
 Both can be killed at any time. `corrupt.json` beside the files records what they were made from: a second run with the
-same inputs keeps the existing files and makes those that are missing or damaged, a run with other inputs is refused. A
-lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
+same inputs keeps the existing files and writes those that are missing or damaged, a run with other inputs is refused.
+A lock keeps a second process out of the folder. Each file has a checksum, after the array or in a comment of the JPEG.
+All cores work on it, as threads: OpenCV, Pillow and torch release the interpreter lock.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from predbn.common import (
-    CHECKSUM_FIELD,
     DataError,
     Progress,
     atomic_write,
-    finish_partial,
-    partial_path,
-    process_pool,
+    map_threads,
     read_checked,
     write_array,
-    write_checksum,
+    write_array_in_parts,
 )
 from predbn.shifts import corrupt, find_corruption
 
@@ -41,14 +36,14 @@ from .imagenetc import PUBLISHED_CROP
 from .npy import check_labels, load_array
 from .output import open_output
 from .picture_content import add_checksum_field
-from .pictures import Listing, Pixels, list_pictures, read_picture
+from .pictures import Listing, Pixels, list_pictures, read_pictures
 from .reading import readable
 from .shifted import SEVERITIES
 
 CARD = "corrupt.json"
 
 _JPEG_OPTIONS = [cv2.IMWRITE_JPEG_QUALITY, 85, cv2.IMWRITE_JPEG_OPTIMIZE, 1]
-_PICTURES_PER_JOB = 16
+_PICTURES_PER_CHUNK = 16
 _IMAGES_PER_CALL = 2000
 
 
@@ -59,7 +54,6 @@ def write_cifar10c(
     names: Sequence[str],
     *,
     seed: int,
-    processes: int = 1,
     constants: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> None:
@@ -77,27 +71,27 @@ def write_cifar10c(
             f"{origin} has {len(clean)} images, but the labels in {labels_origin} have shape {truth.shape}."
         )
     check_labels(labels_origin, truth, len(clean))
-    card = {"layout": "cifar10c", "seed": seed, "constants": constants, "clean": _digest(clean)}
-    _check(card, names, processes)
+    options: dict[str, Any] = {"seed": seed, "constants": constants}
+    card = {"layout": "cifar10c", **options, "clean": _digest(clean)}
+    _check(card, names)
     with open_output(out, CARD, card):
         write_array(out / "labels.npy", np.tile(truth, len(SEVERITIES)))
         shape = (len(SEVERITIES) * len(clean), *clean.shape[1:])
         missing = [name for name in names if not _is_complete(out / f"{name}.npy", shape)]
-        total, done = len(names) * len(SEVERITIES), len(SEVERITIES) * (len(names) - len(missing))
+        total, done = len(names) * len(SEVERITIES), (len(names) - len(missing)) * len(SEVERITIES)
         progress(done, total)
-        jobs = []
+
+        def parts(name: str) -> Iterator[Pixels]:
+            nonlocal done
+            for severity in SEVERITIES:
+                for start in range(0, len(clean), _IMAGES_PER_CALL):
+                    chunk = np.ascontiguousarray(clean[start : start + _IMAGES_PER_CALL])
+                    yield corrupt(chunk, name, severity, index=range(start, start + len(chunk)), **options)
+                done += 1
+                progress(done, total)
+
         for name in missing:
-            begins = _reserve(out / f"{name}.npy", shape)
-            options = (seed, constants, begins)
-            jobs += [(str(out / f"{name}.npy"), name, severity, *options) for severity in SEVERITIES]
-        severities_left = dict.fromkeys(missing, len(SEVERITIES))
-        for name in _run_jobs(_write_severity, jobs, processes, clean):
-            severities_left[name] -= 1
-            if not severities_left[name]:
-                write_checksum(partial_path(out / f"{name}.npy"))
-                finish_partial(out / f"{name}.npy")
-            done += 1
-            progress(done, total)
+            write_array_in_parts(out / f"{name}.npy", parts(name), dtype="|u1", row_shape=clean.shape[1:])
 
 
 def write_imagenetc(
@@ -106,7 +100,6 @@ def write_imagenetc(
     names: Sequence[str],
     *,
     seed: int,
-    processes: int = 1,
     constants: str = "auto",
     progress: Progress = lambda done, total: None,
 ) -> None:
@@ -121,27 +114,24 @@ def write_imagenetc(
     with readable(source):
         sizes = "\n".join(f"{name} {os.stat(path).st_size}" for name, path in zip(listing.names, paths, strict=True))
     clean = hashlib.sha256(sizes.encode()).hexdigest()
-    card = {"layout": "imagenetc", "seed": seed, "constants": constants, "clean": clean}
-    _check(card, names, processes)
+    options: dict[str, Any] = {"seed": seed, "constants": constants}
+    card = {"layout": "imagenetc", **options, "clean": clean}
+    _check(card, names)
+    splits = [(name, severity) for name in names for severity in SEVERITIES]
     with open_output(out, CARD, card):
-        jobs = [
-            (str(out), paths[start : start + _PICTURES_PER_JOB], start, tuple(names), seed, constants)
-            for start in range(0, len(paths), _PICTURES_PER_JOB)
-        ]
-        total, done = len(paths) * len(names) * len(SEVERITIES), 0
-        progress(done, total)
-        for count in _run_jobs(_write_pictures, jobs, processes, None):
-            done += count
-            progress(done, total)
+        total = len(paths) * len(splits)
+        progress(0, total)
+        for start in range(0, len(paths), _PICTURES_PER_CHUNK):
+            stop = min(start + _PICTURES_PER_CHUNK, len(paths))
+            _write_pictures(out, paths[start:stop], start, splits, options)
+            progress(stop * len(splits), total)
 
 
-def _check(card: Mapping[str, Any], names: Sequence[str], processes: int) -> None:
+def _check(card: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         find_corruption(name)
     if card["constants"] not in ("auto", "cifar", "imagenet"):
         raise DataError(f"constants is {card['constants']!r}, but it must be auto, cifar or imagenet.")
-    if processes < 1:
-        raise DataError(f"processes is {processes}, but there must be at least 1.")
 
 
 def _check_collisions(listing: Listing) -> None:
@@ -163,82 +153,30 @@ def _is_complete(path: Path, shape: tuple[int, ...]) -> bool:
     return array.dtype == np.uint8 and array.shape == shape
 
 
-def _reserve(path: Path, shape: tuple[int, ...]) -> int:
-    """Create the temporary file of an array in its full size, and return where the images begin.
+def _write_pictures(
+    out: Path, paths: Sequence[str], first: int, splits: Sequence[tuple[str, int]], options: Mapping[str, Any]
+) -> None:
+    """Write a few pictures under all splits, except for intact files; `first` is the index of the first picture."""
 
-    The space is taken now, so that a full disk is noticed before the work and not after it.
-    """
-    with partial_path(path).open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        begins = file.tell()
-        ends = begins + math.prod(shape)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, ends + len(CHECKSUM_FIELD))
-        file.seek(ends)
-        file.write(CHECKSUM_FIELD.encode())
-    return begins
+    def find_missing(split: tuple[str, int]) -> dict[int, Path]:
+        folder = out / split[0] / str(split[1])
+        targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
+        return {position: target for position, target in enumerate(targets) if not _is_intact(target)}
 
-
-_clean: Any = None
-"""The clean images of this process, which are sent to it once and not with every job."""
-
-
-def _start_worker(clean: Any) -> None:
-    global _clean
-    _clean = clean
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
-
-
-def _run_jobs(
-    function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], processes: int, clean: Any
-) -> Iterator[Any]:
-    """function(*job) for all jobs, in the order in which they finish; with one process, run inline."""
-    if processes == 1:
-        global _clean
-        _clean = clean
-        for job in jobs:
-            yield function(*job)
+    missing = map_threads(find_missing, splits)
+    if not any(missing):
         return
-    with process_pool(processes, initializer=_start_worker, arguments=(clean,), error=DataError) as pool:
-        for future in as_completed([pool.submit(function, *job) for job in jobs]):
-            yield future.result()
+    images = read_pictures(paths, PUBLISHED_CROP)
 
+    def write(work: tuple[tuple[str, int], dict[int, Path]]) -> None:
+        (name, severity), targets = work
+        if targets:
+            positions = np.array(list(targets))
+            corrupted = corrupt(images[positions], name, severity, index=positions + first, **options)
+            for image, target in zip(corrupted, targets.values(), strict=True):
+                _write_jpeg(target, image)
 
-def _write_severity(path: str, name: str, severity: int, seed: int, constants: Any, begins: int) -> str:
-    """Write one severity of a CIFAR-10-C array directly into the temporary file, whose images begin at `begins`.
-
-    Not through a memory map: on a full disk that ends the process instead of raising an error.
-    """
-    size = math.prod(_clean.shape[1:])
-    with partial_path(Path(path)).open("rb+") as file:
-        file.seek(begins + (severity - 1) * len(_clean) * size)
-        for start in range(0, len(_clean), _IMAGES_PER_CALL):
-            images = np.ascontiguousarray(_clean[start : start + _IMAGES_PER_CALL])
-            index = np.arange(start, start + len(images))
-            corrupted = corrupt(images, name, severity, seed=seed, index=index, constants=constants)
-            file.write(np.ascontiguousarray(corrupted).data)
-    return name
-
-
-def _write_pictures(out: str, paths: list[str], first: int, names: tuple[str, ...], seed: int, constants: Any) -> int:
-    """Write all corruptions of a few pictures, except for intact files; `first` is the index of the first picture."""
-    pending = {}
-    for name in names:
-        for severity in SEVERITIES:
-            folder = Path(out) / name / str(severity)
-            targets = [folder / Path(path).parent.name / f"{Path(path).stem}.JPEG" for path in paths]
-            missing = [position for position, target in enumerate(targets) if not _is_intact(target)]
-            if missing:
-                pending[name, severity] = (missing, targets)
-    if pending:
-        images = np.stack([read_picture(path, PUBLISHED_CROP) for path in paths])
-        for (name, severity), (missing, targets) in pending.items():
-            index = np.array(missing) + first
-            corrupted = corrupt(images[missing], name, severity, seed=seed, index=index, constants=constants)
-            for image, position in zip(corrupted, missing, strict=True):
-                _write_jpeg(targets[position], image)
-    return len(paths) * len(names) * len(SEVERITIES)
+    map_threads(write, list(zip(splits, missing, strict=True)))
 
 
 def _is_intact(path: Path) -> bool:

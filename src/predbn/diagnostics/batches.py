@@ -1,5 +1,5 @@
-"""The batches of what a user gives as data (a data set of the package, a loader, a list of batches, or one tensor), and
-how they are put together to batches of another size.
+"""The batches of what a user gives as data (a data set of the package, a loader, a list of batches, or one tensor), cut
+into batches of another size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DataSet(Protocol):
 
 
 class Batches:
-    """The batches of a data set in a random order that stays the same, or the batches of a loader as they come."""
+    """The batches of a data set in one random order, or the batches of a loader in its order."""
 
     def __init__(self, data: DataSet | Iterable[Any], size: int, device: Any, seed: int) -> None:
         self.data, self.size, self.device = [data] if isinstance(data, Tensor) else data, size, device
@@ -39,7 +39,7 @@ class Batches:
         return batches_of(self.data)
 
     def count(self) -> int:
-        """The number of batches; 0 if it is not known."""
+        """The number of batches; 0 if it is unknown."""
         if isinstance(self.data, DataSet):
             return -(-len(self.data) // self.size)
         try:
@@ -49,10 +49,10 @@ class Batches:
 
 
 def regrouped(batches: Iterable[Arguments], size: int) -> Iterator[Arguments]:
-    """The arguments of a model in batches of `size` examples, however a loader has cut them.
+    """Regroup the arguments of a model into batches of `size` examples.
 
-    What is left at the end is part of the last batch, so that none is small. Inputs of another shape begin a new batch.
-    Arguments that are not tensors with a row for each example, such as a list of images, are taken as they come.
+    The remainder joins the last batch, so that none is small. Inputs of another shape begin a new batch. Arguments that
+    are not tensors with a row for each example, such as a list of images, are left as they are.
     """
     waiting: list[Arguments] = []
     for arguments in batches:
@@ -63,25 +63,25 @@ def regrouped(batches: Iterable[Arguments], size: int) -> Iterator[Arguments]:
             yield arguments
             continue
         waiting.append(arguments)
-        while sum(rows_of(each) or 0 for each in waiting) >= 2 * size:
+        while sum(rows_of(arguments) or 0 for arguments in waiting) >= 2 * size:
             joined = _join(waiting)
-            yield rows(joined, slice(size))
-            waiting = [rows(joined, slice(size, None))]
+            yield take_rows(joined, slice(size))
+            waiting = [take_rows(joined, slice(size, None))]
     if waiting:
         yield _join(waiting)
 
 
 def rows_of(arguments: Arguments) -> int | None:
-    """How many rows all the arguments have; None if they are not tensors with the same number of rows."""
+    """The number of rows of the arguments; None if they are not tensors with the same number of rows."""
     values = _values(arguments)
     counts = {len(value) if isinstance(value, Tensor) and value.dim() else None for value in values}
     return counts.pop() if len(counts) == 1 else None
 
 
-def rows(arguments: Arguments, chosen: slice) -> Arguments:
-    """Some rows of all the arguments, which must have the same number of them."""
+def take_rows(arguments: Arguments, rows: slice) -> Arguments:
+    """Some rows of all arguments."""
     args, kwargs = arguments
-    return tuple(value[chosen] for value in args), {name: value[chosen] for name, value in kwargs.items()}
+    return tuple(value[rows] for value in args), {name: value[rows] for name, value in kwargs.items()}
 
 
 def _values(arguments: Arguments) -> tuple[Any, ...]:
@@ -92,8 +92,8 @@ def _can_join(a: Arguments, b: Arguments) -> bool:
     """Whether both have the same arguments, of the same shape apart from the number of rows."""
     if rows_of(a) is None or rows_of(b) is None or len(a[0]) != len(b[0]) or list(a[1]) != list(b[1]):
         return False
-    pairs = zip(_values(a), _values(b), strict=True)
-    return all((x.shape[1:], x.dtype, x.device) == (y.shape[1:], y.dtype, y.device) for x, y in pairs)
+    (x, y) = ([(value.shape[1:], value.dtype, value.device) for value in _values(side)] for side in (a, b))
+    return x == y
 
 
 def _join(batches: list[Arguments]) -> Arguments:

@@ -1,4 +1,4 @@
-"""The result of an examination: what was found, and how well the stored statistics of each layer fit the data."""
+"""The result of an examination: findings, and how far the statistics of each layer are from each other."""
 
 from __future__ import annotations
 
@@ -10,41 +10,48 @@ from .finding import Finding
 
 
 @dataclass(frozen=True)
-class LayerFit:
-    """How well the stored statistics of a layer fit, as distances in standard deviations; None if not measured.
+class LayerExamination:
+    """The distances between the statistics of a layer, each as `predbn.norm.distance`; None if not measured.
 
-    reference   from the stored statistics to those of the reference (`predbn.norm.distance`)
-    data        from the stored statistics to those of the data
-    shift       from the statistics of the reference to those of the data, in the reference's standard deviations
-
-    Fields that end in "chance" are what the distance would typically be if only chance were at work.
+    fit               from the stored statistics to those of the reference, in stored standard deviations
+    shift             from the reference to the data, in standard deviations of the reference, with the stored
+                      statistics; with those of the batch if the stored ones are wrong
+    shift_recomputed  the same with the statistics of the batch in all layers; None if `shift` is that
+    *_noise           the typical distance if there were nothing but sampling noise
+    *_limit           the distance beyond which the layer does not fit, or has shifted
     """
 
     layer: str
     depth: int
     channels: int
-    reference: float | None = None
-    reference_chance: float | None = None
-    data: float | None = None
-    data_chance: float | None = None
+    fit: float | None = None
+    fit_noise: float | None = None
+    fit_limit: float | None = None
     shift: float | None = None
-    shift_chance: float | None = None
+    shift_noise: float | None = None
+    shift_limit: float | None = None
+    shift_recomputed: float | None = None
+
+    @property
+    def has_shifted(self) -> bool:
+        """Whether the data has shifted in this layer."""
+        return self.shift is not None and self.shift_limit is not None and self.shift > self.shift_limit
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What the doctor found in a model.
+    """The findings about a model and its data.
 
     layers        one row per layer: those that the data reached in the order of the calls
-    channels      by layer and data: by how many stored standard deviations the mean of each channel is off, and how
-                  many times as wide as stored it is; for figures
-    predictions   by data ("reference", "data"): how predictions with stored and with recomputed statistics compare
+    channels      by layer and data ("reference", "data"): for each channel the distance of its mean from the stored one
+                  in stored standard deviations, and the ratio of its standard deviation to the stored one; for figures
+    predictions   by data: how predictions with stored and with recomputed statistics compare
     examples      by data: how many examples were measured
     """
 
     layer_count: int
     findings: Sequence[Finding] = ()
-    layers: Sequence[LayerFit] = ()
+    layers: Sequence[LayerExamination] = ()
     channels: dict[str, dict[str, tuple[list[float], list[float]]]] = field(default_factory=dict, repr=False)
     predictions: dict[str, dict[str, float]] = field(default_factory=dict)
     examples: dict[str, int] = field(default_factory=dict)
@@ -60,6 +67,11 @@ class Examination:
         return not self.problems
 
     @property
+    def is_broken(self) -> bool:
+        """Whether the stored statistics are wrong, so that no advice can rest on predictions with them."""
+        return any(finding.breaks_predictions for finding in self.findings)
+
+    @property
     def verdict(self) -> str:
         """The result in one sentence."""
         if not self.layer_count:
@@ -69,11 +81,13 @@ class Examination:
             return f"{len(codes)} problem{'s' if len(codes) > 1 else ''} found: {', '.join(codes)}."
         if not self.examples:
             return (
-                f"Nothing is wrong as far as the {self.layer_count} batch norm layers can tell without data; give a "
-                "reference of clean data to see whether their statistics fit."
+                f"Nothing is wrong with the {self.layer_count} batch norm layers as far as can be seen without data; "
+                "give a reference of clean data to see whether their statistics fit."
             )
-        what = " and ".join(f"{count:,} examples of the {name}" for name, count in self.examples.items())
-        return f"Nothing needs to be done: the stored statistics serve the model, measured on {what}."
+        if self.findings:
+            return f"No problem found, but worth knowing: {', '.join(finding.code for finding in self.findings)}."
+        measured = " and ".join(f"{count:,} examples of the {name}" for name, count in self.examples.items())
+        return f"Nothing needs to be done: the stored statistics serve the model, measured on {measured}."
 
     def sentences(self) -> list[str]:
         """The verdict, then every finding with what to do."""

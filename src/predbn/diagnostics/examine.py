@@ -1,116 +1,98 @@
-"""Are the stored statistics of a model right for its weights and its data, and what should be done?"""
+"""Are the stored statistics of a model right, has new data shifted, and what should be done?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from predbn.common import DiagnosticError, Progress
-from predbn.norm import Forward, PreparedAdaptation, device_of, named_layers, unwrapped
+from predbn.norm import BatchForward, Forward, PreparedAdaptation, device_of, unwrapped
 
 from .batches import Batches, DataSet
-from .data_statistics import DataStatistics, distance_between, measure
-from .examination import Examination, LayerFit
-from .finding import Finding, listed
-from .fit import Fit
-from .fit_findings import fit_findings
-from .recorder import name_prefix
-from .shift_findings import classes_finding, shift_finding
-from .stored_statistics import check_stored_statistics, has_statistics
-
-_SPOILT = {"never updated", "not finite", "exploded", "no variance"}
-"""Findings that already say that a layer's statistics are wrong."""
+from .examination import Examination, LayerExamination
+from .finding import Finding, format_names
+from .fit import fit_findings, fit_limit, stored_distances
+from .inputs import layers_by_name
+from .measurement import MIN_EXAMPLES, LayerMoments, Measurement, distance_between, measure
+from .shift_findings import shift_findings, shift_limit
+from .stored_statistics import has_statistics, stored_in, stored_statistics_findings
 
 
 def examine(
     model: nn.Module,
-    loader: DataSet | Iterable[Any] | None = None,
-    reference: DataSet | Iterable[Any] | DataStatistics | None = None,
+    reference: DataSet | Iterable[Any] | None = None,
+    data: DataSet | Iterable[Any] | None = None,
     *,
     batch_size: int = 100,
-    device: torch.device | str | None = None,
     forward: Forward | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Examination:
-    """Examine the batch norm layers of a model, without labels, and say what to do. The model stays as it is.
+    """Examine the batch norm layers of a model, without labels, and say what to do. The model is left unchanged.
 
-    Without data, only what the layers have stored is looked at.
+    Without a reference, only stored statistics and settings are checked. A hundred examples of reference and data are
+    enough for all but the smallest shifts.
 
-    loader       data to predict, which may have shifted
-    reference    clean data, ideally training data as the model saw it: if the stored statistics do not fit it, they are
-                 stale, and the data is not to blame. With both, a shift is told from stale statistics; with `loader`
-                 alone, only that one of the two is there. `measure(model, reference)` may be given instead, to use it
-                 for several examinations of the same model
-    batch_size   data is regrouped into batches of this size, however the loader cuts it; lists of images, and batches
-                 for a `forward` of yours, are taken as they come
-    device       move the model to this device; by default it stays where it is
+    reference    clean data, ideally training data as the model saw it: do the stored statistics fit it?
+    data         data to predict: has it shifted away from the reference, in which layers, and does it matter?
+    batch_size   data is regrouped into batches of this size; lists of images, and batches for a `forward` of yours,
+                 are left as they are
     forward      called as forward(model, batch) to predict a batch, if the default does not fit: tensors, tuples that
                  begin with what `forward` of the model requires, and dictionaries and dataclasses by its names
-    seed         for the order of data sets of `predbn.data`; loaders and lists of batches are taken as they come
-    progress     called with (batches done, batches in total; 0 if the number is not known)
-
-    A hundred examples of each are enough for all but the smallest shifts.
+    seed         for the order of data sets of `predbn.data`; loaders and lists of batches are read in their order
+    progress     called with (batches done, batches in total; 0 if the number is unknown)
     """
     if not isinstance(model, nn.Module):
-        raise DiagnosticError(f"The model is a {type(model).__name__}, but only a torch.nn.Module can be examined.")
+        raise DiagnosticError(f"Expected the model to be a torch.nn.Module, but got a {type(model).__name__}.")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 2:
-        raise DiagnosticError(f"batch_size is {batch_size!r}, but a batch has a whole number of examples, 2 or more.")
+        raise DiagnosticError(f"batch_size must be an integer of at least 2, but got {batch_size!r}.")
+    if data is not None and reference is None:
+        raise DiagnosticError(
+            "Expected a reference with the data: without clean data, stale statistics cannot be distinguished from "
+            "shifted data."
+        )
     model = unwrapped(model)
-    layers: dict[str, Any] = {name.removeprefix(name_prefix(model)): layer for name, layer in named_layers(model)}
+    layers = layers_by_name(model)
     if not layers:
         return Examination(0)
     PreparedAdaptation(model, "train")  # refuses what cannot be examined: lazy, scripted and quantised layers
-    if device is not None:
-        model.to(device)
-    findings = check_stored_statistics(model, layers)
-    if (reference is None and loader is None) or any(finding.code == "weights not finite" for finding in findings):
-        return Examination(len(layers), findings, _rows(layers, {}, are_right=True))
-    given = {"reference": reference, "data": loader}
-    given = {name: data for name, data in given.items() if data is not None}
-    measured = _measure_all(model, given, batch_size, forward, seed, progress)
-    fits = {name: Fit.of(name, each, layers) for name, each in measured.items()}
-    known = {name for finding in findings if finding.code in _SPOILT for name in finding.layers}
-    findings += fit_findings(model, layers, fits.get("reference") or fits["data"], known)
-    findings += _not_called(layers, next(iter(fits.values())).measured)
-    are_right = not any(finding.is_problem for finding in findings)
-    rows = _rows(layers, fits, are_right=are_right)
-    if len(fits) == 2:
-        shift = shift_finding(rows, fits["reference"], fits["data"], are_right=are_right)
-        classes = classes_finding(fits["reference"], fits["data"])
-        findings += [finding for finding in (shift, classes) if finding is not None]
+    findings = list(stored_statistics_findings(model, layers))
+    if reference is None or any(finding.code == "weights not finite" for finding in findings):
+        return Examination(
+            len(layers), _problems_first(findings), [_row(name, i, layers[name]) for i, name in enumerate(layers, 1)]
+        )
+    sets = {"reference": reference, "data": data}
+    batches = {
+        name: Batches(given, batch_size, device_of(model), seed) for name, given in sets.items() if given is not None
+    }
+    measured = _measure_all(BatchForward(model, forward), batches, progress)
+    on_reference, on_data = measured["reference"], measured.get("data")
+    distances = stored_distances(on_reference, layers)
+    broken = {name for finding in findings if finding.breaks_predictions for name in finding.layers}
+    findings += fit_findings(layers, on_reference, distances, broken)
+    findings += _not_called(layers, on_reference)
+    is_broken = any(finding.breaks_predictions for finding in findings)
+    names = list(dict.fromkeys([*on_reference.recomputed, *layers]))
+    rows = []
+    for depth, name in enumerate(names, start=1):
+        shift = _shift_of(name, layers[name], on_reference, on_data, is_broken)
+        rows.append(_row(name, depth, layers[name], distances.get(name), shift))
+    if on_data is not None:
+        findings += shift_findings(rows, on_reference.predictions, on_data.predictions, is_broken=is_broken)
     return Examination(
         len(layers),
-        sorted(findings, key=lambda finding: not finding.is_problem),
+        _problems_first(findings),
         rows,
-        _channels(layers, fits),
-        {name: fit.measured.predictions.to_dict() for name, fit in fits.items()},
-        {name: fit.measured.examples for name, fit in fits.items()},
+        {name: _channels_of(layers[name], name, measured) for name in distances},
+        {name: measurement.predictions.to_dict() for name, measurement in measured.items()},
+        {name: measurement.examples for name, measurement in measured.items()},
     )
 
 
-def _measure_all(
-    model: nn.Module,
-    given: dict[str, Any],
-    batch_size: int,
-    forward: Forward | None,
-    seed: int,
-    progress: Progress | None,
-) -> dict[str, DataStatistics]:
-    """The statistics of each set of data that is not measured yet."""
-    measured: dict[str, DataStatistics] = {}
-    batches: dict[str, Batches] = {}
-    for name, data in given.items():
-        if not isinstance(data, DataStatistics):
-            batches[name] = Batches(data, batch_size, device_of(model), seed)
-        elif data.model is not model:
-            raise DiagnosticError("The reference was measured with another model: measure it again with this one.")
-        else:
-            measured[name] = data
-    counts = [each.count() for each in batches.values()]
+def _measure_all(forward: BatchForward, sets: dict[str, Batches], progress: Progress | None) -> dict[str, Measurement]:
+    counts = [batches.count() for batches in sets.values()]
     total, done = sum(counts) if all(counts) else 0, 0
 
     def after_batch() -> None:
@@ -119,43 +101,61 @@ def _measure_all(
         if progress is not None:
             progress(done, total)
 
-    for name, each in batches.items():
-        measured[name] = measure(model, each, name, batch_size=batch_size, forward=forward, after_batch=after_batch)
-    return {name: measured[name] for name in given}
+    return {name: measure(forward, batches, name, after_batch) for name, batches in sets.items()}
 
 
-def _rows(layers: dict[str, Any], fits: dict[str, Fit], *, are_right: bool) -> list[LayerFit]:
-    """The layers in the order of the calls; without data, as the model registers them.
-
-    `are_right` says whether the stored statistics are.
-    """
-    called = list(dict.fromkeys(name for fit in fits.values() for name in fit.measured.layers))
-    names = called + [name for name in layers if name not in called]
-    return [_row(name, depth, layers[name], fits, are_right) for depth, name in enumerate(names, start=1)]
+def _problems_first(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: not finding.is_problem)
 
 
-def _row(name: str, depth: int, layer: Any, fits: dict[str, Fit], are_right: bool) -> LayerFit:
-    values: dict[str, float] = {}
-    for data, fit in fits.items():
-        if name in fit.distances:
-            values[data], values[f"{data}_chance"] = fit.distances[name]
-    measured = [fit.measured for fit in fits.values() if name in fit.measured.layers]
-    if len(measured) == 2:
-        found = distance_between(measured[0], measured[1], name, float(layer.eps), are_right=are_right)
-        values["shift"], values["shift_chance"] = found
+def _row(
+    name: str,
+    depth: int,
+    layer: Any,
+    fit: tuple[float, float] | None = None,
+    shift: tuple[float, float, float | None] | None = None,
+) -> LayerExamination:
     channels = layer.running_mean.numel() if has_statistics(layer) else layer.num_features
-    return LayerFit(name, depth, channels, **values)
+    values: dict[str, float | None] = {}
+    if fit is not None:
+        values |= {"fit": fit[0], "fit_noise": fit[1], "fit_limit": fit_limit(fit[1])}
+    if shift is not None:
+        values |= {"shift": shift[0], "shift_noise": shift[1], "shift_limit": shift_limit(shift[1])}
+        values |= {"shift_recomputed": shift[2]}
+    return LayerExamination(name, depth, channels, **values)
 
 
-def _channels(layers: dict[str, Any], fits: dict[str, Fit]) -> dict[str, dict[str, tuple[list[float], list[float]]]]:
-    return {
-        name: {data: fit.channels(name, layer) for data, fit in fits.items() if name in fit.distances}
-        for name, layer in layers.items()
-    }
+def _shift_of(
+    name: str, layer: Any, reference: Measurement, data: Measurement | None, is_broken: bool
+) -> tuple[float, float, float | None] | None:
+    """The distance from reference to data, its noise, and the distance with recomputed statistics.
+
+    A network with wrong statistics sees little of any shift, so the first is that with recomputed statistics then.
+    """
+    if data is None or name not in reference.recomputed or name not in data.recomputed:
+        return None
+    eps = float(layer.eps)
+    recomputed = distance_between(reference.recomputed[name], data.recomputed[name], eps)
+    before, after = (side.stored.get(name, LayerMoments()) for side in (reference, data))
+    if is_broken or min(before.examples, after.examples) < MIN_EXAMPLES:
+        return *recomputed, None
+    return *distance_between(before, after, eps), recomputed[0]
 
 
-def _not_called(layers: dict[str, Any], measured: DataStatistics) -> list[Finding]:
-    names = tuple(name for name in layers if name not in measured.layers)
+def _channels_of(layer: Any, name: str, measured: dict[str, Measurement]) -> dict[str, tuple[list[float], list[float]]]:
+    channels = {}
+    for side, measurement in measured.items():
+        if name in measurement.recomputed:
+            mean, var = measurement.recomputed[name].statistics
+            stored_mean, stored_var = (t.detach().to(mean) for t in stored_in(layer))
+            scale = stored_var.clamp(min=0) + float(layer.eps)
+            ratio = ((var + float(layer.eps)) / scale).sqrt()
+            channels[side] = ((mean - stored_mean) / scale.sqrt()).tolist(), ratio.tolist()
+    return channels
+
+
+def _not_called(layers: dict[str, Any], measurement: Measurement) -> list[Finding]:
+    names = tuple(name for name in layers if name not in measurement.recomputed)
     if not names:
         return []
     return [
@@ -163,7 +163,7 @@ def _not_called(layers: dict[str, Any], measured: DataStatistics) -> list[Findin
             "not called",
             "note",
             names,
-            f"The data did not reach {listed(names, len(layers))}, so nothing is known about the fit there.",
+            f"The data did not reach {format_names(names, len(layers))}, so nothing is known about the fit there.",
             "Nothing if these layers are for training only, as auxiliary heads are.",
         )
     ]

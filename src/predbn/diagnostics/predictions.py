@@ -1,10 +1,10 @@
 """Two predictions of the same examples: with the stored statistics and with those of the batch. No labels.
 
-How much a prediction tells about its example is measured by the mutual information between the example and the class,
+The information that a prediction carries about its example is the mutual information between example and class,
 
-    I = mean_i KL(p_i ‖ p̄),    p̄ = mean_i p_i,
+    I = mean_i KL(p_i ‖ p̄),    p̄ = mean_i p_i.
 
-which is small if the model is undecided, and also if it predicts the same for every example, however confidently.
+It is small if the model is undecided, and also if it predicts the same for every example, however confidently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-KEPT_PREDICTIONS = 4096
+MAX_PREDICTIONS = 4096
 """The predictions of so many examples are compared; more would change nothing and take memory."""
 
 
@@ -42,7 +42,7 @@ class PredictionPair:
 
     def update(self, stored: Any, recomputed: Any) -> None:
         """Add the outputs of a model for the same batch."""
-        if self.count < KEPT_PREDICTIONS and _is_class_scores(stored):
+        if self.count < MAX_PREDICTIONS and _is_class_scores(stored):
             self._stored.append(_probabilities(stored))
             self._recomputed.append(_probabilities(recomputed))
             self.count += len(stored)
@@ -54,33 +54,36 @@ class PredictionPair:
         return float((stored.argmax(1) == recomputed.argmax(1)).double().mean())
 
     def gain(self) -> Mean:
-        """How much more the predictions tell with recomputed than with stored statistics."""
+        """The information with recomputed minus that with stored statistics."""
         return Mean.of(_information(torch.cat(self._recomputed)) - _information(torch.cat(self._stored)))
 
     def information(self) -> Mean:
-        """How much the predictions with stored statistics tell."""
+        """The information with stored statistics."""
         return Mean.of(_information(torch.cat(self._stored)))
 
-    def doubt(self) -> Mean:
+    def entropy(self) -> Mean:
         """The entropy −Σ p ln p of the predictions with stored statistics."""
         return Mean.of(torch.special.entr(torch.cat(self._stored).double()).sum(1))
 
-    def classes(self) -> float:
-        """How many classes are predicted with the stored statistics: e to the entropy of their shares."""
+    def class_count(self) -> float:
+        """The effective number of classes predicted with stored statistics: e to the entropy of their shares."""
         predicted = torch.cat(self._stored)
         shares = torch.bincount(predicted.argmax(1), minlength=predicted.shape[1]).double() / len(predicted)
         return float(torch.special.entr(shares).sum().exp())
 
     def to_dict(self) -> dict[str, float]:
-        """Both predictions in numbers, ready for JSON; empty if the outputs are not scores of classes."""
+        """Both predictions in numbers, ready for JSON; empty if the outputs are not class scores."""
         if not self.count:
             return {}
-        gain = self.gain()
+        gain, information = self.gain(), self.information().mean
+        confidence = [float(torch.cat(side).amax(1).double().mean()) for side in (self._stored, self._recomputed)]
         return {
             "examples": self.count,
             "agreement": self.agreement,
-            "information_stored": self.information().mean,
-            "information_recomputed": self.information().mean + gain.mean,
+            "confidence_stored": confidence[0],
+            "confidence_recomputed": confidence[1],
+            "information_stored": information,
+            "information_recomputed": information + gain.mean,
             "gain": gain.mean,
             "gain_error": gain.error,
         }
@@ -91,7 +94,7 @@ def _is_class_scores(output: Any) -> bool:
 
 
 def _probabilities(logits: Tensor) -> Tensor:
-    """[N, K]; a single column is binary classification, and a row that is not finite tells nothing."""
+    """[N, K]; a single column is binary classification, and a row that is not finite carries no information."""
     wide = logits.detach().float()
     if wide.shape[1] == 1:
         wide = torch.cat((torch.zeros_like(wide), wide), 1)

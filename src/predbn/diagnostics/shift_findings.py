@@ -1,108 +1,106 @@
-"""Findings about new data: has it shifted away from the reference, and do predictions suffer from that?"""
+"""Findings about new data: has it shifted away from the reference, where, and do predictions suffer from that?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from .examination import LayerFit
+from .examination import LayerExamination
 from .finding import Finding
-from .fit import TIMES_CHANCE, Fit
-from .predictions import Mean
+from .fit import TIMES_NOISE, has_gain
+from .predictions import Mean, PredictionPair
 
-LEAST_SHIFT = 0.05
+MIN_SHIFT = 0.05
 """The data has shifted in a layer beyond so many standard deviations: with enough data everything is significant."""
-LEAST_LOSS = 0.05
-"""Predictions suffer from a shift if they tell less by this share than on the reference, and three standard errors."""
+MIN_LOSS = 0.05
+"""Predictions suffer from a shift if they carry less information by this share, and three standard errors."""
 
 
-def shift_limit(chance: float) -> float:
+def shift_limit(noise: float) -> float:
     """How far the statistics of new data may be from those of the reference."""
-    return max(LEAST_SHIFT, TIMES_CHANCE * chance)
+    return max(MIN_SHIFT, TIMES_NOISE * noise)
 
 
-def shift_finding(rows: Sequence[LayerFit], reference: Fit, data: Fit, *, are_right: bool) -> Finding | None:
-    """Whether the data differs from the reference, whatever the stored statistics are.
+def shift_findings(
+    rows: Sequence[LayerExamination], reference: PredictionPair, data: PredictionPair, *, is_broken: bool
+) -> Iterator[Finding]:
+    """Whether the data differs from the reference, and whether that matters.
 
-    Only if these are right (`are_right`) do the predictions tell whether that matters.
+    If the stored statistics are wrong (`is_broken`), the predictions say nothing, and advice has to wait.
     """
-    shifted = tuple(
-        row.layer
-        for row in rows
-        if row.shift is not None and row.shift_chance is not None and row.shift > shift_limit(row.shift_chance)
-    )
-    if not shifted:
-        return None
-    by_layer = {row.layer: row for row in rows}
-    largest = max(shifted, key=lambda name: by_layer[name].shift or 0)
+    shifted = [row for row in rows if row.has_shifted]
+    if shifted:
+        names, sentence = tuple(row.layer for row in shifted), _shift_sentence(shifted, rows)
+        if is_broken:
+            remedy = "Fix the stored statistics first, then examine the model again to see whether the shift matters."
+            yield Finding("shifted", "note", names, sentence, remedy)
+        elif effect := _effect(reference, data):
+            yield Finding("shifted", "problem", names, f"{sentence} {effect}", f"Use {_remedy(reference, data)}")
+        elif _has_few_classes(reference, data):
+            sentence += " Whether the predictions suffer cannot be seen, because they are of few classes."
+            remedy = f"If the data holds all classes, the predictions have collapsed: use {_remedy(reference, data)}"
+            yield Finding("shifted", "note", names, sentence, remedy)
+        else:
+            sentence += " As far as can be seen without labels, the predictions do not suffer from it."
+            remedy = "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels."
+            yield Finding("shifted", "note", names, sentence, remedy)
+    if not is_broken and _has_few_classes(reference, data):
+        yield Finding(
+            "few classes",
+            "note",
+            (),
+            f"The predictions on the data are of about {data.class_count():.1f} classes, those on the reference of "
+            f"{reference.class_count():.1f}: either the data really holds so few, which alone changes the statistics, "
+            "or the predictions have collapsed.",
+            'If it holds so few, do not use "batch" or "ema"; "auto" separates a change of classes from a shift.',
+        )
+
+
+def _shift_sentence(shifted: Sequence[LayerExamination], rows: Sequence[LayerExamination]) -> str:
+    largest = max(shifted, key=lambda row: row.shift or 0)
+    where = "from the very first layer on" if shifted[0] is rows[0] else f"from {shifted[0].layer} on"
     sentence = (
         f"The data has shifted away from the reference: {len(shifted)} of {len(rows)} batch norm layers see other "
-        f"statistics, most of all {largest} ({by_layer[largest].shift:.2f} standard deviations), "
-        f"{_beginning(shifted[0], rows)}."
+        f"statistics, most of all {largest.layer} ({largest.shift:.2f} standard deviations), {where}."
     )
-    if not are_right:
-        remedy = "Mend the stored statistics first, and examine again: only then can be seen whether the shift matters."
-        return Finding("shifted", "note", shifted, sentence, remedy)
-    effect = _effect_of_shift(reference, data)
-    if effect:
-        return Finding(
-            "shifted",
-            "problem",
-            shifted,
-            f"{sentence} {effect}",
-            'Use the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto"); or '
-            '"prior" for small batches and "batch" for large ones with all classes.',
+    # What the first layer sees does not depend on statistics.
+    pairs = [(r.shift, r.shift_recomputed) for r in rows[1:] if r.shift is not None and r.shift_recomputed is not None]
+    if pairs:
+        before, after = (sum(values) / len(pairs) for values in zip(*pairs, strict=True))
+        sentence += (
+            f" Behind the first layer the distance is {before:.2f} on average, and {after:.2f} if every layer "
+            "normalises with the statistics of the batch."
         )
-    return Finding(
-        "shifted",
-        "note",
-        shifted,
-        f"{sentence} As far as can be seen without labels, the predictions do not suffer from it.",
-        "Nothing has to be done; predbn evaluate measures whether a strategy helps, if you have labels.",
-    )
+    return sentence
 
 
-def classes_finding(reference: Fit, data: Fit) -> Finding | None:
-    """Whether the data holds much fewer classes than the reference, which also changes statistics."""
-    if not _has_few_classes(reference, data):
-        return None
-    before, after = reference.measured.predictions.classes(), data.measured.predictions.classes()
-    return Finding(
-        "few classes",
-        "note",
-        (),
-        f"The model predicts about {after:.0f} classes on the data, but {before:.0f} on the reference: if the data "
-        "really holds so few, that alone changes the statistics.",
-        'Do not use "batch" or "ema" on such data; "auto" knows the difference between classes and a shift.',
-    )
-
-
-def _has_few_classes(reference: Fit, data: Fit) -> bool:
-    before, after = reference.measured.predictions, data.measured.predictions
-    return bool(before.count and after.count) and after.classes() < before.classes() / 2
-
-
-def _effect_of_shift(reference: Fit, data: Fit) -> str:
-    """What the shift does to the predictions with the stored statistics, if they clearly suffer; otherwise empty."""
-    before, after = reference.measured.predictions, data.measured.predictions
-    if not (before.count and after.count):
-        return "What it does to the output is not known, because that is not one row of class scores per example."
-    # Data of few classes has little to tell even if every prediction is right; then only doubt says anything.
+def _remedy(reference: PredictionPair, data: PredictionPair) -> str:
+    remedy = 'the statistics of the data: predbn.calibrate(model, reference), then predbn.adapt(model, "auto")'
     if _has_few_classes(reference, data):
-        loss, error = _difference(after.doubt(), before.doubt())
-        what = f"The entropy of the predictions on it is {loss:.2f} nats higher than on the reference."
+        return f"{remedy}."
+    return f'{remedy}; or "prior" for small batches and "batch" for large ones with all classes.'
+
+
+def _has_few_classes(reference: PredictionPair, data: PredictionPair) -> bool:
+    return bool(reference.count and data.count) and data.class_count() < reference.class_count() / 2
+
+
+def _effect(reference: PredictionPair, data: PredictionPair) -> str:
+    """What the shift does to the predictions with the stored statistics, if they clearly suffer; otherwise empty."""
+    if not (reference.count and data.count):
+        return "What it does to the output is unknown, because that is not one row of class scores per example."
+    # Predictions of few classes carry little information even if every one is right; then only entropy says anything.
+    if _has_few_classes(reference, data):
+        loss, error = _difference(data.entropy(), reference.entropy())
+        effect = f"The entropy of the predictions on it is {loss:.2f} nats higher than on the reference."
     else:
-        loss, error = _difference(before.information(), after.information())
-        what = f"Predictions on it tell {loss:.2f} nats less than those on the reference."
-        if data.has_gain:
-            return f"With statistics of its own, predictions on it tell {after.gain().mean:.2f} nats more."
-    return what if loss > max(LEAST_LOSS * before.information().mean, TIMES_CHANCE * error) else ""
+        loss, error = _difference(reference.information(), data.information())
+        effect = f"Predictions on it carry {loss:.2f} nats less information than those on the reference."
+        if has_gain(data):
+            return f"With statistics of its own, predictions on it carry {data.gain().mean:.2f} nats more information."
+    return effect if loss > max(MIN_LOSS * reference.information().mean, TIMES_NOISE * error) else ""
 
 
 def _difference(a: Mean, b: Mean) -> tuple[float, float]:
     """a − b with its standard error."""
     return a.mean - b.mean, math.hypot(a.error, b.error)
-
-
-def _beginning(first: str, rows: Sequence[LayerFit]) -> str:
-    return "from the very first layer on" if first == rows[0].layer else f"from {first} on"

@@ -1,4 +1,4 @@
-"""What can be seen in a model without any data: statistics and settings of its batch norm layers that cannot be right.
+"""Findings about a model without any data: stored statistics and settings of batch norm layers that cannot be right.
 
 Healthy networks have single channels of variance 0 (dead units) and channels whose variance is smaller than eps (up to
 a quarter of a layer in EfficientNet-Lite0), and ported weights have a count of 0 batches. So none of these is a problem
@@ -15,19 +15,97 @@ from torch import Tensor, nn
 
 from predbn.norm import Statistics
 
-from .finding import Finding, listed
+from .finding import Finding, Severity, format_names
 
-EXPLODED = 1e12
-"""A variance above this: values beyond a million, of which float32 keeps no fraction."""
+MAX_VARIANCE = 1e12
+"""A variance above this means values beyond a million, of which float32 keeps no fraction."""
 
 RECOMPUTE = "predbn.recompute(model, loader) with data as in training"
 
 Check = Callable[[Any], bool]
 
 
-def check_stored_statistics(model: nn.Module, layers: dict[str, Any]) -> list[Finding]:
-    """Findings about the stored statistics and the settings of a model's batch norm layers, problems first."""
-    return sorted(_findings(model, layers), key=lambda finding: not finding.is_problem)
+def stored_statistics_findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
+    """Findings about the stored statistics and the settings of a model's batch norm layers."""
+
+    def findings(code: str, severity: Severity, check: Check, sentence: str, remedy: str) -> Iterator[Finding]:
+        """One finding, if any layer fails a check; in the sentence, `{}` stands for these layers."""
+        names = tuple(name for name, layer in layers.items() if check(layer))
+        if names:
+            yield Finding(code, severity, names, sentence.format(format_names(names, len(layers))), remedy)
+
+    yield from findings(
+        "weights not finite",
+        "problem",
+        _has_non_finite_parameters,
+        "The weight or bias of {} is not finite: training has diverged, or the file is damaged.",
+        "Load an earlier checkpoint; no statistics can fix this.",
+    )
+    yield from findings(
+        "not finite",
+        "problem",
+        lambda layer: has_statistics(layer) and not has_finite_statistics(layer),
+        "The stored statistics of {} are not finite, or have a variance below 0: every prediction in .eval() mode is "
+        "wrong.",
+        f"Run {RECOMPUTE}; if the cause is a batch with values that are not finite, remove it from the data first.",
+    )
+    yield from _never_updated({name: layer for name, layer in layers.items() if _is_initial(layer)}, len(layers))
+    yield from findings(
+        "exploded",
+        "problem",
+        lambda layer: has_statistics(layer) and bool((layer.running_var > MAX_VARIANCE).any()),
+        f"A stored variance is above {MAX_VARIANCE:.0e} in {{}}: training has diverged, or one batch had huge values.",
+        f"Run {RECOMPUTE}; if the variances come back, load an earlier checkpoint.",
+    )
+    yield from findings(
+        "no variance",
+        "problem",
+        lambda layer: has_statistics(layer) and bool((layer.running_var == 0).all()),
+        "Every stored variance of {} is 0: the layer has seen constant inputs only, and .eval() divides by √eps.",
+        f"Check that data reaches the layer, then run {RECOMPUTE}.",
+    )
+    yield from findings(
+        "eps",
+        "note",
+        lambda layer: has_statistics(layer) and _is_dominated_by_eps(layer),
+        "eps is larger than the stored variance in most channels of {}, so it decides how they are scaled; that is "
+        "right only if the model was trained with this eps.",
+        "Compare eps with the training code (PyTorch's default is 1e-5, Keras's 1e-3); examine the model with clean "
+        "data to see whether it fits.",
+    )
+    what = "The model is in training mode" if model.training else "The model is in .eval() mode, but not {}"
+    yield from findings(
+        "train mode",
+        "note" if model.training else "problem",
+        lambda layer: layer.training and has_statistics(layer),
+        f"{what}: predictions depend on their batch, and every batch changes the stored statistics.",
+        "Call model.eval() before you predict, after any code that sets layers to training mode.",
+    )
+    reasons = _reasons(layer for layer in layers.values() if is_frozen(layer) and not _is_initial(layer))
+    yield from findings(
+        "frozen",
+        "note",
+        lambda layer: is_frozen(layer) and not _is_initial(layer),
+        f"Training does not update the statistics of {{}} ({reasons}): they stay those of the data on which they were "
+        "measured.",
+        "Nothing if that is intended; examine the model with clean data to see whether they fit it.",
+    )
+    yield from findings(
+        "momentum none",
+        "note",
+        lambda layer: has_statistics(layer) and getattr(layer, "momentum", 0) is None,
+        "The stored statistics of {} average over all batches since they were last reset, also those of earlier "
+        "weights (momentum=None).",
+        f"Nothing if they were reset after training, as update_bn does; otherwise run {RECOMPUTE}.",
+    )
+    yield from findings(
+        "no statistics",
+        "note",
+        lambda layer: not has_statistics(layer),
+        "There are no stored statistics in {} (track_running_stats=False): every prediction depends on the other "
+        "examples of its batch and on how many there are.",
+        'Nothing if that is intended; for fixed statistics use predbn.adapt(model, "population", loader=…).',
+    )
 
 
 def has_statistics(layer: Any) -> bool:
@@ -47,11 +125,6 @@ def stored_in(layer: Any) -> Statistics:
     return Statistics(layer.running_mean, layer.running_var)
 
 
-def is_initial(layer: Any) -> bool:
-    """Mean 0 and variance 1 in every channel, as a new layer has them."""
-    return has_statistics(layer) and bool((layer.running_mean == 0).all() & (layer.running_var == 1).all())
-
-
 def is_constant(layer: Any) -> bool:
     """Whether the layer is of a class that normalises with its stored statistics even in training mode."""
     return "Frozen" in type(layer).__name__
@@ -59,138 +132,35 @@ def is_constant(layer: Any) -> bool:
 
 def is_frozen(layer: Any) -> bool:
     """Whether `.eval()` uses stored statistics that training does not update."""
-    if not has_statistics(layer):
-        return False
-    never_updates = is_constant(layer) or not getattr(layer, "track_running_stats", True)
-    return never_updates or getattr(layer, "momentum", None) == 0
+    return has_statistics(layer) and _why_frozen(layer) is not None
 
 
-def _findings(model: nn.Module, layers: dict[str, Any]) -> Iterator[Finding]:
-    stored = {name: layer for name, layer in layers.items() if has_statistics(layer)}
-
-    def which(check: Check, among: dict[str, Any] = stored) -> tuple[str, ...]:
-        return tuple(name for name, layer in among.items() if check(layer))
-
-    def say(names: tuple[str, ...]) -> str:
-        return listed(names, len(layers))
-
-    if names := which(_parameters_not_finite, layers):
-        yield Finding(
-            "weights not finite",
-            "problem",
-            names,
-            f"The weight or bias of {say(names)} is not finite: training has diverged, or the file is damaged.",
-            "Load an earlier checkpoint; no statistics can mend this.",
-        )
-    if names := which(lambda layer: not has_finite_statistics(layer)):
-        yield Finding(
-            "not finite",
-            "problem",
-            names,
-            f"The stored statistics of {say(names)} are not finite, or have a variance below 0: every prediction in "
-            ".eval() mode is spoilt.",
-            f"Run {RECOMPUTE}; if it was a batch with values that are not finite, take that out of the data first.",
-        )
-    if names := which(is_initial):
-        yield _never_updated(names, stored, say(names))
-    if names := which(lambda layer: bool((layer.running_var > EXPLODED).any())):
-        yield Finding(
-            "exploded",
-            "problem",
-            names,
-            f"There is a stored variance above {EXPLODED:.0e} in {say(names)}: training has diverged, or one batch had "
-            "huge values.",
-            f"Run {RECOMPUTE}; if they come back, load an earlier checkpoint.",
-        )
-    if names := which(lambda layer: bool((layer.running_var == 0).all())):
-        yield Finding(
-            "no variance",
-            "problem",
-            names,
-            f"Every stored variance of {say(names)} is 0: the layer has seen constant inputs only, and .eval() divides "
-            "by √eps.",
-            f"Check that data reaches the layer, then run {RECOMPUTE}.",
-        )
-    if names := which(_is_dominated_by_eps):
-        yield Finding(
-            "eps",
-            "note",
-            names,
-            f"eps is larger than the stored variance in most channels of {say(names)}, so it decides how they are "
-            "scaled; that is right only if the model was trained with this eps.",
-            "Compare eps with the training code (PyTorch's default is 1e-5, Keras's 1e-3); examine the model with "
-            "clean data to see whether it fits.",
-        )
-    yield from _modes(model, layers, say)
-    if names := which(lambda layer: is_frozen(layer) and not is_initial(layer)):
-        yield Finding(
-            "frozen",
-            "note",
-            names,
-            f"Training does not update the statistics of {say(names)} ({_why_frozen([layers[n] for n in names])}): "
-            "they stay those of the data on which they were measured.",
-            "Nothing if that is meant; examine the model with clean data to see whether they fit it.",
-        )
-    if names := which(lambda layer: getattr(layer, "momentum", 0) is None):
-        yield Finding(
-            "momentum none",
-            "note",
-            names,
-            f"The stored statistics of {say(names)} average over all batches since they were last reset, also those of "
-            "earlier weights (momentum=None).",
-            f"Nothing if they were reset after training, as update_bn does; otherwise run {RECOMPUTE}.",
-        )
-    if names := which(lambda layer: not has_statistics(layer), layers):
-        yield Finding(
-            "no statistics",
-            "note",
-            names,
-            f"There are no stored statistics in {say(names)} (track_running_stats=False): every prediction depends on "
-            "the other examples of its batch and on how many there are.",
-            'Nothing if that is meant; for fixed statistics use predbn.adapt(model, "population", loader=…).',
-        )
-
-
-def _never_updated(names: tuple[str, ...], stored: dict[str, Any], said: str) -> Finding:
-    layers = [stored[name] for name in names]
-    if all(is_frozen(layer) for layer in layers):
-        why = f"the layers are frozen ({_why_frozen(layers)}), so training does not update them"
-    elif all(getattr(layer, "num_batches_tracked", None) == 0 for layer in layers):
+def _never_updated(layers: dict[str, Any], total: int) -> Iterator[Finding]:
+    if not layers:
+        return
+    if all(is_frozen(layer) for layer in layers.values()):
+        why = f"the layers are frozen ({_reasons(layers.values())}), so training does not update them"
+    elif all(getattr(layer, "num_batches_tracked", None) == 0 for layer in layers.values()):
         why = "no batch was ever seen in training mode, or the file that was loaded has no statistics"
     else:
         why = "they were reset, or the file that was loaded has no statistics"
-    return Finding(
+    names = tuple(layers)
+    yield Finding(
         "never updated",
         "problem",
         names,
-        f"The stored statistics of {said} are those of a new layer, mean 0 and variance 1: {why}.",
+        f"The stored statistics of {format_names(names, total)} are those of a new layer, mean 0 and variance 1: "
+        f"{why}.",
         f"If the weights are trained, run {RECOMPUTE}, or load a file that has the running statistics.",
     )
 
 
-def _modes(model: nn.Module, layers: dict[str, Any], say: Callable[[tuple[str, ...]], str]) -> Iterator[Finding]:
-    names = tuple(name for name, layer in layers.items() if layer.training and has_statistics(layer))
-    if names and model.training:
-        yield Finding(
-            "train mode",
-            "note",
-            names,
-            "The model is in training mode: predictions would use the statistics of their own batch, and would change "
-            "the stored ones.",
-            "Call model.eval() before you predict.",
-        )
-    elif names:
-        yield Finding(
-            "train mode",
-            "problem",
-            names,
-            f"The model is in .eval() mode, but {say(names)} {_is(names)} in training mode: predictions depend on "
-            "their batch, and every batch changes the stored statistics.",
-            "Call model.eval() once more after whatever set these layers to training mode.",
-        )
+def _is_initial(layer: Any) -> bool:
+    """Mean 0 and variance 1 in every channel, as a new layer has them."""
+    return has_statistics(layer) and bool((layer.running_mean == 0).all() & (layer.running_var == 1).all())
 
 
-def _parameters_not_finite(layer: Any) -> bool:
+def _has_non_finite_parameters(layer: Any) -> bool:
     parameters = [t for t in (layer.weight, layer.bias) if isinstance(t, Tensor)]
     return any(not bool(t.isfinite().all()) for t in parameters)
 
@@ -200,17 +170,13 @@ def _is_dominated_by_eps(layer: Any) -> bool:
     return bool(share > 0.5) and bool((layer.running_var > 0).any())
 
 
-def _why_frozen(layers: list[Any]) -> str:
-    reasons = []
-    for layer in layers:
-        if is_constant(layer):
-            reasons.append(type(layer).__name__)
-        elif not getattr(layer, "track_running_stats", True):
-            reasons.append("track_running_stats=False")
-        else:
-            reasons.append("momentum=0")
-    return ", ".join(dict.fromkeys(reasons))
+def _why_frozen(layer: Any) -> str | None:
+    if is_constant(layer):
+        return type(layer).__name__
+    if not getattr(layer, "track_running_stats", True):
+        return "track_running_stats=False"
+    return "momentum=0" if getattr(layer, "momentum", None) == 0 else None
 
 
-def _is(names: tuple[str, ...]) -> str:
-    return "is" if len(names) == 1 else "are"
+def _reasons(layers: Any) -> str:
+    return ", ".join(dict.fromkeys(filter(None, map(_why_frozen, layers))))

@@ -1,4 +1,4 @@
-"""How many examples were in a batch when the stored variances were measured.
+"""Estimate how many examples were in a batch when the stored variances were measured.
 
 Layers in training mode average the variance *within* batches. That of a batch of g examples misses the part of the
 variance that lies between batches, Var[mean of an example]/g: in a channel where examples differ much, small batches
@@ -11,20 +11,20 @@ of two and s the stored one, then log f/s ≈ (2/g)·log f/v₂ in every channel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-LARGEST_SLOPE = 1.6
-"""A batch has more than one example; with less than 1.25 by this measure something else is the cause."""
+MAX_SLOPE = 1.6
+"""A batch has more than one example: if g is below 1.25, something else is the cause."""
 TINY_SLOPE = 0.6
-"""Batches of three and less, whose statistics are bad."""
-LEAST_SLOPE = 0.4
-"""Batches of five. Larger ones leave statistics that are hard to tell from good ones."""
-LEAST_CORRELATION = 0.5
-LEAST_DEFICIT = 0.01
-"""How much smaller log v₂ is than log f on average, at least: where examples hardly differ, nothing can be told."""
+"""Batches of at most three examples, whose statistics are bad."""
+MIN_SLOPE = 0.4
+"""Batches of five. The statistics of larger ones can hardly be distinguished from good ones."""
+MIN_CORRELATION = 0.5
+MIN_DEFICIT = 0.01
+"""The mean of log f/v₂ must exceed this: where examples hardly differ, the slope is undetermined."""
 
 
 class TrainingBatches(NamedTuple):
@@ -44,19 +44,21 @@ class TrainingBatches(NamedTuple):
 
     @property
     def are_small(self) -> bool:
-        return LEAST_SLOPE <= self.slope <= LARGEST_SLOPE and self.correlation >= LEAST_CORRELATION
+        return MIN_SLOPE <= self.slope <= MAX_SLOPE and self.correlation >= MIN_CORRELATION
 
 
 def training_batches(
-    whole: Mapping[str, Tensor], in_pairs: Mapping[str, Tensor], stored: Mapping[str, Tensor], eps: float
+    whole: Mapping[str, Tensor], in_pairs: Mapping[str, Tensor], layers: Mapping[str, Any]
 ) -> TrainingBatches | None:
-    """Compare the variances f, v₂ and s of the layers in `stored`, which share this eps. None if they tell nothing."""
-    layers = [layer for layer in stored if layer in in_pairs]
-    if not layers:
-        return None
-    f, v, s = (torch.cat([values[layer].to(whole[layer]) for layer in layers]) for values in (whole, in_pairs, stored))
-    y, x = ((f + eps) / (s + eps)).log(), ((f + eps) / (v + eps)).log()
-    if float(x.mean()) < LEAST_DEFICIT or len(x) < 3:
+    """Compare the variances f and v₂ with those stored in the layers. None if the data does not determine the slope."""
+    xs, ys = [], []
+    for name, layer in layers.items():
+        if name in in_pairs:
+            f, v, s = (var.to(whole[name]) + layer.eps for var in (whole[name], in_pairs[name], layer.running_var))
+            xs.append((f / v).log())
+            ys.append((f / s).log())
+    x, y = (torch.cat(logs) if logs else torch.zeros(0) for logs in (xs, ys))
+    if len(x) < 3 or float(x.mean()) < MIN_DEFICIT:
         return None
     slope = float((x * y).sum() / (x * x).sum())
     return TrainingBatches(slope, float(torch.corrcoef(torch.stack([x, y]))[0, 1].nan_to_num()))

@@ -15,13 +15,15 @@ with needs_extra("eval"):
 
 from .engines import Engine, InProcess
 from .job import Job, framing_of
-from .plan import Model, Plan, Setting
+from .plan import Model, Plan, plan_fields
+from .plan_fields import PlanField
 from .plan_file import read_plan
 from .ray_engine import RayEngine, connect_to_ray
 from .results import RESAMPLES as BOOTSTRAP_RESAMPLES
 from .results import Results, compare, mce_by_image
 from .run import evaluate, open_run
 from .scoring import unpack_hits
+from .setting import Setting
 from .source import DATA as DATA_SPLIT
 from .source import REFERENCE as REFERENCE_SPLIT
 from .splits import Split
@@ -44,6 +46,7 @@ __all__ = [
     "Job",
     "Model",
     "Plan",
+    "PlanField",
     "RayEngine",
     "Results",
     "Setting",
@@ -56,6 +59,7 @@ __all__ = [
     "framing_of",
     "mce_by_image",
     "open_run",
+    "plan_fields",
     "read_plan",
     "read_table",
     "resolve_splits",

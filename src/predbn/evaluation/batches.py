@@ -85,39 +85,25 @@ class Prefetcher:
 
     def start(self, blocks: Callable[[], Iterator[AnyBatch]]) -> Iterator[AnyBatch]:
         """The blocks; making the first one starts now."""
-        return _PrefetchedBlocks(self, blocks)
+        iterators: list[Iterator[AnyBatch]] = []
 
-    def submit(self, make: Callable[[], AnyBatch | None]) -> Future[_Made]:
-        """Make a block, after those that were submitted before."""
-        return self._thread.submit(self._make, make)
+        def make_next() -> _Made:
+            with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+                if not iterators:
+                    iterators.append(blocks())
+                block = next(iterators[0], None)
+                return None if block is None else (block, self._stream.record_event())
 
-    def _make(self, make: Callable[[], AnyBatch | None]) -> _Made:
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            block = make()
-            return None if block is None else (block, self._stream.record_event())
+        return self._blocks(make_next, self._thread.submit(make_next))
 
-
-class _PrefetchedBlocks(Iterator[AnyBatch]):
-    def __init__(self, prefetcher: Prefetcher, blocks: Callable[[], Iterator[AnyBatch]]) -> None:
-        self._prefetcher, self._blocks = prefetcher, blocks
-        self._iterator: Iterator[AnyBatch] | None = None
-        self._next_block = prefetcher.submit(self._make_next)
-
-    def _make_next(self) -> AnyBatch | None:
-        if self._iterator is None:
-            self._iterator = self._blocks()
-        return next(self._iterator, None)
-
-    def __next__(self) -> AnyBatch:
-        made = self._next_block.result()
-        if made is None:
-            raise StopIteration
-        block, ready = made
-        stream = torch.cuda.current_stream()
-        stream.wait_event(ready)
-        for tensor in block:
-            if tensor.is_cuda:
-                # The allocator may reuse the memory only when this stream, too, is done with it.
-                tensor.record_stream(stream)
-        self._next_block = self._prefetcher.submit(self._make_next)
-        return block
+    def _blocks(self, make_next: Callable[[], _Made], future: Future[_Made]) -> Iterator[AnyBatch]:
+        while made := future.result():
+            block, ready = made
+            stream = torch.cuda.current_stream()
+            stream.wait_event(ready)
+            for tensor in block:
+                if tensor.is_cuda:
+                    # The allocator may reuse the memory only when this stream, too, is done with it.
+                    tensor.record_stream(stream)
+            future = self._thread.submit(make_next)
+            yield block

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -53,20 +53,17 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
     }
 
 
-_STATED = ("data", "models", "precision", "device", "bins")
-"""What every card states. The other entries of a context are optional, or newer than some cards."""
-
-
 def check_same(folder: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise an error if results would be added to a folder whose results have another context; both are from JSON."""
-    unstated = _first_unstated(before, now)
-    if unstated is not None:
-        raise EvaluationError(
-            f"{folder} has a card.json that does not state {unstated}: restore it, or choose another --out."
-        )
-    difference = _first_difference(before, now)
-    if difference is not None:
-        name, old, new = difference
+    # A folder may hold results of further models, and of plans without validation data.
+    optional = {"validation", *(f"{part}.{name}" for part in ("models", "ensembles") for name in now[part])}
+    for name, old, new in _differences(before, now):
+        if old is None:
+            if name in optional:
+                continue
+            raise EvaluationError(
+                f"{folder} has a card.json that does not state {name}: restore it, or choose another --out."
+            )
         raise EvaluationError(
             f"{folder} has results with {name} {_short(old)}, but this plan has {_short(new)}: choose another --out."
         )
@@ -78,28 +75,15 @@ def joined(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     return {**now, **both, **({"validation": before["validation"]} if "validation" in before else {})}
 
 
-def _first_unstated(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first entry that a card must have and does not have, for example because it was edited."""
-    missing = [name for name in _STATED if name not in before]
-    missing += [f"data.{name}" for name in now["data"] if name not in before.get("data", {})]
-    missing += [
-        f"models.{name}.sha256"
-        for name, model in before.get("models", {}).items()
-        if not isinstance(model, Mapping) or "sha256" not in model
-    ]
-    return missing[0] if missing else None
-
-
-def _first_difference(before: Any, now: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """The first entry that both have with different values: its name and the two values."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in before:
-            if key in now and key != "card":
-                difference = _first_difference(before[key], now[key], f"{name}.{key}" if name else str(key))
-                if difference is not None:
-                    return difference
-        return None
-    return None if before == now else (name, before, now)
+def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The entries of `now` that differ in `before`: name and the two values, None for one that is missing."""
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        if before != now:
+            yield name, before, now
+        return
+    for key in now:
+        if key != "card":
+            yield from _differences(before.get(key), now[key], f"{name}.{key}" if name else key)
 
 
 def _short(value: Any) -> str:

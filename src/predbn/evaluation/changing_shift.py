@@ -60,7 +60,7 @@ class ChangingShift(NamedTuple):
         if self.corruptions not in SETS:
             if int(self.corruptions) > len(available):
                 raise EvaluationError(f"{name} has more corruptions than the {len(available)} of the data.")
-        elif missing := [each for each in corruptions_of(self.corruptions, available) if each not in available]:
+        elif missing := [name for name in corruptions_of(self.corruptions, available) if name not in available]:
             raise EvaluationError(f"{name} needs {missing[0]}, but the data has only {', '.join(available)}.")
 
     def splits(self, severity: int, available: Sequence[str], seed: int) -> list[tuple[str, int]]:

@@ -1,9 +1,8 @@
 """Forward passes as CUDA graphs, several networks at the same time.
 
-A small network on a large GPU waits for the host: launching the kernels of a ResNet-20 takes longer than running them.
-A graph launches all of them at once. Even so, each of its kernels fills a part of the GPU only: with 16 channels,
-cuDNN's batch norm uses 16 of 132 multiprocessors. The graphs of different networks are therefore replayed on different
-CUDA streams, so that the kernels of one fill what those of another leave free.
+Each kernel of a small network fills a part of the GPU only: with 16 channels, cuDNN's batch norm uses 16 of 132
+multiprocessors. The graphs of different networks are therefore replayed on different CUDA streams, so that the kernels
+of one fill what those of another leave free.
 
 A graph always reads from and writes to the same memory. Images are copied into static inputs first; all graphs of one
 stream and one input shape share them, and a batch is copied once for all of these. The graphs of a stream also share
@@ -19,10 +18,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from predbn.gpu import CudaGraphRecorder
+
 STREAMS = 4
 """CUDA streams for the graphs of one device. Each has memory of its own for intermediate results."""
 
-_WARM_UP = 3
 _LARGE_PASS = 1 << 23
 """Input values of a pass that fills a GPU: all such passes are on one stream, and their memory is taken once."""
 
@@ -33,11 +33,11 @@ def layout_of(inputs: Tensor) -> torch.memory_format:
 
 
 class GraphStream:
-    """A CUDA stream, the tensors from which its graphs read, and the memory pool that they share."""
+    """A CUDA stream, the tensors from which its graphs read, and the recorder whose memory they share."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
-        self.pool = torch.cuda.graph_pool_handle()
+        self.recorder = CudaGraphRecorder(self.stream)
         self._tensors: dict[tuple[int, ...], Tensor] = {}
         self._copied: dict[tuple[int, ...], Tensor] = {}
 
@@ -89,18 +89,18 @@ class GraphStreams:
         """Inside, what is done on the streams comes after all that is queued on the current one; afterwards, the
         current one waits for it."""
         user = torch.cuda.current_stream(self._device)
-        for each in self._streams:
-            each.stream.wait_stream(user)
+        for graph_stream in self._streams:
+            graph_stream.stream.wait_stream(user)
         try:
             yield
         finally:
-            for each in self._streams:
-                user.wait_stream(each.stream)
+            for graph_stream in self._streams:
+                user.wait_stream(graph_stream.stream)
 
     def forget_images(self) -> None:
         """Forget which images were copied, on all streams."""
-        for each in self._streams:
-            each.forget_images()
+        for graph_stream in self._streams:
+            graph_stream.forget_images()
 
 
 class GraphedFunction:
@@ -111,38 +111,19 @@ class GraphedFunction:
 
     def __init__(self, function: Callable[[Tensor], Tensor], graph_stream: GraphStream) -> None:
         self._function, self._graph_stream = function, graph_stream
-        self._graphs: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._graphs: dict[tuple[int, ...], tuple[Callable[[], None], Tensor]] = {}
         self._is_recordable = True
 
     def __call__(self, images: Tensor) -> Tensor:
         static = self._graph_stream.copy_in(images)
         shape = tuple(images.shape)
         if self._is_recordable and shape not in self._graphs:
-            self._record(shape, static)
-        if shape not in self._graphs:
-            return self._function(static)
-        graph, result = self._graphs[shape]
-        graph.replay()
-        return result.clone()
-
-    def _record(self, shape: tuple[int, ...], static: Tensor) -> None:
-        """Record on the stream of the graph, because libraries have one workspace for each stream.
-
-        CUDA wants a few plain calls before a capture, and none of them on the default stream.
-        """
-        stream = self._graph_stream.stream
-        user = torch.cuda.current_stream(stream.device)
-        stream.wait_stream(user)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
-                self._function(static)
             try:
-                with torch.cuda.graph(
-                    graph, pool=self._graph_stream.pool, stream=stream, capture_error_mode="thread_local"
-                ):
-                    result = self._function(static)
-                self._graphs[shape] = graph, result
+                self._graphs[shape] = self._graph_stream.recorder.record(lambda: self._function(static))
             except RuntimeError:
                 self._is_recordable = False
-        user.wait_stream(stream)
+        if shape not in self._graphs:
+            return self._function(static)
+        replay, result = self._graphs[shape]
+        replay()
+        return result.clone()

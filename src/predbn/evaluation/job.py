@@ -158,8 +158,8 @@ class Job:
         reference = self.plan.validation_data
         if reference is None:
             raise EvaluationError(
-                "the plan fits temperatures or eps, or calibrates, and names no validation data: add it with "
-                "--validation, or use auto(calibrated=False)."
+                "the plan fits temperatures or calibrates, and names no validation data: add it with --validation, or "
+                "use auto(calibrated=False)."
             )
         if is_tabular(reference):
             return open_rows(reference, "validation")
@@ -167,12 +167,10 @@ class Job:
 
     def _check_fitted(self, reference: Images) -> Images:
         """The reference, on which strategies are calibrated without labels; fitting a method needs them."""
-        if not reference.is_labelled and (
-            any(map(needs_fit, self.plan.methods)) or any(s.eps == "tuned" for s in self.plan.settings.values())
-        ):
+        if self.plan.is_fitted and not reference.is_labelled:
             raise EvaluationError(
-                f"temperatures and eps are fitted with labels, and {reference.name} has none: sort its pictures into "
-                "one folder per class, or leave out --method temperature and eps=tuned."
+                f"temperatures are fitted with labels, and {reference.name} has none: sort its images into one folder "
+                "per class, or leave out --method temperature."
             )
         return reference
 
@@ -234,26 +232,9 @@ class Job:
                 ]
         return list(dict.fromkeys(cells))
 
-    def eps_units(self) -> list[FitUnit]:
-        """The eps to tune."""
-        units = [
-            FitUnit(member, cell.strategy, cell.batch_size, "eps")
-            for cell in self.cells()
-            if self.plan.settings[cell.strategy].eps == "tuned"
-            for member in self.members.get(cell.model, [cell.model])
-        ]
-        return list(dict.fromkeys(units))
-
-    def temperature_units(self, fits: list[Fit]) -> list[FitUnit]:
-        """The temperatures to fit, with the eps that were tuned."""
-        tuned = {(fit.model, fit.strategy, fit.batch_size): fit.value for fit in fits if fit.what == "eps"}
-        units = []
-        for cell in self.cells():
-            if needs_fit(cell.method):
-                key = cell.model, cell.strategy, cell.batch_size
-                eps = self.plan.settings[cell.strategy].eps
-                units.append(FitUnit(*key, "temperature", tuned.get(key) if eps == "tuned" else eps))
-        return units
+    def temperature_units(self) -> list[FitUnit]:
+        """The temperatures to fit."""
+        return [FitUnit(cell.model, cell.strategy, cell.batch_size) for cell in self.cells() if needs_fit(cell.method)]
 
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
         """Units for all cells that are not done; a done one is (*cell, *split, order, seed)."""

@@ -21,9 +21,10 @@ from predbn.norm import calibrate
 
 from . import cuda_graphs
 from .cuda_graphs import GraphStreams
-from .plan import Model, Setting
+from .plan import Model
 from .precision import Precision, casting, prepare_model
 from .predictor import Predictor, copy_for_attack, copy_sharing_tensors, pass_size
+from .setting import Setting
 from .source import Inputs
 
 CalibrationData = Callable[[int], Iterable[Tensor]]
@@ -34,15 +35,11 @@ MEMORY_LIMIT = 4 << 30
 
 
 class PredictorKey(NamedTuple):
-    """A model under a setting at a batch size. If the eps of the setting is "tuned", `eps` is the tuned number.
-
-    `attacked` is whether it predicts attacked batches, which takes gradients.
-    """
+    """A model under a setting at a batch size; `attacked`: whether its batches are attacked, which takes gradients."""
 
     model: str
     setting: Setting
     batch_size: int
-    eps: float | None
     attacked: bool = False
 
 
@@ -117,16 +114,14 @@ class ModelCache:
         model = self.model(key.model)
         predictors = self._entries[key.model].predictors
         if key not in predictors:
-            if key.setting.strategy.uses_calibration:
+            if key.setting.strategy.calibration == "needed":
                 model = self._calibrated(key.model)
             size, graph_stream = self.pass_size(key), None
             if key.attacked:
                 model = copy_for_attack(cast(Classifier, model))
             elif self.graph_streams is not None:
                 graph_stream = self.graph_streams.choose(key.setting, size * self._values[key.model])
-            predictors[key] = Predictor(
-                model, key.setting, key.eps, self._precision, graph_stream, key.batch_size, size
-            )
+            predictors[key] = Predictor(model, key.setting, self._precision, graph_stream, key.batch_size, size)
             if key in self._states:
                 predictors[key].load_state(self._states.pop(key))
         return predictors[key]

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import glob
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from predbn.common import EvaluationError, short_spec
+from predbn.common import EvaluationError
 from predbn.data import IMAGENET_SETS, imagenet_folder, is_tabular
 from predbn.methods import find_method, method_class
 from predbn.models import Preprocessing, expand
-from predbn.norm import Population, Strategy, find_strategy
 
+from .plan_fields import PlanField, plan_field
 from .precision import PRECISIONS, Precision
+from .setting import Setting
 from .source import source_class
 from .splits import attack_of
 
-BatchSize = int | Literal["all"]
-MAX_BINS = 10_000
-"""The largest number of bins: each is a row of a table, for every model and split."""
-_SETTING = re.compile(r"([^\[\]]+)(?:\[(.*)\])?")
+_DATA, _SHIFT, _METHOD, _MEASUREMENT = "Data", "Shift", "Strategies and methods", "Measurement"
+_MAX_BINS = 10_000
+"""Each bin is a row of a table, for every model and split."""
+_MAX_COUNT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Model:
     preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.reference, str):
-            raise EvaluationError(f"the model {self.reference!r} is no reference: write a text, such as zoo:NAME.")
-        if not isinstance(self.weights, str | None):
-            raise EvaluationError(f"the weights {self.weights!r} of {self.reference} are no file: write its name.")
-        if not isinstance(self.preprocessing, Preprocessing | None):
-            raise EvaluationError(f"the preprocessing of {self.reference} is {self.preprocessing!r}, but not a table.")
+        expected = {"reference": str, "weights": str | None, "preprocessing": Preprocessing | None}
+        for name, kind in expected.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                what = "a table" if name == "preprocessing" else "a string"
+                raise EvaluationError(f"expected the {name} of a model to be {what}, but got {value!r}.")
 
     @property
     def name(self) -> str:
@@ -63,141 +63,143 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A strategy with the other options of `predbn.adapt`, as one text: ``batch[eps=0.01, layers=last]``.
-
-    `eps` is a number, None for the layers' own, or "tuned": chosen on the validation data, for each model separately.
-    `layers` is "all", "first", "last" or a pattern of layer names. `robust` bounds the influence of each example;
-    None stands for the strategy's own default.
-    """
-
-    strategy: Strategy
-    eps: float | Literal["tuned"] | None = None
-    layers: str = "all"
-    robust: bool | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Setting:
-        """Read ``"batch"``, ``"prior(N=16)"`` or ``"batch[eps=0.01, layers=last]"``."""
-        match = _SETTING.fullmatch(text.strip())
-        if not match:
-            raise EvaluationError(f"strategy {text!r} cannot be read: write it as in batch[eps=0.01, layers=last].")
-        options = dict(_parse_option(text, part) for part in (match[2] or "").split(",") if part.strip())
-        eps: float | Literal["tuned"] | None = None
-        if "eps" in options:
-            eps = "tuned" if options["eps"] == "tuned" else _parse_eps(text, options["eps"])
-        if options.get("robust", "True") not in ("True", "False"):
-            raise EvaluationError(f"strategy {text!r} has robust={options['robust']}: use True or False.")
-        strategy = find_strategy(match[1].strip())
-        robust = options["robust"] == "True" if "robust" in options else None
-        if robust is strategy.robust_by_default:
-            robust = None
-        if robust is not None and eps == "tuned":
-            raise EvaluationError(
-                f"strategy {text!r} has robust={robust}, but eps is tuned without that: give eps as a number."
-            )
-        return cls(strategy, eps, options.get("layers", "all"), robust)
-
-    def __str__(self) -> str:
-        """The text that `parse` reads, always written in the same way: it is the name of the setting in results."""
-        return self._with_options(str(self.strategy))
-
-    @property
-    def short(self) -> str:
-        """The same with only those arguments of the strategy that are not its defaults, for people."""
-        return self._with_options(short_spec(self.strategy.name, self.strategy))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What `predbn.adapt` needs beside the strategy."""
-        given = {"eps": self.eps, "layers": self.layers if self.layers != "all" else None, "robust": self.robust}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def _with_options(self, strategy: str) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in self.options.items())
-        return f"{strategy}[{options}]" if options else strategy
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether the model predicts as if it were not adapted; it then needs no batch norm layer."""
-        return self.strategy.is_identity and self.eps is None
-
-    @property
-    def needs_whole_stream(self) -> bool:
-        """Whether it needs all images of a split before it predicts the first."""
-        return isinstance(self.strategy, Population)
-
-
-@dataclass(frozen=True)
 class Plan:
     """models × methods × strategies × splits × prediction batch sizes × stream orders × seeds.
 
-    models       references, or `Model`s; a pattern is measured member by member and as an ensemble
-    data         "sample" (in the package), "cifar10" or "cifar10:PATH"; "imagenet:PATH", also with -v2, -a, -r, and -c
-                 for the published corruptions; a folder: images.npy beside labels.npy, one folder per class, CIFAR-10-C
-                 or ImageNet-C; or rows, "criteo" or "criteo:FOLDER" (the test rows; "criteo:FOLDER#all" for a folder
-                 that is a test set as a whole)
-    clean        the clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them
-    reference    pictures that the model knows, if the data is pictures that have really shifted: both are then measured
-                 as they come, with or without labels, instead of corruptions of the data
-    unlabelled   with a reference: whether to read the data without labels although it has folders
-    class_map    a file that says which class is which output of the models (`predbn.data.read_class_map`), if the
-                 folders are not all of their classes in sorted order
-    validation   data on which temperatures and eps=tuned are fitted and auto is calibrated; by default the reference,
-                 or that of "sample", "cifar10" or "criteo", which have some
-    methods      "vanilla", "temperature", "ensemble"
-    strategies   as `Setting.parse` reads them: "train", "batch", "prior(N=16)", "batch[eps=0.01, layers=last]"
-    shifts       "all", "standard", "extra" (each with the clean images), "clean", "fog"; those that change within a
-                 stream: "mixed-5", "mixed-all-levels" (each image has one of several, at one level or at any up to the
-                 severity), "in_turn-standard" (one after another), "markov-all-0.85" (a Markov chain; `ChangingShift`
-                 has the rules); for rows "all", "clean", "tokens", "columns", "marginals"
-    batch_sizes  of the prediction batch, whose statistics are used; "all" is a whole split at once
-    orders       "shuffled", "official", "by_class", "dirichlet:0.1", "markov:0.95" (the next image has the same class
-                 with that probability); "attacked:targeted" and "attacked:everyone" are shuffled, and some images of
-                 each batch are replaced by those of an attacker (`predbn.shifts.Attack`) and not scored
-    severities   1 to 5, or percentages for rows; by default all that the data has
-    seeds        for corruptions, mixtures and orders
-    images       how many images of a split; by default all of them, and the same ones for all orders and seeds
-    precision    "fp32" (without TF32), "tf32", "bf16" or "fp16" (convolutions and products; statistics stay fp32)
-    bins         of the ECE; by default as in the paper: 30 for ImageNet, 10 for other data
-    diagram_bins of the reliability diagrams; by default those of the ECE
-    hits         whether to keep which images were predicted correctly, one bit each: for intervals over images
+    `models` are references or `Model`s; a pattern is measured member by member and as an ensemble. The other fields
+    are documented where they are declared.
 
     Orders are shuffled by default because many data sets are stored class by class, and the statistics of a batch of
     one class are those of that class.
     """
 
     models: tuple[Model, ...]
-    data: str = "sample"
-    clean: str | None = None
-    reference: str | None = None
-    unlabelled: bool = False
-    class_map: str | None = None
-    validation: str | None = None
-    methods: tuple[str, ...] = ("vanilla",)
-    strategies: tuple[str, ...] = ("train", "batch")
-    shifts: tuple[str, ...] = ("all",)
-    severities: tuple[int, ...] = ()
-    batch_sizes: tuple[BatchSize, ...] = (500,)
-    orders: tuple[str, ...] = ("shuffled",)
-    seeds: tuple[int, ...] = (0,)
-    images: int | None = None
-    precision: Precision = "fp32"
-    bins: int | None = None
-    diagram_bins: int | None = None
-    hits: bool = False
+    data: str = plan_field(
+        "sample",
+        "sample (2,000 CIFAR-10 test images, part of the package), cifar10 (see predbn data) or cifar10:FOLDER; "
+        "imagenet:FOLDER, and so for imagenet-v2, -a, -r and -c; a folder with images.npy and labels.npy, with one "
+        "folder of images per class, CIFAR-10-C or ImageNet-C; or criteo or criteo:FOLDER, the rows that predbn data "
+        "criteo has prepared (FOLDER#all if all rows are for testing).",
+        panel=_DATA,
+    )
+    reference: str | None = plan_field(
+        None,
+        "For data that has really shifted: a folder of images that the model knows, from the old camera. Strategies "
+        "are calibrated on it, --data is predicted as it comes, and the output says first which strategy to use.",
+        panel=_DATA,
+    )
+    unlabelled: bool = plan_field(
+        False, "With --reference: the folders in --data are not classes; use no labels.", panel=_DATA, kind=bool
+    )
+    class_map: str | None = plan_field(
+        None,
+        "Which class is which output of the model: a file with one name per line in the order of the outputs, or JSON "
+        'such as {"cat": 0, "dog": 1}. For folders with other names, or only some of the classes.',
+        panel=_DATA,
+    )
+    clean: str | None = plan_field(
+        None, "The clean images of a published CIFAR-10-C or ImageNet-C, which do not contain them.", panel=_DATA
+    )
+    validation: str | None = plan_field(
+        None,
+        "Data to fit temperatures on and to calibrate auto; by default the reference, or that of sample, "
+        "cifar10 and criteo.",
+        panel=_DATA,
+    )
+    images: int | None = plan_field(
+        None,
+        "Use only this many images of each split, the same ones for all orders and seeds; all by default.",
+        panel=_DATA,
+        kind=int,
+        min=1,
+        max=_MAX_COUNT,
+    )
+    shifts: tuple[str, ...] = plan_field(
+        ("all",),
+        "all (clean and every corruption), standard, extra, clean, a corruption such as fog, or a shift that changes "
+        "within a stream: mixed-5 or mixed-all-levels (each image has one of several), in_turn-standard (one after "
+        "another), markov-all-0.85 (a Markov chain that stays with probability 0.85). For rows: all, clean, tokens, "
+        "columns, marginals.",
+        panel=_SHIFT,
+        option="shift",
+    )
+    severities: tuple[int, ...] = plan_field(
+        (),
+        "1 to 5, or percentages for rows; all that the data has by default.",
+        panel=_SHIFT,
+        option="severity",
+        kind=int,
+    )
+    orders: tuple[str, ...] = plan_field(
+        ("shuffled",),
+        "The order of the images: shuffled, official, by_class, dirichlet:0.1 (classes in bursts) or markov:0.95 (the "
+        "next image has the same class with probability 0.95); attacked:targeted or attacked:everyone, shuffled, with "
+        "some images of each batch optimised to harm the others, which alone are scored. With --reference official by "
+        "default: by file name.",
+        panel=_SHIFT,
+        option="order",
+    )
+    seeds: tuple[int, ...] = plan_field(
+        (0,), "Random seed of corruptions, mixtures and orders.", panel=_SHIFT, option="seed", kind=int
+    )
+    strategies: tuple[str, ...] = plan_field(
+        ("train", "batch"),
+        "train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
+        "[eps=0.01, layers=last, robust=True]. With --reference prior, ema, auto(passes=1), auto_stream and auto too "
+        "by default.",
+        panel=_METHOD,
+        option="strategy",
+    )
+    methods: tuple[str, ...] = plan_field(
+        ("vanilla",), "vanilla, temperature or ensemble.", panel=_METHOD, option="method"
+    )
+    batch_sizes: tuple[int | Literal["all"], ...] = plan_field(
+        (500,),
+        "Images per prediction batch, whose statistics are used, or all for a whole split at once. With --reference 16 "
+        "and 100 by default.",
+        panel=_METHOD,
+        option="batch_size",
+        kind=int,
+        min=1,
+        max=_MAX_COUNT,
+        words=("all",),
+    )
+    precision: Precision = plan_field(  # noqa: RUF009
+        "fp32",
+        "Of convolutions and products: fp32 (without TF32), tf32, bf16 or fp16. Statistics stay in fp32.",
+        panel=_METHOD,
+        words=PRECISIONS,
+    )
+    bins: int | None = plan_field(
+        None,
+        "Bins of the ECE; by default as in the paper: 30 for ImageNet, otherwise 10.",
+        panel=_MEASUREMENT,
+        kind=int,
+        min=1,
+        max=_MAX_BINS,
+    )
+    diagram_bins: int | None = plan_field(
+        None,
+        "Bins of the reliability diagrams; by default those of the ECE.",
+        panel=_MEASUREMENT,
+        kind=int,
+        min=1,
+        max=_MAX_BINS,
+    )
+    hits: bool = plan_field(
+        False,
+        "Store which images were classified correctly, one bit each, for intervals over images. On the command line "
+        "on by default for images that are not attacked.",
+        panel=_MEASUREMENT,
+        kind=bool,
+    )
 
     def __post_init__(self) -> None:
-        models = (
-            self.models if isinstance(self.models, Sequence) and not isinstance(self.models, str) else [self.models]
-        )
+        is_list = isinstance(self.models, Sequence) and not isinstance(self.models, str)
+        models: Sequence[Any] = self.models if is_list else [self.models]
         self._set("models", tuple(model if isinstance(model, Model) else Model(model) for model in models))
-        for field in fields(self):
-            value, kind = getattr(self, field.name), str(field.type)
-            if kind.startswith("str") and not (isinstance(value, str) or (value is None and "None" in kind)):
-                raise EvaluationError(f"the plan's {field.name} is {value!r}, but it must be a text.")
-            if kind.startswith("tuple"):
-                self._set(field.name, _values(field.name, value, str if "str" in kind else str | int | float | Model))
+        for name, declared in plan_fields().items():
+            self._set(name, declared.check(name, getattr(self, name)))
         if self.reference is not None:
             self._check_reference()
         elif self.severities == ():
@@ -212,7 +214,7 @@ class Plan:
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
-        """The strategies, parsed once when the plan is made, by the text that names them in results.
+        """The strategies, parsed once when the plan is made, by their canonical string.
 
         Not a field: it follows from `strategies`, which is what is written to files.
         """
@@ -235,7 +237,7 @@ class Plan:
                     f"the plan has a reference, so its data is the shift, but it names {what} too: leave them out."
                 )
         if is_tabular(self.data) or is_tabular(str(self.reference)):
-            raise EvaluationError("a reference goes with pictures, not with rows: leave it out.")
+            raise EvaluationError("a reference goes with images, not with rows: leave it out.")
         self._set("shifts", ())
 
     def _check(self) -> None:
@@ -251,25 +253,8 @@ class Plan:
             data_class.check_severity(severity)
         for order in self.orders:
             data_class.check_order(order)
-        for seed in self.seeds:
-            if not _is_whole(seed):
-                raise EvaluationError(f"seed {seed!r} is not a whole number of 64 bits.")
-        for size in self.batch_sizes:
-            if size != "all" and not (_is_whole(size) and size >= 1):
-                raise EvaluationError(f"batch size {size!r} is neither a whole number, 1 or more, nor 'all'.")
-        for name in ("hits", "unlabelled"):
-            if not isinstance(getattr(self, name), bool):
-                raise EvaluationError(f"the plan's {name} is {getattr(self, name)!r}, but it must be true or false.")
         if self._dataset in IMAGENET_SETS:
             imagenet_folder(self.data)
-        for name in ("images", "bins", "diagram_bins"):
-            value = getattr(self, name)
-            if value is not None and not (_is_whole(value) and value >= 1):
-                raise EvaluationError(f"the plan's {name} is {value!r}, but it must be a whole number, 1 or more.")
-            if value is not None and name != "images" and value > MAX_BINS:
-                raise EvaluationError(f"the plan's {name} is {value}, but it must be {MAX_BINS:,} at most.")
-        if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
-            raise EvaluationError(f"precision {self.precision!r} is not known: use {', '.join(PRECISIONS)}.")
         for order in filter(attack_of, self.orders):
             self._check_attacked(order)
 
@@ -297,13 +282,17 @@ class Plan:
     @property
     def is_calibrated(self) -> bool:
         """Whether a strategy needs statistics of clean source data first."""
-        return any(setting.strategy.uses_calibration for setting in self.settings.values())
+        return any(setting.strategy.calibration == "needed" for setting in self.settings.values())
 
     @property
     def needs_validation(self) -> bool:
         """Whether anything is fitted or calibrated, so that validation data is needed."""
-        is_fitted = any(map(needs_fit, self.methods)) or any(s.eps == "tuned" for s in self.settings.values())
-        return is_fitted or self.is_calibrated
+        return self.is_fitted or self.is_calibrated
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether temperatures are fitted, which takes labels."""
+        return any(map(needs_fit, self.methods))
 
     @property
     def keeps_predictions(self) -> bool:
@@ -324,6 +313,11 @@ class Plan:
         return self.data if has_part else None
 
 
+def plan_fields() -> dict[str, PlanField]:
+    """The declarations of all fields of `Plan` but the models, by name."""
+    return {field.name: field.metadata["plan"] for field in fields(Plan) if "plan" in field.metadata}
+
+
 def needs_fit(method: str) -> bool:
     """Whether a method's arguments are fitted on validation data: "temperature", but not "temperature(value=2)"."""
     return "(" not in method and method_class(method).needs_fit
@@ -332,35 +326,3 @@ def needs_fit(method: str) -> bool:
 def is_ensemble(method: str) -> bool:
     """Whether a method takes all members of a model at once."""
     return method_class(method.partition("(")[0].strip()).takes_members
-
-
-def _values(name: str, given: Any, kind: Any) -> tuple[Any, ...]:
-    """The values of a field without repetition; one value may be given alone."""
-    values = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
-    for value in values:
-        if not isinstance(value, kind):
-            kinds = "texts" if kind is str else "texts or numbers"
-            raise EvaluationError(f"the plan's {name} cannot be {value!r}: give {kinds}.")
-    return tuple(dict.fromkeys(values))
-
-
-def _is_whole(value: object) -> bool:
-    """Whether it is a whole number that a table can store."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-
-
-def _parse_option(text: str, part: str) -> tuple[str, str]:
-    name, equals, value = (piece.strip() for piece in part.partition("="))
-    if name not in ("eps", "layers", "robust") or not equals or not value:
-        raise EvaluationError(f"strategy {text!r} has the option {part.strip()!r}: use eps=…, layers=… or robust=True.")
-    return name, value
-
-
-def _parse_eps(text: str, value: str) -> float:
-    try:
-        eps = float(value)
-    except ValueError:
-        eps = -1.0
-    if not 0 <= eps < float("inf"):
-        raise EvaluationError(f"strategy {text!r} has eps={value}: use a number, 0 or more, or the word tuned.")
-    return eps

@@ -67,7 +67,9 @@ def _model(entry: Any) -> Model:
         return Model(entry)
     known = {"reference", "weights", "preprocessing"}
     if not isinstance(entry, dict) or "reference" not in entry or not set(entry) <= known:
-        raise EvaluationError(f"the model {entry!r} is neither a reference nor {{reference, weights, preprocessing}}.")
+        raise EvaluationError(
+            f"expected a model to be a reference or {{reference, weights, preprocessing}}, but got {entry!r}."
+        )
     preprocessing = entry.get("preprocessing")
     if preprocessing is not None:
         preprocessing = _preprocessing(preprocessing)
@@ -77,7 +79,7 @@ def _model(entry: Any) -> Model:
 def _preprocessing(entry: Any) -> Preprocessing:
     known = [field.name for field in fields(Preprocessing)]
     if not isinstance(entry, dict) or not {"size", "mean", "std"} <= set(entry) <= set(known):
-        raise EvaluationError(f"the preprocessing {entry!r} is not a table of {', '.join(known)}.")
+        raise EvaluationError(f"expected the preprocessing to be a table of {', '.join(known)}, but got {entry!r}.")
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
     return Preprocessing(**values)
 
@@ -94,7 +96,7 @@ def _model_entry(model: Model) -> Any:
 
 
 def _toml(value: Any) -> str:
-    """The standard library reads TOML but does not write it; values of a plan look as in JSON, except for tables."""
+    """Write a value as TOML, which the standard library only reads. Except for tables it is written like JSON."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from predbn.common import EvaluationError
-from predbn.models import accelerate_prediction
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -35,14 +34,13 @@ def prepare_model(model: M, precision: Precision) -> M:
     """Make a model ready to predict, in place.
 
     Convolutions get the layout that they are fastest in. For a half format, the weights that autocast would cast at
-    every call are cast once, and faster convolutions are used if there are any.
+    every call are cast once.
     """
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if precision in _HALF:
         for module in model.modules():
             if type(module) in _CAST_LAYERS:
                 module.to(_HALF[precision])
-        accelerate_prediction(model)
     return model
 
 

@@ -53,8 +53,8 @@ def predict(
         predictors = {key: cache.predictor(key) for key in keys if key.model in models}
         tasks: list[_Task] = []
         for key, predictor in predictors.items():
-            own = batches[predictor.pass_size]
-            pieces = [[batch] for batch in own] if predictor.is_stateless else [own]
+            its_batches = batches[predictor.pass_size]
+            pieces = [[batch] for batch in its_batches] if predictor.is_stateless else [its_batches]
             tasks += [(number, key, piece) for number, piece in enumerate(pieces)]
         tasks.sort(key=lambda task: task[0])
         streams = cache.graph_streams

@@ -17,8 +17,8 @@ from predbn.shifts import Attack
 
 from .batches import Reiterable
 from .cuda_graphs import GraphedFunction, GraphStream, layout_of
-from .plan import Setting
 from .precision import Precision, casting
+from .setting import Setting
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -42,7 +42,7 @@ def pass_size(setting: Setting, batch_size: int, values: int, device: torch.devi
     largest, values_per_pass = _MAX_GROUPED_BATCH[kind], _VALUES_PER_PASS[kind]
     if attacked and kind == "cuda":
         largest, values_per_pass = batch_size, _VALUES_PER_ATTACK
-    if batch_size > largest or not setting.strategy.works_in_groups:
+    if batch_size > largest or setting.strategy.keeps_state or not setting.strategy.works_on_segments:
         return batch_size
     return batch_size * max(1, values_per_pass // (values * batch_size))
 
@@ -70,7 +70,6 @@ class Predictor:
         self,
         model: AnyModel,
         setting: Setting,
-        eps: float | None,
         precision: Precision,
         graph_stream: GraphStream | None,
         batch_size: int,
@@ -79,15 +78,14 @@ class Predictor:
         self.setting, self.batch_size, self.pass_size = setting, batch_size, pass_size
         self._precision = precision
         self.graph_stream = graph_stream if self.is_stateless else None
-        self._options: dict[str, Any] = {"eps": eps, "layers": setting.layers, "robust": setting.robust}
+        self._options = setting.options
         self._device = next(chain(model.parameters(), model.buffers())).device
-        is_plain = setting.strategy.is_identity and eps is None
         self.model: nn.Module = (
-            model if is_plain else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
+            model if setting.is_identity else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
         )
         self._forward = self._forward_of(self.model)
         self._forward_grouped = self._forward
-        if pass_size > batch_size and not is_plain:
+        if pass_size > batch_size and not setting.is_identity:
             grouped = adapt(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
             self._forward_grouped = self._forward_of(grouped)
 
@@ -119,8 +117,8 @@ class Predictor:
         whole = len(images) // self.batch_size * self.batch_size
         if whole == len(images):
             return self._forward_grouped(images)
-        rest = self._forward(images[whole:])
-        return rest if not whole else torch.cat((self._forward_grouped(images[:whole]), rest))
+        last = self._forward(images[whole:])
+        return last if not whole else torch.cat((self._forward_grouped(images[:whole]), last))
 
     def attacked_logits(self, attack: Attack, images: Tensor, labels: Tensor) -> Tensor:
         """The same if an attacker replaces the last images of each batch, and knows the labels and everything else.

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from predbn.common import EvaluationError, needs_extra
@@ -55,8 +56,8 @@ class RayEngine:
         if device not in ("cpu", "cuda", "auto"):
             raise EvaluationError(f"device {device!r} is not one of cpu, cuda and auto: Ray chooses which GPU.")
         WorkerResources("cpu", cpus_per_worker, gpus_per_worker)  # refuses wrong values before it connects
-        self._ray = _import_ray()
-        self._disconnect_on_close = _connect(self._ray, address)
+        self._disconnect_on_close = connect_to_ray(address)
+        self._ray: Any = import_module("ray")
         if device == "auto":
             device = "cuda" if self._ray.cluster_resources().get("GPU") else "cpu"
         self.device = device
@@ -99,17 +100,8 @@ class RayEngine:
 
 def connect_to_ray(address: str) -> bool:
     """Connect this process to a cluster; False if it is connected already. Addresses are those of `RayEngine`."""
-    return _connect(_import_ray(), address)
-
-
-def _import_ray() -> Any:
     with needs_extra("ray", otherwise="leave out --engine ray"):
         import ray
-    return ray
-
-
-def _connect(ray: Any, address: str) -> bool:
-    """Connect this process to the cluster; False if it is connected already."""
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}

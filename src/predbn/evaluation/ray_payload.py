@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -85,16 +85,13 @@ def _on_cpu(model: AnyModel) -> AnyModel:
     return copy.deepcopy(model).cpu() if is_on_gpu else model
 
 
-class _FetchedModels(Mapping[str, AnyModel]):
-    """Models by name, fetched from the object store on access."""
-
-    def __init__(self, references: Mapping[str, Any]) -> None:
-        self._references = references
+class _FetchedModels(dict[str, Any]):
+    """Models by name, as references that are fetched from the object store on access."""
 
     def __getitem__(self, name: str) -> AnyModel:
         ray: Any = import_module("ray")
         try:
-            model: AnyModel = ray.get(self._references[name])
+            model: AnyModel = ray.get(super().__getitem__(name))
         except ray.exceptions.RaySystemError as error:
             reason = str(error).splitlines()[0]
             raise EvaluationError(
@@ -102,12 +99,6 @@ class _FetchedModels(Mapping[str, AnyModel]):
                 "must be installed there, or be part of Ray's runtime_env."
             ) from None
         return model
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._references)
-
-    def __len__(self) -> int:
-        return len(self._references)
 
 
 class _Array(NamedTuple):

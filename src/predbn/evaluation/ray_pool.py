@@ -1,11 +1,9 @@
 """The worker processes of a run on a Ray cluster, and the queue of units that they compute.
 
-Every worker is a Ray actor that keeps the data and the models from unit to unit. Ray places it, moves its data, and
-notices when its process or its node dies. What happens then is decided here, because Ray's own restarts and retries
-(`max_restarts`, `max_task_retries`) fit less well: a restarted actor may wait for a free node while its unit waits
-with it and other workers are idle; Ray counts restarts per actor, and we want to name the unit that kills its workers;
-and it adds no actors when nodes join. So an actor is not restarted: its units go back to the front of the queue, and a
-new actor starts wherever a node has a free slot.
+Every worker is a Ray actor that keeps the data and the models from unit to unit. An actor that dies is not restarted
+(`max_restarts`, `max_task_retries`): a restarted actor may wait for a free node while other workers are idle, Ray
+counts restarts per actor and not per unit, and it adds no actors when nodes join. Instead its unit goes back to the
+front of the queue, and a new actor starts wherever a node has a free slot.
 """
 
 from __future__ import annotations
@@ -17,12 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from predbn.common import EvaluationError
+import torch
 
-from .ray_worker import RayWorker, WorkerInfo, check_versions
+from predbn.common import EvaluationError, hardware_of, package_versions, parse_device
+
+from .ray_payload import Payload
 from .units import Unit, UnitResult
+from .worker import Worker
 
 _POLL_SECONDS = 1.0
 """How long to wait for a result before looking again for nodes that have joined."""
@@ -47,7 +48,7 @@ class WorkerResources:
         if self.cpus is not None and self.cpus < 1:
             raise EvaluationError(f"cpus_per_worker is {self.cpus}, but a worker needs at least 1.")
         if not (0 < self.gpus <= 1 or (self.gpus > 1 and self.gpus == int(self.gpus))):
-            raise EvaluationError(f"gpus_per_worker is {self.gpus}, but it must be a fraction of 1 or a whole number.")
+            raise EvaluationError(f"gpus_per_worker is {self.gpus}, but it must be a fraction of 1 or an integer.")
 
     def __str__(self) -> str:
         """What a node must have to run a worker."""
@@ -67,22 +68,58 @@ class WorkerResources:
         return [{"num_cpus": cpus, "num_gpus": 0}] * (node_cpus // cpus)
 
 
+class WorkerInfo(NamedTuple):
+    """What a worker reports about itself when it is ready."""
+
+    hardware: dict[str, Any]
+    versions: dict[str, str]
+
+
+class RayWorker:
+    """The actor: one process that computes units.
+
+    The payload is opened by a call and not by the constructor, because Ray returns the exception of a call, but only
+    the text of an exception of the constructor.
+    """
+
+    def __init__(self, device: str, cpus: int) -> None:
+        torch.set_num_threads(max(1, cpus))
+        self._device = device
+        self._worker: Worker | None = None
+
+    def open(self, payload: Payload) -> WorkerInfo:
+        """Get ready for units."""
+        parse_device(self._device)
+        self._worker = payload.open(self._device)
+        return WorkerInfo(hardware_of(self._device), package_versions())
+
+    def run(self, unit: Unit) -> UnitResult:
+        """Compute a unit."""
+        assert self._worker is not None
+        return self._worker.do(unit)
+
+
+def check_versions(address: str, worker_versions: Mapping[str, str]) -> None:
+    """Refuse a worker that may compute other values. Builds of one version for CPU and for CUDA count as the same."""
+    for package, version in package_versions().items():
+        worker_version = worker_versions.get(package, "none")
+        if version.partition("+")[0] != worker_version.partition("+")[0]:
+            raise EvaluationError(
+                f"{address} has {package} {worker_version}, but this machine has {version}: install the same versions "
+                "on every node, so that all of them compute the same values."
+            )
+
+
 @dataclass(eq=False)
 class _Worker:
-    """An actor as the pool sees it, with its pending calls in the order in which it runs them.
-
-    A call computes a unit, except the first one, which opens the payload; then the worker is ready.
-    """
+    """An actor as the pool sees it. Its first call opens the payload; then it is ready, and a call computes a unit."""
 
     node_id: str
     address: str
     actor: Any
-    calls: dict[Any, Unit | None]
+    call: Any
+    unit: Unit | None = None
     is_ready: bool = False
-
-    @property
-    def units(self) -> list[Unit]:
-        return [unit for unit in self.calls.values() if unit is not None]
 
 
 class _WorkerLost(Exception):
@@ -113,14 +150,14 @@ class WorkerPool:
         """Compute the units and yield every result once, in the order in which they finish."""
         queue, losses = deque(units), Counter[Unit]()
         try:
-            while queue or any(worker.units for worker in self._workers):
+            while queue or any(worker.unit is not None for worker in self._workers):
                 self._start_workers(len(queue))
                 self._assign(queue)
-                worker, call = self._wait()
+                worker = self._wait()
                 if worker is None:
                     continue
                 try:
-                    result = self._result(worker, call)
+                    result = self._result(worker)
                 except _WorkerLost as loss:
                     self._last_loss = str(loss)
                     self._kill(worker)
@@ -146,7 +183,7 @@ class WorkerPool:
                 node_slots = enumerate(self._resources.slots(node["Resources"]))
                 slots += [(number, node, options) for number, options in node_slots if number >= running]
         slots.sort(key=itemgetter(0))  # every node gets its first worker before any gets its second
-        idle = sum(not worker.units for worker in self._workers)
+        idle = sum(worker.unit is None for worker in self._workers)
         for _, node, options in slots[: max(0, queued - idle)]:
             self._workers.append(self._start(node, options))
         if not self._workers:
@@ -161,41 +198,34 @@ class WorkerPool:
         on_node = scheduling.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         actor_class = self._ray.remote(RayWorker).options(scheduling_strategy=on_node, max_restarts=0, **options)
         actor = actor_class.remote(self._resources.device, int(options["num_cpus"]))
-        return _Worker(node["NodeID"], node["NodeManagerAddress"], actor, {actor.open.remote(self._payload): None})
+        return _Worker(node["NodeID"], node["NodeManagerAddress"], actor, actor.open.remote(self._payload))
 
     def _assign(self, queue: deque[Unit]) -> None:
-        """Give every worker that is ready a unit, and a second one, so that it need not wait while a result is written.
+        """Give every idle worker a unit. One that is still starting gets none: its node may be busy for hours."""
+        for worker in self._workers:
+            if queue and worker.is_ready and worker.unit is None:
+                worker.unit = queue.popleft()
+                worker.call = worker.actor.run.remote(worker.unit)
 
-        A worker that is still starting gets none: its node may be busy for hours.
-        """
-        ready = [worker for worker in self._workers if worker.is_ready]
-        for depth in (1, 2):
-            if depth == 2 and len(queue) < len(ready):
-                break  # towards the end a second unit would wait here while another worker has nothing to do
-            for worker in ready:
-                if queue and len(worker.calls) < depth:
-                    unit = queue.popleft()
-                    worker.calls[worker.actor.run.remote(unit)] = unit
-
-    def _wait(self) -> tuple[_Worker, Any] | tuple[None, None]:
-        """A call that has ended, and its worker; none after a second, to look for new nodes again."""
-        by_call = {call: worker for worker in self._workers for call in worker.calls}
+    def _wait(self) -> _Worker | None:
+        """A worker whose call has ended; None after a second, to look for new nodes again."""
+        by_call = {worker.call: worker for worker in self._workers if worker.call is not None}
         ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_POLL_SECONDS)
         if ended:
-            return by_call[ended[0]], ended[0]
+            return by_call[ended[0]]
         if not self._hardware and time.monotonic() > self._warn_at:
             logging.getLogger(__name__).warning("waiting for a node of the cluster with %s free", self._resources)
             self._warn_at = float("inf")
-        return None, None
+        return None
 
-    def _result(self, worker: _Worker, call: Any) -> UnitResult | None:
-        """The result of a call that has ended; None if the worker has only become ready.
+    def _result(self, worker: _Worker) -> UnitResult | None:
+        """The result of the call that has ended; None if the worker has only become ready.
 
-        The calls of a lost worker are never read again, so a unit that was requeued cannot give two results.
+        The call of a lost worker is never read again, so a unit that was requeued cannot give two results.
         """
         errors = self._ray.exceptions
         try:
-            answer: WorkerInfo | UnitResult = self._ray.get(call)
+            answer: WorkerInfo | UnitResult = self._ray.get(worker.call)
         except errors.RayTaskError as error:
             if isinstance(error.cause, ValueError):  # what one process would raise too, such as a PredbnError
                 raise error.cause from None
@@ -209,7 +239,7 @@ class WorkerPool:
             ) from None
         except errors.RayError as error:
             raise _WorkerLost(_reason(worker, error)) from None
-        del worker.calls[call]
+        worker.call = worker.unit = None
         if isinstance(answer, UnitResult):
             return answer
         check_versions(worker.address, answer.versions)
@@ -218,17 +248,16 @@ class WorkerPool:
         return None
 
     def _requeue(self, worker: _Worker, queue: deque[Unit], losses: Counter[Unit]) -> None:
-        """Put the units of a lost worker back to the front of the queue, and count the loss for the one it computed."""
-        if not worker.is_ready:
+        """Put the unit of a lost worker back to the front of the queue, and count the loss."""
+        if worker.unit is None:
             self._failed_starts[worker.node_id] += 1
             return
         self._failed_starts[worker.node_id] = 0
-        queue.extendleft(reversed(worker.units))
-        computed = worker.units[0]
-        losses[computed] += 1
-        if losses[computed] > self._retries:
+        queue.appendleft(worker.unit)
+        losses[worker.unit] += 1
+        if losses[worker.unit] > self._retries:
             raise EvaluationError(
-                f"{computed.label} was lost {losses[computed]} times with its worker (last on {self._last_loss}): "
+                f"{worker.unit.label} was lost {losses[worker.unit]} times with its worker, last on {self._last_loss}: "
                 "check whether that node runs out of memory, and run the same command again; finished units are kept."
             )
 

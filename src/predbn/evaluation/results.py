@@ -17,10 +17,10 @@ from predbn.common import EvaluationError, PredbnError
 from predbn.data import SEVERITIES
 from predbn.metrics import ALEXNET_ERRORS, bootstrap_difference, bootstrap_mean, mce, paired_interval
 
-from .plan import Setting
 from .scoring import unpack_hits
+from .setting import Setting
 from .store import Store
-from .tables import KEYS, fits_table
+from .tables import KEYS
 
 RESAMPLES = 2_000
 """Of a bootstrap over images: there are so many images that more resamples change nothing."""
@@ -34,7 +34,7 @@ class Results:
 
     frame        one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric): `value`
     reliability  the same without the metric, one row per bin: bin, lower, upper, count, confidence, accuracy
-    fits         temperatures and eps found on validation data: model, strategy, batch_size, what, value
+    fits         temperatures fitted on validation data: model, strategy, batch_size, what, value
     card         the run card
     hits         which images were predicted correctly, one row per (model, …, seed), if the plan wanted it;
                  `unpack_hits` reads them
@@ -62,9 +62,8 @@ class Results:
         tables = {name: table.to_pandas() for name, table in store.tables().items()}
         if tables["results"].empty:
             raise EvaluationError(f"{folder} has no results yet: run the same predbn evaluate again, to its end.")
-        fits = fits_table(store.fits()).to_pandas()
-        kept = {"hits": tables["hits"], "predictions": tables["predictions"], "examples": store.examples().to_pandas()}
-        return cls(tables["results"], tables["reliability"], fits, card, Path(folder), **kept)
+        examples = store.examples().to_pandas()
+        return cls(tables.pop("results"), card=card, folder=Path(folder), examples=examples, **tables)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{self.frame[key].nunique()} {key}" for key in (*KEYS, "metric"))
@@ -94,11 +93,6 @@ class Results:
         tables = {"frame": frame, **others}
         return replace(self, **{name: table.reset_index(drop=True) for name, table in tables.items()})
 
-    def to_pandas(self) -> pd.DataFrame:
-        """A copy of the tidy frame."""
-        copied: pd.DataFrame = self.frame.copy()
-        return copied
-
     def by_severity(self) -> pd.DataFrame:
         """The paper's box plots: for each series and severity, min, quartiles, max and mean over the corruptions.
 
@@ -109,15 +103,6 @@ class Results:
         table = pd.DataFrame({name: values.quantile(share) for name, share in quantiles.items()})
         summary: pd.DataFrame = table.assign(mean=values.mean(), corruptions=values.size()).reset_index()
         return summary
-
-    def means(self) -> pd.DataFrame:
-        """The mean of every series over all shifted splits, and its value on clean data."""
-        keys = [*_SERIES, "metric"]
-        is_clean = self.frame["severity"] == 0
-        shifted = self.frame[~is_clean].groupby(keys)["value"]
-        columns = {"clean": self.frame[is_clean].groupby(keys)["value"].mean(), "shifted": shifted.mean()}
-        table: pd.DataFrame = pd.DataFrame({**columns, "splits": shifted.size()}).reset_index()
-        return table
 
     def mce(self) -> pd.DataFrame:
         """The mean corruption error on ImageNet in per cent: mce, low and high.

@@ -60,9 +60,7 @@ def _evaluate(
     with open_run(job, out, engine) as run:
         run.write_card()
         units = _Units(run, progress)
-        # Temperatures are fitted with the tuned eps, and splits need both.
-        units.compute(units.missing(job.eps_units()))
-        units.compute(units.missing(job.temperature_units(run.store.fits())))
+        units.compute(units.missing_fits())
         units.compute(job.split_units(run.store.fits(), run.done()))
         run.store.merge()
         run.write_examples()
@@ -126,14 +124,13 @@ class _Units:
 
     def __init__(self, run: Run, progress: ProgressWithNote | None) -> None:
         self._engine, self._job, self._store, self._progress = run.engine, run.job, run.store, progress
-        fits = self.missing([*run.job.eps_units(), *run.job.temperature_units(run.store.fits())])
-        self._total, self._done = len(fits) + len(run.job.split_units([], run.done())), 0
+        self._total, self._done = len(self.missing_fits()) + len(run.job.split_units([], run.done())), 0
         self._report("")
 
-    def missing(self, units: Sequence[FitUnit]) -> list[FitUnit]:
-        """The fits that were not found yet."""
-        found = {fit[:4] for fit in self._store.fits()}
-        return [unit for unit in units if (unit.model, unit.strategy, unit.batch_size, unit.what) not in found]
+    def missing_fits(self) -> list[FitUnit]:
+        """The temperatures that are not fitted yet."""
+        fitted = {FitUnit(*fit[:3]) for fit in self._store.fits()}
+        return [unit for unit in self._job.temperature_units() if unit not in fitted]
 
     def compute(self, units: Sequence[Unit]) -> None:
         """Compute and store all of them."""

@@ -144,8 +144,8 @@ class CellScores:
         scores = self._scores.compute()
         if not self._is_labelled:
             return {"confidence": scores["confidence"]}
-        own = {metric.name: total / self._count for metric, total in self._own.items()}
-        return {**scores, **({} if self._ranking is None else {"auc": self._ranking.auc()}), **own}
+        user_metrics = {metric.name: total / self._count for metric, total in self._own.items()}
+        return {**scores, **({} if self._ranking is None else {"auc": self._ranking.auc()}), **user_metrics}
 
     def reliability(self) -> list[dict[str, Any]]:
         """The reliability diagram, one row per bin."""

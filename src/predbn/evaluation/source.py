@@ -38,7 +38,7 @@ from predbn.shifts import find_corruption
 from predbn.shifts import names as corruption_names
 
 from .changing_shift import SETS, ChangingShift
-from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve, visits_per_image
+from .splits import Split, Stream, attack_of, check_order, make_stream, positions, resolve
 
 AnyBatch = ImageBatch | RowBatch
 """Pictures or rows: `inputs`, `labels` and `index` are what both have."""
@@ -47,7 +47,7 @@ AnyData = Images | ShiftedDataset | Rows | Randomised | ReferenceAndData
 Inputs = Literal["pictures", "rows"]
 
 REFERENCE, DATA = Split("reference", 0), Split("data", 1)
-"""The two splits of a real shift: what the model knows, and what it shall predict."""
+"""The two splits of a real shift: what the model knows, and the new data."""
 
 _MAX_BYTES_ON_DEVICE, _BYTES_PER_ROW = 1 << 32, 160
 
@@ -89,14 +89,10 @@ class Source(ABC):
         """The number of images or rows in a split."""
         return len(self.labels) if self._count is None else self._count
 
-    def stream_length(self, split: Split) -> int:
-        """The number of images or rows in the stream of a split, which may visit them several times."""
-        return visits_per_image(split, self.names) * len(self)
-
     def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
         """The splits that names of shifts stand for."""
-        own = corruption_names("own") if isinstance(self.data, Images) else ()
-        return resolve(shifts, severities, self.names, has_clean=self.has_clean, own=own)
+        registered = corruption_names("own") if isinstance(self.data, Images) else ()
+        return resolve(shifts, severities, self.names, has_clean=self.has_clean, registered=registered)
 
     def is_labelled(self, split: Split) -> bool:
         """Whether the images or rows of a split have labels."""
@@ -151,7 +147,7 @@ class PictureSource(Source):
     """Pictures: clean ones that are corrupted on the fly, or published corruptions."""
 
     inputs, counted, has_auc = "pictures", "images", False
-    severities, severities_in_words = SEVERITIES, "a whole number from 1 to 5"
+    severities, severities_in_words = SEVERITIES, "an integer from 1 to 5"
 
     def __init__(
         self, data: Images | ShiftedDataset, *, images: int | None = None, device: torch.device | str = "cpu"
@@ -212,7 +208,7 @@ class PictureSource(Source):
 
 
 class RealShiftSource(Source):
-    """Pictures from before and after a real shift, which are different pictures, each in the order of their coming."""
+    """Images from before and after a real shift, which are different images, each in order of arrival."""
 
     inputs, counted, has_auc = "pictures", "images", False
     severities, severities_in_words = (), "there are none"
@@ -234,9 +230,6 @@ class RealShiftSource(Source):
 
     def is_labelled(self, split: Split) -> bool:
         return self._images[split].is_labelled
-
-    def stream_length(self, split: Split) -> int:
-        return len(self._images[split])
 
     def move_to_device(self) -> None:
         for split, images in self._images.items():

@@ -47,14 +47,14 @@ def resolve(
     available: Sequence[str],
     *,
     has_clean: bool = True,
-    own: Sequence[str] = (),
+    registered: Sequence[str] = (),
 ) -> list[Split]:
     """The splits that the names in `shifts` stand for, without repetition, in the order of the names.
 
     "all" is the clean images and every corruption in `available`; "standard" and "extra" are the clean images and the
     corruptions of the published sets. Published data may come without clean images: these names then mean the
-    corruptions only. `own` are corruptions that others have registered: they are measured if they are named, so that
-    "all" and mixtures mean the same wherever they are computed.
+    corruptions only. `registered` are corruptions that users have registered: they are measured only if they are named,
+    so that "all" and mixtures mean the same wherever they are computed.
     """
     splits: dict[Split, None] = {}
     for shift in shifts:
@@ -65,7 +65,7 @@ def resolve(
         for name in corruptions:
             if changing := ChangingShift.parse(name):
                 changing.check_available(available)
-            elif name != CLEAN and name not in available and name not in own:
+            elif name != CLEAN and name not in available and name not in registered:
                 raise EvaluationError(f"shift {name!r} is not in the data, which has {', '.join(available)}.")
             if name == CLEAN and not has_clean:
                 raise EvaluationError("the data has no clean images: name them with --clean.")
@@ -82,17 +82,9 @@ def make_stream(split: Split, visited: Tensor, index: Tensor, available: Sequenc
     shift = ChangingShift.parse(split.corruption)
     if shift is None:
         return Stream([split], torch.zeros_like(visited), visited)
-    splits = [Split(*each) for each in shift.splits(split.severity, available, seed)]
+    splits = [Split(*drawn) for drawn in shift.splits(split.severity, available, seed)]
     numbers, places = shift.assign(len(splits), index[visited], seed)
     return Stream(splits, numbers, visited[places])
-
-
-def visits_per_image(split: Split, available: Sequence[str]) -> int:
-    """How often the stream of a split visits each image: once, unless it goes through several splits in turn."""
-    shift = ChangingShift.parse(split.corruption)
-    if shift is None or shift.change != "in_turn":
-        return 1
-    return len(shift.splits(split.severity, available, seed=0))
 
 
 def positions(order: str, labels: Tensor, seed: int, images: int | None = None) -> Tensor:
@@ -119,7 +111,7 @@ def attack_of(order: str) -> Attack | None:
     if kind != "attacked":
         return None
     if name not in ATTACKS:
-        known = " or ".join(f"attacked:{each}" for each in ATTACKS)
+        known = " or ".join(f"attacked:{name}" for name in ATTACKS)
         raise EvaluationError(f"order {order!r} names no attack that is known: use {known}.")
     return ATTACKS[name]
 

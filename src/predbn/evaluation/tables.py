@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from .scoring import PREDICTED
-from .units import Fit, Row
+from .units import UnitResult
 
 KEYS = ("model", "method", "strategy", "corruption", "severity", "batch_size", "order", "seed")
 
@@ -34,16 +33,6 @@ RELIABILITY = pa.schema([*_KEY_FIELDS, *_BIN_FIELDS])
 HITS = pa.schema([*_KEY_FIELDS, pa.field("hits", pa.binary())])
 """One row per cell: which images were predicted correctly, as `Hits.pack` packs them."""
 
-PART = pa.schema(
-    [
-        *_KEY_FIELDS,
-        pa.field("metrics", pa.map_(pa.string(), pa.float64()), nullable=False),
-        pa.field("bins", pa.list_(pa.struct(_BIN_FIELDS)), nullable=False),
-        pa.field("hits", pa.binary()),
-    ]
-)
-"""One row per cell, with its metrics, bins and hits, so that one file holds the whole result of a unit."""
-
 PREDICTIONS = pa.schema(
     [*_KEY_FIELDS, *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in PREDICTED.items())]
 )
@@ -60,48 +49,38 @@ FITS = pa.schema(
 )
 
 
-def part_table(rows: Iterable[Row]) -> pa.Table:
-    """The table of one unit."""
-    return pa.Table.from_pylist([_part_row(row) for row in rows], PART)
+class TableKind(NamedTuple):
+    """A table of a run: its schema, and the columns that identify a row and sort the table."""
+
+    schema: pa.Schema
+    columns: tuple[str, ...]
 
 
-def _part_row(row: Row) -> dict[str, Any]:
-    bins = [
-        {"bin": number, "lower": b["low"], "upper": b["high"]} | {name: b[name] for name in _MEASURED_IN_BIN}
-        for number, b in enumerate(row.reliability)
-    ]
-    return {**_key(row), "metrics": list(row.metrics.items()), "bins": bins, "hits": row.hits}
+TABLES = {
+    "reliability": TableKind(RELIABILITY, (*KEYS, "bin")),
+    "hits": TableKind(HITS, KEYS),
+    "predictions": TableKind(PREDICTIONS, KEYS),
+    "fits": TableKind(FITS, ("model", "strategy", "batch_size", "what")),
+    "results": TableKind(RESULTS, (*KEYS, "metric")),
+}
+"""In the order in which they are written: what has results has everything else."""
 
 
-def predictions_table(rows: Iterable[Row]) -> pa.Table:
-    """The predictions of one unit; without rows if none were kept."""
-    kept = [{**_key(row), **row.predictions} for row in rows if row.predictions is not None]
-    return pa.Table.from_pylist(kept, PREDICTIONS)
-
-
-def _key(row: Row) -> dict[str, Any]:
-    return {**row.cell._asdict(), **row.split._asdict(), "order": row.order, "seed": row.seed}
+def tables_of(result: UnitResult) -> dict[str, pa.Table]:
+    """The tables of one unit, those without rows left out."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+    rows["fits"] = [fit._asdict() for fit in result.fits]
+    for row in result.rows:
+        key = {**row.cell._asdict(), **row.split._asdict(), "order": row.order, "seed": row.seed}
+        rows["results"] += [{**key, "metric": metric, "value": value} for metric, value in row.metrics.items()]
+        for number, bin_ in enumerate(row.reliability):
+            bounds = {"bin": number, "lower": bin_["low"], "upper": bin_["high"]}
+            rows["reliability"].append({**key, **bounds, **{name: bin_[name] for name in _MEASURED_IN_BIN}})
+        if row.hits is not None:
+            rows["hits"].append({**key, "hits": row.hits})
+        if row.predictions is not None:
+            rows["predictions"].append({**key, **row.predictions})
+    return {name: pa.Table.from_pylist(entries, TABLES[name].schema) for name, entries in rows.items() if entries}
 
 
 _MEASURED_IN_BIN = ("count", "confidence", "accuracy")
-
-
-def tidy_tables(part: pa.Table) -> dict[str, pa.Table]:
-    """The tables `results`, `reliability` and `hits` of a part."""
-    results, bins, hits = [], [], []
-    for row in part.to_pylist():
-        key = {name: row[name] for name in KEYS}
-        results += [{**key, "metric": metric, "value": value} for metric, value in row["metrics"]]
-        bins += [{**key, **values} for values in row["bins"]]
-        if row["hits"] is not None:
-            hits.append({**key, "hits": row["hits"]})
-    return {
-        "results": pa.Table.from_pylist(results, RESULTS),
-        "reliability": pa.Table.from_pylist(bins, RELIABILITY),
-        "hits": pa.Table.from_pylist(hits, HITS),
-    }
-
-
-def fits_table(fits: Iterable[Fit]) -> pa.Table:
-    """Fits as a table."""
-    return pa.Table.from_pylist([fit._asdict() for fit in fits], FITS)

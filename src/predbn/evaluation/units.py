@@ -24,13 +24,13 @@ class Cell(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """A number found on validation data, for one model under one strategy and batch size."""
+    """A number fitted on validation data, for one model under one strategy and batch size."""
 
     model: str
     strategy: str
     batch_size: int
-    what: Literal["temperature", "eps"]
-    value: float | None
+    what: Literal["temperature"]
+    value: float
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,21 @@ class SplitUnit:
 
 @dataclass(frozen=True)
 class FitUnit:
-    """A number to fit on the validation data. `eps` is the one to predict with, None for the layers' own."""
+    """A temperature to fit on the validation data."""
 
     model: str
     strategy: str
     batch_size: int
-    what: Literal["temperature", "eps"]
-    eps: float | None = None
 
     @property
     def name(self) -> str:
         """A readable name that is unique to this work."""
-        return f"{self.what}-{_digest(self)}"
+        return f"temperature-{_digest(self)}"
 
     @property
     def label(self) -> str:
         """The text for progress bars."""
-        return f"{self.what} of {self.model}"
+        return f"temperature of {self.model}"
 
 
 Unit = SplitUnit | FitUnit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
@@ -12,15 +13,16 @@ from torch import Tensor
 
 from predbn.common import EvaluationError
 from predbn.data import Images, Rows
-from predbn.methods import Method, Temperature, find_method, tune_eps
+from predbn.methods import Method, Temperature, find_method
 from predbn.shifts import Attack, orders
 
 from .batches import Prefetcher, Rebatcher, Reiterable, block_size
 from .model_cache import ModelCache, PredictorKey
-from .plan import Plan, Setting, is_ensemble, needs_fit
-from .precision import casting, numerics
+from .plan import Plan, is_ensemble, needs_fit
+from .precision import numerics
 from .predict import on_one_core, predict, start_stream
 from .scoring import AttackedScores, CellScores, FiniteCheck
+from .setting import Setting
 from .source import AnyBatch, Source
 from .splits import Split, attack_of
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
@@ -28,6 +30,9 @@ from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
 _CALIBRATION_IMAGES, _CALIBRATION_BATCH = 5000, 500
 _VALUES_PER_BLOCK = {"cpu": 1 << 22, "cuda": 1 << 25}
 """Input values to corrupt at a time: many on a GPU, because every step of a corruption is a kernel launch."""
+_UNITS_AHEAD = 4
+"""Units whose first images are made ahead on a GPU: some corruptions take the CPU longer than the GPU takes to predict
+a split of small images."""
 
 
 class _CellTask(NamedTuple):
@@ -44,13 +49,12 @@ class _CellTask(NamedTuple):
 
 
 class _StartedUnit(NamedTuple):
-    """A unit whose images are being made, in `block_count` blocks."""
+    """A unit whose images are being made, in blocks."""
 
     unit: SplitUnit
     tasks: list[_CellTask]
     pass_sizes: dict[PredictorKey, int]
     blocks: Iterator[AnyBatch]
-    block_count: int
 
 
 class Worker:
@@ -66,21 +70,40 @@ class Worker:
     ) -> None:
         self.plan, self.source, self.cache, self.members, self.validation = plan, source, cache, members, validation
         self.device = source.device
-        self._started: list[_StartedUnit] = []
         if validation is not None:
             cache.calibration_data = self._calibration_data
 
-    def do(self, unit: Unit, *following: Unit) -> UnitResult:
-        """Compute a unit. On a GPU, making the images of the `following` ones starts before it is finished."""
-        return self.begin(unit, *following)()
+    def do(self, unit: Unit) -> UnitResult:
+        """Compute one unit."""
+        return next(self.run([unit]))
 
-    def begin(self, unit: Unit, *following: Unit) -> Callable[[], UnitResult]:
-        """The same, up to where a GPU would have to be waited for: calling what is returned waits for the result."""
-        with numerics(self.plan.precision):
+    def run(self, units: Sequence[Unit]) -> Iterator[UnitResult]:
+        """Compute units and yield their results, fits first.
+
+        On a GPU the images of the next units are made while one is predicted, and a result is waited for when the next
+        unit is queued, so that the GPU always has work.
+        """
+        for unit in units:
             if isinstance(unit, FitUnit):
-                result = UnitResult(unit, fits=(self._fit(unit),))
-                return lambda: result
-            return self._measure(unit, following)
+                with numerics(self.plan.precision):
+                    fit = self._fit(unit)
+                yield UnitResult(unit, fits=(fit,))
+        pending: Callable[[], UnitResult] | None = None
+        try:
+            for started in self._start_all([unit for unit in units if isinstance(unit, SplitUnit)]):
+                finish = self._measure(started)
+                if self._prefetcher is None:
+                    yield finish()
+                    continue
+                if pending is not None:
+                    yield pending()
+                pending = finish
+        except Exception:
+            if pending is not None:  # a result that was computed is not lost
+                yield pending()
+            raise
+        if pending is not None:
+            yield pending()
 
     def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
         """The images of a split, `size` at a time. On a GPU one block is always made ahead, the first one from now."""
@@ -99,21 +122,37 @@ class Worker:
         self.source.move_to_device()
         return Prefetcher(self.device) if self.device.type == "cuda" else None
 
-    def _measure(self, unit: SplitUnit, following: Sequence[Unit]) -> Callable[[], UnitResult]:
-        started = next((each for each in self._started if each.unit is unit), None) or self._start(unit)
-        self._started = [each for each in self._started if any(each.unit is other for other in following)]
-        _, tasks, pass_sizes, blocks, block_count = started
-        largest_batch = max(key.batch_size for key in pass_sizes)
-        start_stream(self.cache, list(pass_sizes), lambda: self._inputs(unit, largest_batch))
-        rebatchers = {size: Rebatcher(size) for size in sorted(set(pass_sizes.values()))}
+    def _start_all(self, units: Sequence[SplitUnit]) -> Iterator[_StartedUnit]:
+        """Start making the images of each unit; on a GPU some units ahead."""
+        ahead = 0 if self._prefetcher is None else _UNITS_AHEAD
+        started: deque[_StartedUnit] = deque()
+        for unit in units:
+            started.append(self._start(unit))
+            if len(started) > ahead:
+                yield started.popleft()
+        yield from started
+
+    def _start(self, unit: SplitUnit) -> _StartedUnit:
+        with numerics(self.plan.precision):
+            tasks = [self._task(cell, unit) for cell in unit.cells]
+            pass_sizes = {key: self.cache.pass_size(key) for task in tasks for key in task.predictors}
+            size = self._block_size([key.model for key in pass_sizes], list(pass_sizes.values()))
+            blocks = self.stream(unit.split, unit.order, unit.seed, size)
+        return _StartedUnit(unit, tasks, pass_sizes, blocks)
+
+    def _measure(self, started: _StartedUnit) -> Callable[[], UnitResult]:
+        """Predict a unit up to where a GPU would have to be waited for; the returned function waits for the result."""
+        unit, tasks, pass_sizes, blocks = started
         check, attack = FiniteCheck(str(unit.split)), attack_of(unit.order)
-        for number, block in enumerate(blocks, start=1):
-            if number == block_count and self._prefetcher is not None:
-                self._start_all(following)
-            batches = {size: rebatcher.push(block) for size, rebatcher in rebatchers.items()}
+        with numerics(self.plan.precision):
+            largest_batch = max(key.batch_size for key in pass_sizes)
+            start_stream(self.cache, list(pass_sizes), lambda: self._inputs(unit, largest_batch))
+            rebatchers = {size: Rebatcher(size) for size in sorted(set(pass_sizes.values()))}
+            for block in blocks:
+                batches = {size: rebatcher.push(block) for size, rebatcher in rebatchers.items()}
+                self._score(tasks, pass_sizes, batches, check, attack)
+            batches = {size: rebatcher.flush() for size, rebatcher in rebatchers.items()}
             self._score(tasks, pass_sizes, batches, check, attack)
-        batches = {size: rebatcher.flush() for size, rebatcher in rebatchers.items()}
-        self._score(tasks, pass_sizes, batches, check, attack)
 
         def finish() -> UnitResult:
             with numerics(self.plan.precision):
@@ -122,54 +161,17 @@ class Worker:
 
         return finish
 
-    def _start_all(self, units: Sequence[Unit]) -> None:
-        """Start those that have not been started. Their first blocks are made one after the other.
-
-        One is enough if its images are several blocks. One that cannot be started raises its error when it is its turn.
-        """
-        for unit in units:
-            if not isinstance(unit, SplitUnit):
-                continue
-            started = next((each for each in self._started if each.unit is unit), None)
-            if started is None:
-                try:
-                    started = self._start(unit)
-                except Exception:
-                    return
-                self._started.append(started)
-            if started.block_count > 1:
-                return
-
-    def _start(self, unit: SplitUnit) -> _StartedUnit:
-        tasks = [self._task(cell, unit) for cell in unit.cells]
-        pass_sizes = {key: self.cache.pass_size(key) for task in tasks for key in task.predictors}
-        size = self._block_size([key.model for key in pass_sizes], list(pass_sizes.values()))
-        blocks = self.stream(unit.split, unit.order, unit.seed, size)
-        return _StartedUnit(unit, tasks, pass_sizes, blocks, -(-self.source.stream_length(unit.split) // size))
-
     def _task(self, cell: Cell, unit: SplitUnit) -> _CellTask:
         attack = attack_of(unit.order)
-        fitted = {
-            (fit.model, fit.what): fit.value
-            for fit in unit.fits
-            if (fit.strategy, fit.batch_size) == (cell.strategy, cell.batch_size)
-        }
+        temperatures = {fit[:3]: fit.value for fit in unit.fits}
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
         setting = self._setting(cell.strategy)
         # Without adaptation the batch size changes nothing: predict once for all sizes. In attacked batches it decides
         # which images are scored.
         size = self.plan.largest_batch if setting.is_identity and attack is None else cell.batch_size
-        predictors = [
-            PredictorKey(
-                member,
-                setting,
-                size,
-                fitted[member, "eps"] if setting.eps == "tuned" else setting.eps,
-                attack is not None,
-            )
-            for member in members
-        ]
-        arguments = {"value": fitted[cell.model, "temperature"]} if needs_fit(cell.method) else {}
+        predictors = [PredictorKey(member, setting, size, attack is not None) for member in members]
+        key = cell.model, cell.strategy, cell.batch_size
+        arguments = {"value": temperatures[key]} if needs_fit(cell.method) else {}
         make_scores = CellScores if attack is None else partial(AttackedScores, attack, size)
         scores = make_scores(
             self.cache.model(members[0]).description.classes,
@@ -233,13 +235,8 @@ class Worker:
         return Reiterable(partial(self.validation.batches, size, order=order, device=self.device))
 
     def _fit(self, unit: FitUnit) -> Fit:
-        """Fit a temperature or an eps on the validation data, shuffled, in batches of the size that it is for."""
-        value = self._tuned_eps(unit) if unit.what == "eps" else self._temperature(unit)
-        return Fit(unit.model, unit.strategy, unit.batch_size, unit.what, value)
-
-    def _temperature(self, unit: FitUnit) -> float:
-        """Predicts a block of batches at a time and keeps only the logits."""
-        key = PredictorKey(unit.model, self._setting(unit.strategy), unit.batch_size, unit.eps)
+        """Fit a temperature on the validation data, shuffled, a block of batches at a time; only logits are kept."""
+        key = PredictorKey(unit.model, self._setting(unit.strategy), unit.batch_size)
         size = self.cache.pass_size(key)
         batches = self._validation_batches(size)
         start_stream(self.cache, [key], lambda: (batch.inputs for batch in batches))
@@ -251,19 +248,5 @@ class Worker:
             logits.append(values.float().cpu())
             labels += [batch.labels.cpu() for batch in block]
         check.check()
-        return on_one_core(lambda: Temperature.fit(torch.cat(logits), labels=torch.cat(labels))).value
-
-    def _tuned_eps(self, unit: FitUnit) -> float | None:
-        setting, batches = self._setting(unit.strategy), self._validation_batches(unit.batch_size)
-
-        def tune() -> float | None:
-            with casting(self.plan.precision, self.device):
-                return tune_eps(
-                    self.cache.model(unit.model),
-                    batches,
-                    strategy=setting.strategy,
-                    layers=setting.layers,
-                    bins=self.plan.ece_bins,
-                ).eps
-
-        return on_one_core(tune)
+        fitted = on_one_core(lambda: Temperature.fit(torch.cat(logits), labels=torch.cat(labels)))
+        return Fit(unit.model, unit.strategy, unit.batch_size, "temperature", fitted.value)

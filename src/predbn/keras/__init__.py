@@ -1,7 +1,7 @@
-"""Prediction-time batch norm for Keras 3 models, whichever of torch, JAX and TensorFlow is behind them.
+"""Prediction-time batch norm for Keras 3 models on the torch, JAX and TensorFlow backends.
 
-`adapt(model)` makes every BatchNormalization layer use the statistics of the batch being predicted, and `restore` gives
-back the same model. Needs Keras: ``pip install predbn[keras]``, and a backend that KERAS_BACKEND names.
+`adapt(model)` makes BatchNormalization layers use the statistics of the batch being predicted, and `restore` undoes it.
+Needs Keras: ``pip install predbn[keras]``, and the backend that KERAS_BACKEND names.
 """
 
 from .adapt import adapt, restore

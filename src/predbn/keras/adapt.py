@@ -1,7 +1,7 @@
-"""`adapt` and `restore`: each layer gets a subclass of its own class, and its class back.
+"""`adapt` changes the class of each layer to a subclass, and `restore` changes it back.
 
-Nothing else of a layer changes: not its weights, its name or its place in the model. Functions that Keras compiled for
-`predict`, `evaluate` and `fit` are forgotten, because they contain what the layers did before.
+Weights, names and the structure of the model do not change. Functions that Keras has compiled for `predict`, `evaluate`
+and `fit` are discarded, because they contain the previous behaviour of the layers.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _STRATEGY = "_predbn_strategy"
 
 
 def adapt(model: M, strategy: str | Strategy = "batch", *, layers: str | Iterable[str] = "all", **arguments: Any) -> M:
-    """Make the batch norm layers of a Keras model take their statistics from the batch being predicted.
+    """Make the batch norm layers of a Keras model use the statistics of the batch being predicted.
 
     strategy   "batch", or "prior" with N=…; the others need PyTorch
     layers     which layers, by name: "all", "first", "last", or patterns such as "conv5_*"
 
-    Returns the model itself. With training=True it works as before, moving statistics are never changed otherwise, and
-    what `model.save` writes is the model without the adaptation.
+    Returns the model itself. With training=True it works as before; otherwise moving statistics never change.
+    `model.save` writes the model without the adaptation.
     """
     chosen = find_strategy(strategy, **arguments)
     if type(chosen) not in (Batch, Prior):
         raise AdaptationError(f"strategy '{chosen.name}' is not available for Keras: use batch or prior")
-    found = _batch_norm_layers(model)
-    if not found:
-        raise AdaptationError(f"the model '{_name(model)}' has no BatchNormalization layer: nothing can be adapted")
-    selected = select_by_name({layer: [layer.name] for layer in found}, layers)
+    available = _batch_norm_layers(model)
+    if not available:
+        raise AdaptationError(f"the model '{_name(model)}' has no BatchNormalization layers")
+    selected = select_by_name({layer: [layer.name] for layer in available}, layers)
     for layer in selected:
         _check_layer(layer)
     restore(model)
     for layer in selected:
-        layer.__dict__[_STRATEGY] = chosen  # not setattr, with which Keras and torch would register it
+        layer.__dict__[_STRATEGY] = chosen  # setattr would register it in Keras and torch
         layer.__class__ = _adapted_class(type(layer))  # type: ignore[arg-type]
     return model
 
 
 def restore(model: M) -> M:
-    """Undo `adapt`: every layer has its own class again."""
+    """Undo `adapt`."""
     for layer in _batch_norm_layers(model):
         if isinstance(layer, AdaptedLayer):
             del layer.__dict__[_STRATEGY]
@@ -56,7 +56,7 @@ def restore(model: M) -> M:
 
 
 def _batch_norm_layers(model: Any) -> list[Any]:
-    """All BatchNormalization layers, also those of models inside the model."""
+    """All BatchNormalization layers, including those of nested models."""
     try:
         import keras
     except ImportError as error:
@@ -73,24 +73,22 @@ def _check_layer(layer: Any) -> None:
     import keras
 
     if not layer.built:
-        raise AdaptationError(f"layer '{layer.name}' has no weights yet: call the model on a batch first")
+        raise AdaptationError(f"layer '{layer.name}' is not built: call the model on a batch first")
     if type(layer).call not in (keras.layers.BatchNormalization.call, AdaptedLayer.call):
         raise AdaptationError(
-            f"layer '{layer.name}' is a {type(layer).__qualname__}, which normalises in its own way: leave it out with "
-            "layers=…"
+            f"layer '{layer.name}' is a {type(layer).__qualname__}, which overrides call: exclude it with layers=…"
         )
     if layer.synchronized:
         raise AdaptationError(
-            f"layer '{layer.name}' is synchronised over replicas, which adapted layers are not: leave it out with "
-            "layers=…"
+            f"layer '{layer.name}' is synchronised over replicas, which is not supported: exclude it with layers=…"
         )
 
 
 @cache
 def _adapted_class(source: type[Any]) -> type[Any]:
-    """The adapted subclass. It has the name of its source, under which `model.save` writes the layer."""
-    own = {"__module__": source.__module__, "__qualname__": source.__qualname__, "__doc__": source.__doc__}
-    return type(source.__name__, (AdaptedLayer, source), own)
+    """The adapted subclass, with the same name, because `model.save` writes it."""
+    attributes = {"__module__": source.__module__, "__qualname__": source.__qualname__, "__doc__": source.__doc__}
+    return type(source.__name__, (AdaptedLayer, source), attributes)
 
 
 def _forget_compiled_functions(model: Any) -> None:

@@ -1,9 +1,9 @@
-"""What an adapted Keras layer computes, in the operations of Keras.
+"""The forward pass of an adapted Keras layer, in the operations of Keras.
 
     μ = n/(n+N)·μ_b + N/(n+N)·μ_s,    and likewise σ²,
 
-with N = 0 for `batch`. The variance is computed in two passes, in single precision at least. (`keras.ops.moments` takes
-E[x²] − μ², which loses the digits of a channel whose mean is large.)
+with N = 0 for `batch`. The variance is computed in two passes, in at least single precision. (`keras.ops.moments`
+computes E[x²] − μ², which is inaccurate in a channel with a large mean.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from predbn.norm import Prior
 
 
 class AdaptedLayer:
-    """Mixed into the class of an adapted layer. With training=True the layer works as it always did."""
+    """A mixin for the class of an adapted layer. With training=True the layer works as before."""
 
     _predbn_strategy: Any
 
@@ -54,7 +54,7 @@ class AdaptedLayer:
 
 
 def _moments(x: Any, axes: list[int], mask: Any) -> tuple[Any, Any]:
-    """Mean and biased variance of each channel, of the values that the mask keeps."""
+    """Mean and biased variance of each channel over the values selected by the mask."""
     from keras import ops
 
     weight = None

@@ -60,7 +60,7 @@ class Vanilla(Method):
 
 
 def find_method(method: str | Method, **arguments: Any) -> Method:
-    """A method from an object, a name with arguments, or a text such as ``"temperature(value=1.5)"``."""
+    """A method from an object, a name with arguments, or a string such as ``"temperature(value=1.5)"``."""
     return find_by_name(
         "method", Method, Method._by_name, method, arguments, example="temperature(value=1.5)", error=MethodError
     )
@@ -76,7 +76,7 @@ def single(logits: Logits) -> Tensor:
     if isinstance(logits, Tensor):
         return widened(logits)
     if len(logits) != 1:
-        raise MethodError(f"there are logits of {len(logits)} models, but one is expected; use an ensemble for several")
+        raise MethodError(f"Expected the logits of one model, but got {len(logits)}; use an ensemble for several")
     return widened(logits[0])
 
 
@@ -84,7 +84,5 @@ def widened(logits: Tensor) -> Tensor:
     """Logits in float32 or better."""
     if logits.dim() != 2 or not logits.is_floating_point():
         dtype = str(logits.dtype).removeprefix("torch.")
-        raise MethodError(
-            f"logits have shape {tuple(logits.shape)} and are {dtype}; give [examples, classes] floating point"
-        )
+        raise MethodError(f"Expected floating-point logits [examples, classes], but got {dtype} {list(logits.shape)}")
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -33,11 +33,11 @@ class Ensemble(Method):
 
     def log_probabilities(self, logits: Logits) -> Tensor:
         if isinstance(logits, Tensor) or len(logits) == 0:
-            raise MethodError("an ensemble takes a list of one or more members' logits, [examples, classes] each")
+            raise MethodError("Expected a list with the logits [examples, classes] of one or more members")
         shapes = {tuple(member.shape) for member in logits}
         if len(shapes) > 1:
             raise MethodError(
-                f"the members' logits have shapes {sorted(shapes)}; give predictions of the same examples"
+                f"Expected all members to predict the same examples, but got logits of shapes {sorted(shapes)}"
             )
         logs = torch.stack([torch.log_softmax(widened(member) / self.temperature, 1) for member in logits])
         return (logs.logsumexp(0) - math.log(len(logits))).clamp_max(0)

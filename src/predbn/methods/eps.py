@@ -67,17 +67,17 @@ def tune_eps(
         method = "vanilla" if isinstance(models, nn.Module) else "ensemble"
     method = find_method(method)
     if not members:
-        raise MethodError("there is no model to tune; give one or several")
+        raise MethodError("Expected one or several models to tune, but got none")
     if isinstance(batches, Iterator):
         raise MethodError(
-            "the batches can be iterated over only once, and each eps needs a pass; give a list or a loader"
+            "Expected batches that can be iterated over once per eps, but got an iterator; give a list or a loader"
         )
     if len(grid) == 0:
-        raise MethodError("the grid is empty; give one or more values of eps")
+        raise MethodError("Expected one or more values of eps as grid, but got none")
     if not max_accuracy_loss >= 0:
-        raise MethodError(f"max_accuracy_loss={max_accuracy_loss}; it is a fraction of the examples, 0 or more")
+        raise MethodError(f"Expected max_accuracy_loss to be at least 0, but got {max_accuracy_loss}")
     if "eps" in options:
-        raise MethodError("eps is what is tuned here; give the values to try as grid")
+        raise MethodError("eps cannot be given to tune_eps; give the values to try as grid")
     candidates = (None, *sorted(set(grid)))
     table: list[EpsScores] = []
     for eps in candidates:

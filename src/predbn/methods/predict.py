@@ -28,12 +28,14 @@ def labelled_logits(models: Sequence[nn.Module], batches: Iterable[Any]) -> Iter
     is_empty = True
     for batch in batches:
         if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(t, Tensor) for t in batch[:2]):
-            raise MethodError(f"a batch is a {type(batch).__name__}; give tuples that start with images and labels")
+            raise MethodError(
+                f"Expected batches to be tuples that start with images and labels, but got {type(batch).__name__}"
+            )
         logits = member_logits(models, batch[0])
         yield logits, batch[1].to(logits[0].device)
         is_empty = False
     if is_empty:
-        raise MethodError("the validation data has no batch; give at least one")
+        raise MethodError("Expected at least one batch of validation data, but got none")
 
 
 @contextmanager
@@ -47,8 +49,7 @@ def predicting(
     if "loader" not in options and _is_population(strategy):
         if isinstance(batches, Iterator):
             raise MethodError(
-                "the batches can be iterated over only once, and 'population' needs them before they are predicted; "
-                "give a list or a loader"
+                "Expected batches that can be iterated over twice for 'population', but got an iterator; give a list"
             )
         options["loader"] = batches
     modes = [(module, module.training) for model in models for module in model.modules()]
@@ -66,7 +67,7 @@ def predicting(
 
 
 def _is_population(strategy: str | Strategy) -> bool:
-    """An unknown name is not our concern: `adapt` says what is wrong with it."""
+    """Whether this is the strategy `population`; `adapt` reports unknown names."""
     if isinstance(strategy, str):
         return strategy.partition("(")[0].strip() == Population.name
     return isinstance(strategy, Population)

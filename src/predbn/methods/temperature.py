@@ -67,26 +67,26 @@ def fit_temperature(
 def check_temperature(value: float) -> None:
     """Raise an error for a value that logits cannot be divided by."""
     if not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise MethodError(f"temperature {value!r}; it divides the logits and must be above 0 and finite")
+        raise MethodError(f"Expected temperature to be finite and greater than 0, but got {value!r}")
 
 
 def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     wide, labels = single(logits).detach().double(), labels.detach().to(logits.device).long()
     if labels.shape != wide.shape[:1] or len(labels) == 0:
         raise MethodError(
-            f"{len(wide)} rows of logits and labels of shape {tuple(labels.shape)}; give one label per row"
+            f"Expected one label for each of the {len(wide)} rows of logits, but got labels {list(labels.shape)}"
         )
     if not bool(torch.isfinite(wide).all()):
-        raise MethodError("the logits hold NaN or infinity; look for an overflow in the model before fitting")
+        raise MethodError("Expected finite logits, but got NaN or infinity; look for an overflow in the model")
     if not bool(((labels >= 0) & (labels < wide.shape[1])).all()):
         raise MethodError(
-            f"labels must be between 0 and {wide.shape[1] - 1}, as the logits have {wide.shape[1]} classes"
+            f"Expected labels between 0 and {wide.shape[1] - 1}, but got {int(labels.min())} to {int(labels.max())}"
         )
     centred = wide - wide.mean(1, keepdim=True)
     label_logits = centred.gather(1, labels[:, None])[:, 0]
     if float((centred.amax(1) - label_logits).mean()) <= 0:
         raise MethodError(
-            "every validation example is predicted right, so the NLL falls all the way to temperature 0 and no "
+            "every validation example is predicted correctly, so the NLL falls all the way to temperature 0 and no "
             "temperature is best; give more or other validation data"
         )
     if float(label_logits.mean()) <= 0:
@@ -113,5 +113,5 @@ def _minimise(logits: Tensor, labels: Tensor) -> float:
     nll()
     slope = float("nan") if log_temperature.grad is None else abs(log_temperature.grad.item())
     if not slope <= _CONVERGED:
-        raise MethodError(f"the fit of the temperature did not converge (slope {slope:.1e}); look at the logits' range")
+        raise MethodError(f"the fit of the temperature did not converge (slope {slope:.1e}); check the logits' range")
     return math.exp(log_temperature.item())

@@ -12,14 +12,13 @@ score; and importing it takes longer than importing everything else here.
 from predbn.common import MetricError
 
 from .auc import ScoreHistogram, auc
-from .bootstrap import Interval, bootstrap_difference, bootstrap_mean, bootstrap_ratio
 from .calibration import Reliability, bin_of, ece, equal_width_edges, reliability, sum_by_bin
-from .classification import accuracy, binary, brier, nll, ranks
+from .classification import accuracy, brier, nll, ranks
+from .intervals import Interval, bootstrap_difference, bootstrap_mean, t_mean, t_ratio
 from .mce import ALEXNET_ERRORS, corruption_errors, mce
 from .own import OwnMetric, own_metrics, register_metric
 from .paired import consecutive_groups, paired_ece_interval, paired_interval
 from .scores import Scores
-from .student import t_mean, t_ratio
 
 __all__ = [
     "ALEXNET_ERRORS",
@@ -32,10 +31,8 @@ __all__ = [
     "accuracy",
     "auc",
     "bin_of",
-    "binary",
     "bootstrap_difference",
     "bootstrap_mean",
-    "bootstrap_ratio",
     "brier",
     "consecutive_groups",
     "corruption_errors",

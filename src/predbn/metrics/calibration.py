@@ -43,34 +43,23 @@ class Reliability:
 
     def rows(self) -> list[dict[str, Any]]:
         """One record per bin, for a table or a chart; None in place of NaN."""
-        edges, columns = self.edges.tolist(), (self.count, self.confidence, self.accuracy)
-        return [
-            {
-                "low": low,
-                "high": high,
-                "count": count,
-                "confidence": confidence if count else None,
-                "accuracy": accuracy if count else None,
-            }
-            for low, high, count, confidence, accuracy in zip(
-                edges[:-1], edges[1:], *(column.tolist() for column in columns), strict=True
-            )
+        columns = (self.edges[:-1], self.edges[1:], self.count, self.confidence, self.accuracy)
+        names = ("low", "high", "count", "confidence", "accuracy")
+        rows = [
+            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        return [row if row["count"] else {**row, "confidence": None, "accuracy": None} for row in rows]
 
 
-def reliability(probabilities: Tensor, labels: Tensor, *, bins: int = 10, equal_mass: bool = False) -> Reliability:
-    """The reliability diagram of the most probable class.
-
-    Bins have equal width, or with `equal_mass` equal numbers of examples as far as ties allow: edge b is the
-    ⌈b n / bins⌉-th smallest confidence, so equal confidences share a bin whatever their order.
-    """
-    edges, sums = _binned(probabilities, labels, bins, equal_mass)
+def reliability(probabilities: Tensor, labels: Tensor, *, bins: int = 10) -> Reliability:
+    """The reliability diagram of the most probable class, with bins of equal width."""
+    edges, sums = _binned(probabilities, labels, bins)
     return Reliability.from_sums(edges, *sums)
 
 
-def ece(probabilities: Tensor, labels: Tensor, *, bins: int = 10, equal_mass: bool = False) -> Tensor:
+def ece(probabilities: Tensor, labels: Tensor, *, bins: int = 10) -> Tensor:
     """The expected calibration error Σ_b n_b / n · |accuracy_b − confidence_b| over the bins of `reliability`."""
-    _, (count, correct, confidence) = _binned(probabilities, labels, bins, equal_mass)
+    _, (count, correct, confidence) = _binned(probabilities, labels, bins)
     return calibration_gap(correct, confidence) / count.sum()
 
 
@@ -79,19 +68,18 @@ def calibration_gap(correct: Tensor, confidence: Tensor) -> Tensor:
     return (correct - confidence).abs().sum()
 
 
-def _binned(probabilities: Tensor, labels: Tensor, bins: int, equal_mass: bool) -> tuple[Tensor, BinSums]:
+def _binned(probabilities: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, BinSums]:
     """The edges, and the sums of each bin."""
     check_positive("bins", bins)
     wide, labels = prepare_inputs(probabilities, labels)
-    confidence = wide.amax(1)
-    edges = _equal_mass_edges(confidence, bins) if equal_mass else equal_width_edges(bins, wide.device)
+    edges, confidence = equal_width_edges(bins, wide.device), wide.amax(1)
     return edges, bin_sums(edges, confidence, ranks(wide, labels) == 0, confidence)
 
 
 def bin_sums(edges: Tensor, confidence: Tensor, correct: Tensor, addends: Tensor) -> BinSums:
     """Predictions, correct ones and the sum of `addends` in each bin.
 
-    The addends are the confidences, as they are or as whole numbers of a small unit, whose sums are exact.
+    The addends are the confidences, as they are or as integer multiples of a small unit, whose sums are exact.
     """
     which, bins = bin_of(confidence, edges), len(edges) - 1
     count = sum_by_bin(torch.ones_like(which), which, bins)
@@ -101,14 +89,6 @@ def bin_sums(edges: Tensor, confidence: Tensor, correct: Tensor, addends: Tensor
 def equal_width_edges(bins: int, device: torch.device | None = None) -> Tensor:
     """b / bins for b = 0 … bins, each correctly rounded."""
     return torch.arange(bins + 1, dtype=torch.float64, device=device) / bins
-
-
-def _equal_mass_edges(confidences: Tensor, bins: int) -> Tensor:
-    """The ⌈b n / bins⌉-th smallest confidences, between 0 and 1."""
-    inner = torch.arange(1, bins, device=confidences.device)
-    positions = (inner * len(confidences) + bins - 1) // bins - 1
-    ends = confidences.new_tensor([0.0, 1.0])
-    return torch.cat((ends[:1], confidences.sort().values[positions], ends[1:]))
 
 
 def bin_of(confidences: Tensor, edges: Tensor) -> Tensor:

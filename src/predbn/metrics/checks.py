@@ -1,6 +1,6 @@
 """What predictions and labels must be: the checks of the functions and of the accumulators.
 
-Shapes and dtypes are known on the host and are checked at once. To look at values on a GPU means to wait for them, so
+Shapes and dtypes are known on the host and are checked at once. Reading values from a GPU forces a synchronisation, so
 `probability_faults` and `score_faults` only count what is wrong, on the device, and `raise_first` turns the counts
 into an error: at once in the functions; in an accumulator on a GPU, when a result is computed.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from predbn.common import MetricError
 
 ROW_SUM_TOLERANCE = 1e-2
-"""How far from 1 a row of probabilities may sum: bfloat16 rounds each by at most 1 part in 256."""
+"""Allowed deviation of a row's sum from 1: bfloat16 rounds each probability by at most 1 part in 256."""
 
 SCORE_MESSAGES = (
     "{} scores are NaN, below 0 or above 1; give probabilities",
@@ -46,8 +46,7 @@ def check_shapes(predictions: Tensor, labels: Tensor, classes: int | None = None
     if not predictions.is_floating_point():
         raise MetricError(f"predictions are {_dtype_name(predictions)}; give floating point")
     if predictions.dim() != 2 or predictions.shape[1] == 0:
-        hint = "; for the one column of a binary model see predbn.metrics.binary" if predictions.dim() == 1 else ""
-        raise MetricError(f"predictions have shape {tuple(predictions.shape)}; give [examples, classes]{hint}")
+        raise MetricError(f"predictions have shape {tuple(predictions.shape)}; give [examples, classes]")
     if classes is not None and predictions.shape[1] != classes:
         raise MetricError(f"predictions have {predictions.shape[1]} classes where {classes} are expected")
     check_labels(labels, predictions)

@@ -1,7 +1,7 @@
 """Sums that do not depend on how the examples were divided into batches.
 
 Floating-point addition is not associative, so sums over different batches would differ in the last digits. Here the
-contribution of every example is rounded once, to a whole number of 2^-32, and everything after that is integer
+contribution of every example is rounded once, to a multiple of 2^-32, and everything after that is integer
 addition: any batches in any order add up to the same integers, and the result is one correctly rounded division at
 the end. The rounding changes a mean by at most 2^-33 ≈ 1.2e-10.
 """
@@ -18,14 +18,14 @@ from predbn.common import MetricError
 from .checks import raise_first
 
 UNIT_BITS = 32
-"""Contributions are whole numbers of 2^-UNIT_BITS."""
+"""Contributions are multiples of 2^-UNIT_BITS."""
 
 MAX_EXAMPLES = 1 << 29
 """Contributions of up to 2 (plus rounding) of so many examples sum to less than 2^63."""
 
 
 def to_units(values: Tensor) -> Tensor:
-    """Values as whole numbers of 2^-32."""
+    """Values as integer multiples of 2^-32."""
     return (values.double() * (1 << UNIT_BITS)).round().long()
 
 
@@ -47,7 +47,7 @@ class ExactSums:
     def _add(self, examples: int, faults: Tensor, sums: Mapping[str, Tensor]) -> None:
         """Add the sums of a batch.
 
-        Wrong input raises at once on the CPU. On a GPU that would mean to wait, so it raises in `_totals`.
+        Wrong input raises at once on the CPU. On a GPU that would force a synchronisation, so it raises in `_totals`.
         """
         if self.count + examples > MAX_EXAMPLES:
             raise MetricError(
@@ -57,7 +57,7 @@ class ExactSums:
         if faults.device.type == "cpu":
             raise_first(faults.tolist(), self._messages)
         for name, batch_sum in {**sums, "faults": faults}.items():
-            # The first sums take the place of zeros: to copy these to a GPU would mean to wait for it.
+            # The first sums replace the zeros: copying these to a GPU would force a synchronisation.
             self._sums[name] = self._sums[name].to(batch_sum.device) + batch_sum if self.count else batch_sum
         self.count += examples
 

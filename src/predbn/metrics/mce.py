@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from predbn.common import MetricError, did_you_mean
@@ -31,15 +31,24 @@ benchmark (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness). By n
 paired with corruptions in another order."""
 
 
-def corruption_errors(errors: Mapping[str, float | Sequence[float]]) -> dict[str, float]:
+def corruption_errors(errors: Mapping[str, float]) -> dict[str, float]:
     """CE_c = Σ_s E_{s,c} / Σ_s E^AlexNet_{s,c} in per cent, for each corruption of ImageNet-C in `errors`.
 
-    Errors are shares between 0 and 1: the mean over the severities, or a list of one for each of the five.
+    Errors are shares between 0 and 1, the mean over the severities.
     """
-    return {name: 100 * _mean_error(name, error) / _alexnet_error(name) for name, error in errors.items()}
+    for name, error in errors.items():
+        if name not in ALEXNET_ERRORS:
+            # Corruptions have similar names (gaussian_blur is not gaussian_noise), so only a near match is a hint.
+            hint = did_you_mean(name, ALEXNET_ERRORS, cutoff=0.85)
+            raise MetricError(
+                f"AlexNet has no published error on '{name}'{hint}; the mCE is over {', '.join(ALEXNET_ERRORS)}"
+            )
+        if not 0 <= error <= 1:
+            raise MetricError(f"the error {error} on '{name}' is not between 0 and 1; give shares, not per cent")
+    return {name: 100 * error / ALEXNET_ERRORS[name] for name, error in errors.items()}
 
 
-def mce(errors: Mapping[str, float | Sequence[float]]) -> float:
+def mce(errors: Mapping[str, float]) -> float:
     """The mean of `corruption_errors` over the 15 corruptions of ImageNet-C, all of which must be in `errors`.
 
     AlexNet itself has 100. There is no such normaliser for other data sets; report their mean error.
@@ -49,25 +58,3 @@ def mce(errors: Mapping[str, float | Sequence[float]]) -> float:
     if missing:
         raise MetricError(f"the mCE is a mean over 15 corruptions and {', '.join(missing)} are missing; give them too")
     return sum(relative.values()) / len(relative)
-
-
-def _alexnet_error(name: str) -> float:
-    if name not in ALEXNET_ERRORS:
-        # Corruptions have similar names (gaussian_blur is not gaussian_noise), so only a near match is a hint.
-        hint = did_you_mean(name, ALEXNET_ERRORS, cutoff=0.85)
-        raise MetricError(
-            f"AlexNet has no published error on '{name}'{hint}; the mCE is over {', '.join(ALEXNET_ERRORS)}"
-        )
-    return ALEXNET_ERRORS[name]
-
-
-def _mean_error(name: str, errors: float | Sequence[float]) -> float:
-    by_severity = [errors] if isinstance(errors, int | float) else list(errors)
-    if len(by_severity) not in (1, 5):
-        raise MetricError(
-            f"{len(by_severity)} errors are given for '{name}'; give their mean, or one for each of 5 severities"
-        )
-    wrong = [error for error in by_severity if not 0 <= error <= 1]
-    if wrong:
-        raise MetricError(f"the error {wrong[0]} on '{name}' is not between 0 and 1; give shares, not per cent")
-    return sum(by_severity) / len(by_severity)

@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import MetricError, needs_extra
+from predbn.common import MetricError
 
-from .bootstrap import Interval, Values, to_array, to_pairs
 from .calibration import bin_of, equal_width_edges
+from .intervals import Interval, Values, t_quantile, to_array, to_pairs
 
 Groups = npt.NDArray[np.int64]
 
 
-def consecutive_groups(count: int, size: int, *, least: int = 20) -> Groups:
-    """The group of each of `count` examples in a stream: `size` consecutive ones, but `least` groups if possible.
+def consecutive_groups(count: int, size: int, *, min_groups: int = 20) -> Groups:
+    """The group of each of `count` examples in a stream: `size` consecutive ones, but `min_groups` groups if possible.
 
-    A handful of groups would say little about how much their means scatter. Groups that are smaller than a batch are
-    the lesser evil: they treat the halves of a batch as if they had nothing in common.
+    With a handful of groups the variance of their means is hardly known. Groups smaller than a batch are better than
+    that, although they treat the halves of a batch as independent.
     """
-    per_group = max(1, min(size, count // least))
+    per_group = max(1, min(size, count // min_groups))
     return np.arange(count) // per_group
 
 
@@ -41,15 +41,12 @@ def paired_interval(
         SE² = k/(k−1) · Σ_g (Σ_{i∈g} (d_i − d̄))² / n²,
 
     and the interval is d̄ ± t·SE with Student's t of k − 1 degrees of freedom. If it is one of several `comparisons`, of
-    which all intervals shall hold together with probability `level`, each gets the level 1 − (1 − level)/comparisons
+    which all must hold simultaneously with probability `level`, each gets the level 1 − (1 − level)/comparisons
     (Bonferroni). With fewer than two groups the interval is infinite.
     """
     a, b = to_pairs(first, second)
     if not 0 < level < 1 or comparisons < 1:
         raise MetricError(f"level={level}, comparisons={comparisons}; give a share such as 0.95, and 1 or more")
-    with needs_extra("eval"):
-        from scipy.special import stdtrit  # here, because importing it takes a moment
-
     difference = a - b
     mean = float(difference.mean())
     which = np.arange(len(a)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -58,7 +55,7 @@ def paired_interval(
         return Interval(mean, -math.inf, math.inf, level)
     sums = np.bincount(which, weights=difference - mean, minlength=k)
     error = math.sqrt(k / (k - 1) * float(sums @ sums)) / len(a)
-    margin = float(stdtrit(k - 1, 1 - (1 - level) / comparisons / 2)) * error
+    margin = t_quantile(k, 1 - (1 - level) / comparisons) * error
     return Interval(mean, mean - margin, mean + margin, level)
 
 

@@ -44,9 +44,6 @@ class Scores(ExactSums):
         )
         super().__init__({**by_bin, **scalars}, messages)
 
-    def __repr__(self) -> str:
-        return f"Scores(classes={self.classes}, bins={self.bins}, top={self.top}) of {self.count} examples"
-
     def update(self, probabilities: Tensor, labels: Tensor, *, log_probabilities: Tensor | None = None) -> None:
         """Add a batch: [n, classes] probabilities and [n] labels on the same device, any floating dtype.
 

@@ -12,7 +12,6 @@ from . import zoo
 from .architectures import Architecture, register_architecture
 from .classifier import Classifier, ModelInfo, restrict
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
-from .kernels import accelerate, accelerate_prediction
 from .loading import AnyModel, expand, load, open_model
 from .normalisation import NORMALISATIONS, find_normalisation
 from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
@@ -36,8 +35,6 @@ __all__ = [
     "ModelInfo",
     "Normalise",
     "Preprocessing",
-    "accelerate",
-    "accelerate_prediction",
     "declare_torchvision_operators",
     "expand",
     "find_normalisation",

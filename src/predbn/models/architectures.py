@@ -17,7 +17,7 @@ from .resnet import resnet20, resnet50
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build a network without weights, how many classes it has, and how its inputs are prepared."""
+    """How to build a network without weights, its number of classes, and how its inputs are prepared."""
 
     name: str
     build: Callable[[], nn.Module]

@@ -41,7 +41,7 @@ class CriteoSizes:
 
     `buckets`: how many buckets the categories of each column are hashed into. `dimensions`: the size of each column's
     embedding, or None for a one-hot encoding of its buckets. `widths`: the widths of the ReLU layers. The defaults
-    are those of the reference benchmark, which found them by a search (Ovadia et al. 2019).
+    are those of the reference benchmark, from a search (Ovadia et al. 2019).
     """
 
     buckets: tuple[int, ...] = _BUCKETS
@@ -52,13 +52,13 @@ class CriteoSizes:
         for name in ("buckets", "dimensions"):
             count = len(getattr(self, name))
             if count != CATEGORIES:
-                raise ModelError(f"{name} has {count} numbers, but there are {CATEGORIES} columns of categories.")
+                raise ModelError(f"Expected {name} to have {CATEGORIES} numbers, one per category, but got {count}.")
         for size in (*self.buckets, *(d for d in self.dimensions if d is not None), *self.widths):
             if size < 1:
-                raise ModelError(f"A bucket count, dimension or width is {size}, but each must be at least 1.")
+                raise ModelError(f"Expected bucket counts, dimensions and widths to be at least 1, but got {size}.")
 
     def limited(self, *, buckets: int | None = None, dimensions: int | None = None) -> CriteoSizes:
-        """The same sizes with at most so many buckets and dimensions per column, for small data."""
+        """The sizes with at most `buckets` and `dimensions` per column, for small data."""
         return CriteoSizes(
             tuple(min(size, buckets or size) for size in self.buckets),
             tuple(None if size is None else min(size, dimensions or size) for size in self.dimensions),

@@ -156,7 +156,7 @@ def _load_function(
         )
     classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
     if names and len(names) != classes:
-        raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: name each of them.")
+        raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: give one name per output.")
     _check_trained(reference, build, model, weights)
     return Classifier(network, ModelInfo(reference, classes, preprocessing, class_names=names))
 
@@ -177,21 +177,21 @@ def _import_function(reference: str, module: str, function: str) -> Callable[[],
 def _check_trained(
     reference: str, build: Callable[[], nn.Module], model: nn.Module, weights: str | Path | None
 ) -> None:
-    """Raise an error if a function's own weights are random: then those of a second network are others."""
+    """Raise an error if a function returns random weights, which differ in a second network."""
     if weights is not None:
         return
     with torch.random.fork_rng(devices=[]):
         state = build().state_dict()
     if any(not torch.equal(tensor, state[name].to(tensor.device)) for name, tensor in model.state_dict().items()):
         raise ModelError(
-            f"{reference} returns other weights each time it is called, so they are random and not trained: give a "
+            f"{reference} returns different weights at each call, so they are random and not trained: give a "
             "file with weights= (on the command line --weights), or load them in the function."
         )
 
 
 @torch.no_grad()
 def _count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
-    """How many logits the network gives, found with two black images."""
+    """The number of logits that the network gives for two black images."""
     parameter = next(network.parameters(), torch.zeros(()))
     images = torch.zeros(2, 3, *preprocessing.size, device=parameter.device, dtype=parameter.dtype)
     was_training = network.training

@@ -38,11 +38,11 @@ class Preprocessing:
             raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
 
         if self.resize is not None and not (_are_numbers((self.resize,), 1, Integral) and self.resize >= 1):
-            raise ModelError(f"The resized side {self.resize!r} must be a number of pixels, 1 or more.")
+            raise ModelError(f"The resized side {self.resize!r} must be an int of at least 1.")
         if self.channels not in ("rgb", "bgr"):
             raise ModelError(f"The order of channels {self.channels!r} must be rgb or bgr.")
         if not isinstance(self.interpolation, str):
-            raise ModelError(f"The interpolation {self.interpolation!r} must be a text, such as bilinear.")
+            raise ModelError(f"The interpolation {self.interpolation!r} must be a string, such as bilinear.")
 
     @property
     def values(self) -> int:

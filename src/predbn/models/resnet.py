@@ -16,22 +16,6 @@ from torch import Tensor, nn
 from .normalisation import Normalisation, find_normalisation
 
 
-def activate(norm: nn.Module, x: Tensor, shortcut: Tensor | None = None, *, relu: bool = True) -> Tensor:
-    """relu(norm(x) + shortcut), by the norm's fused kernel if it has one that supports the input.
-
-    The norm's output is not modified in place, since hooks may keep it; the sum is ours and is overwritten.
-    """
-    fused = getattr(norm, "fused", None)
-    result: Tensor | None = None if fused is None else fused(x, shortcut, relu)
-    if result is None:
-        result = norm(x)
-        if shortcut is not None:
-            result = result + shortcut
-        if relu:
-            result = F.relu(result, inplace=shortcut is not None)
-    return result
-
-
 class Block(nn.Module):
     """One residual block: two 3×3 convolutions, or a bottleneck of 1×1, 3×3 and 1×1 (with 4 × width outputs)."""
 
@@ -57,14 +41,16 @@ class Block(nn.Module):
             self.downsample = nn.Sequential(projection, scheme.shortcut(outputs, eps))
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x
-        if self.downsample is not None:
-            convolution, norm = self.downsample
-            shortcut = activate(norm, convolution(x), relu=False)
-        for position in range(1, self.depth + 1):
-            x = getattr(self, f"conv{position}")(x)
-            x = activate(getattr(self, f"norm{position}"), x, shortcut if position == self.depth else None)
-        return x
+        shortcut = x if self.downsample is None else self.downsample(x)
+        for position in range(1, self.depth):
+            x = F.relu(self._normalised(position, x))
+        # A norm's output is not overwritten, since hooks may keep it; the sum may be.
+        return F.relu(self._normalised(self.depth, x) + shortcut, inplace=True)
+
+    def _normalised(self, position: int, x: Tensor) -> Tensor:
+        convolved = getattr(self, f"conv{position}")(x)
+        normalised: Tensor = getattr(self, f"norm{position}")(convolved)
+        return normalised
 
 
 class ResNet(nn.Module):
@@ -107,7 +93,7 @@ class ResNet(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """The features [N, C] that the linear layer turns into logits."""
-        x = self.maxpool(activate(self.norm1, self.conv1(x)))
+        x = self.maxpool(F.relu(self.norm1(self.conv1(x))))
         for stage in range(1, self.stages + 1):
             x = getattr(self, f"layer{stage}")(x)
         embedded: Tensor = self.before_linear(F.adaptive_avg_pool2d(x, 1).flatten(1))

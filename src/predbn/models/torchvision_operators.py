@@ -2,7 +2,7 @@
 
 PyPI's torchvision is a CUDA build. Beside a CPU build of torch its operators cannot be loaded, and its import, and with
 it timm's, fails because "operator torchvision::nms does not exist". Declaring the operators is enough: layers, models
-and transforms do not use them, and `torchvision.ops` still says that they cannot be loaded if somebody does.
+and transforms do not use them, and `torchvision.ops` still reports that they cannot be loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def declare_torchvision_operators() -> None:
-    """To be called before torchvision is imported; does nothing if its operators can be loaded."""
+    """Declare the operators if they cannot be loaded; to be called before torchvision is imported."""
     spec = importlib.util.find_spec("torchvision")
     if "torchvision" in sys.modules or spec is None or not spec.submodule_search_locations:
         return

@@ -40,7 +40,7 @@ def _stored(tensor: Tensor) -> Tensor:
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """With memory of their own, on the CPU: safetensors refuses tensors that share theirs."""
+    """Copies on the CPU: safetensors refuses tensors that share memory."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
 
@@ -75,7 +75,7 @@ def read_weights(path: str | Path, *, sha256: str | None = None) -> tuple[dict[s
         raise ModelError(f"{path} does not contain a state dict: {_SAVE}.")
     for name, tensor in content.items():
         if not isinstance(name, str):
-            raise ModelError(f"{path} does not contain a state dict, because {name!r} is no name: {_SAVE}.")
+            raise ModelError(f"{path} does not contain a state dict (the key {name!r} is not a string): {_SAVE}.")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
             raise ModelError(
                 f"{path} has the tensor {name!r}, which is sparse, quantised, complex or without values: store dense "

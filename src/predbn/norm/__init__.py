@@ -5,51 +5,51 @@ Needs torch and `predbn.common`, nothing else.
 
 from predbn.common import AdaptationError
 
-from . import constants
-from .activation import normalise_and_activate
+from . import robust
 from .adapt import PreparedAdaptation, adapt, adapted, calibrate, restore
-from .calibration import Calibration, CalibrationAccumulator
-from .capture import CapturedModel, capture
-from .collect import evaluating
-from .compile import compile
+from .adaptation import VERSION, Adaptation, LayerAdaptation
+from .auto import auto as auto_equations
+from .auto.auto import Auto
+from .auto.auto_stream import AutoStream
+from .auto.calibration import MIN_CHANCE, Calibration, CalibrationAccumulator
+from .backend import Backend, Bounds, register
+from .calibrate import evaluating
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
 from .forward import Arguments, BatchForward, Forward, batches_of
+from .layer import adapted_layers
 from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
-from .saved_state import load_state_dict, state_dict
+from .segments import Bucket, RowOrder, Segments
+from .state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, distance, pool_central_moments
-from .strategies import (
-    Auto,
-    AutoStream,
-    Batch,
-    Ema,
-    Frozen,
-    Population,
-    Prior,
-    Strategy,
-    Train,
-    find_strategy,
-    strategies,
-)
-from .stream_registry import DEFAULT_STREAM, UnnamedStream
-from .stream_store import DirectoryStore, SavedStream, StreamStore
-from .stream_table import LayerState
-from .streams import remove_stream, reset, save_streams, stream, stream_bytes, streams
+from .strategies import Batch, Ema, Frozen, Population, Prior, Strategy, Train, find_strategy, strategies
+from .streams.api import remove_stream, reset, save_streams, stream, stream_bytes, streams
+from .streams.blocks import Selection, current_selection, open_blocks
+from .streams.registry import DEFAULT_STREAM, UnnamedStream
+from .streams.state import LayerState, Packed, pack, stack
+from .streams.store import DirectoryStore, SavedStream, StreamStore
+from .streams.stream import Part, Pass, Stream
+from .tracing import is_exporting, is_native, is_tracing, needs_gradients
 
 __all__ = [
     "DEFAULT_STREAM",
+    "MIN_CHANCE",
+    "VERSION",
+    "Adaptation",
     "AdaptationError",
     "Arguments",
     "Auto",
     "AutoStream",
+    "Backend",
     "Batch",
     "BatchForward",
+    "Bounds",
+    "Bucket",
     "Calibration",
     "CalibrationAccumulator",
-    "CapturedModel",
     "Description",
     "DirectoryStore",
     "Drift",
@@ -57,43 +57,59 @@ __all__ = [
     "Ema",
     "Forward",
     "Frozen",
+    "LayerAdaptation",
     "LayerDescription",
     "LayerState",
     "Layers",
     "Moments",
     "Observation",
+    "Packed",
+    "Part",
+    "Pass",
     "Population",
     "PreparedAdaptation",
     "Prior",
+    "RowOrder",
     "SavedStream",
+    "Segments",
+    "Selection",
     "Statistics",
     "Strategy",
+    "Stream",
     "StreamStore",
     "Train",
     "UnnamedStream",
     "adapt",
     "adapted",
+    "adapted_layers",
+    "auto_equations",
     "batches_of",
     "calibrate",
-    "capture",
-    "compile",
-    "constants",
+    "current_selection",
     "describe",
     "device_of",
     "distance",
     "evaluating",
     "find_strategy",
     "fold",
+    "is_exporting",
+    "is_native",
+    "is_tracing",
     "load_state_dict",
     "named_layers",
-    "normalise_and_activate",
+    "needs_gradients",
+    "open_blocks",
+    "pack",
     "pool_central_moments",
     "recompute",
+    "register",
     "remove_stream",
     "reset",
     "restore",
+    "robust",
     "save_streams",
     "select_by_name",
+    "stack",
     "state_dict",
     "strategies",
     "stream",

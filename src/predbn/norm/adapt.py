@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from predbn.common import AdaptationError, Progress
 
-from .adapted_layer import (
-    Adaptation,
-    LayerAdaptation,
-    adaptations,
-    adapted_layers,
-    attach,
-    attached,
-    detach,
-    source_statistics,
-)
-from .calibration import GROUP_SIZE, MOST_CLASSES, MOST_GROUPS
-from .collect import collect_calibration
+from .adaptation import Adaptation, LayerAdaptation, Observer
+from .auto.calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS
+from .calibrate import collect_calibration
+from .call import ModelCalls, unwatch, watch, watched
 from .forward import Forward
+from .layer import adaptations, adapted_layers, attach, attached, detach, source_statistics
 from .layers import Layers, check_model, is_batch_norm, named_layers, select_layers, unwrapped
-from .model_calls import ModelCalls, unwatch, watch, watched
 from .observation import Observation
 from .overwritten import put_back
 from .population import collect_population
+from .robust import NARROW
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
-from .stream_rows import StreamRows
-from .stream_store import DirectoryStore, StreamStore
-from .stream_table import LayerState
+from .streams.store import DirectoryStore, StreamStore
 
 M = TypeVar("M", bound=nn.Module)
-
-Observer: TypeAlias = Callable[[Observation, Statistics], None]
-"""Called with what a strategy saw of a layer's call and the statistics it chose."""
 
 
 def adapt(
@@ -66,7 +53,7 @@ def adapt(
     """Change where the batch norm layers of a model take their statistics from in `.eval()` mode.
 
     The model is changed in place and returned. Parameters, buffers, state dict, hooks and training mode stay as they
-    are (two hooks are added to `model` itself, see `model_calls.py`), and `restore` gives back the very same model.
+    are (two hooks are added to `model` itself, see `call.py`), and `restore` gives back the very same model.
     Adapting an adapted model replaces its strategy and keeps its calibration.
 
     strategy      "train", "batch", "auto", "auto_stream", "frozen", "ema", "population" or "prior", with its arguments
@@ -86,12 +73,10 @@ def adapt(
     store         where streams are kept: a folder, or an object with the methods of `predbn.norm.StreamStore`
     """
     check_model(model)
-    if "skewed" in arguments or (isinstance(strategy, str) and "skewed" in strategy):
-        _warn_of_skewed()
     strategy = find_strategy(strategy, **arguments)
     if eps is not None:
         if not (isinstance(eps, Real) and 0 <= eps < math.inf):
-            raise AdaptationError(f"eps={eps!r}; it is added to the variance and must be a number, 0 or more")
+            raise AdaptationError(f"eps must be a finite number, 0 or more, got {eps!r}")
         eps = float(eps)
     if (loader is not None or forward is not None) and not isinstance(strategy, Population):
         given = "forward" if loader is None else "loader"
@@ -99,9 +84,8 @@ def adapt(
     if group is not None:
         _check_group(group, strategy, sync)
     if max_streams is not None:
-        _check_most_streams(max_streams, store)
-    if robust is None:
-        robust = strategy.robust_by_default
+        _check_max_streams(max_streams, store)
+    limit = strategy.bounds if robust is None else (strategy.bounds or NARROW) if robust else None
     selected = select_layers(model, layers)
     shared = Adaptation(
         strategy,
@@ -109,7 +93,7 @@ def adapt(
         sync=sync,
         process_group=process_group,
         group=group,
-        robust=robust,
+        limit=limit,
         layer_count=len(selected),
         max_streams=max_streams,
         store=DirectoryStore(store) if isinstance(store, str | Path) else store,
@@ -122,25 +106,18 @@ def adapt(
         except BaseException:
             before.attach()
             raise
-    if strategy.uses_calibration and not any(adaptation.calibration for _, _, adaptation in adapted_layers(model)):
+    if strategy.calibration == "needed" and not any(
+        adaptation.calibration for _, _, adaptation in adapted_layers(model)
+    ):
         warnings.warn(
             f"the model is not calibrated, so strategy '{strategy.name}' has to guess what clean data looks like, "
-            "which costs some points of accuracy; call predbn.calibrate(model, loader) with a few thousand unlabelled "
+            "which costs accuracy; call predbn.calibrate(model, loader) with a few thousand unlabelled "
             "source examples, or give calibrated=False if there are none",
             UserWarning,
             stacklevel=2,
         )
     _warn_without_classes(model)
     return model
-
-
-def _warn_of_skewed() -> None:
-    warnings.warn(
-        "the argument skewed of 'auto' will be removed: drop skewed=True, because 'auto' now finds out by itself which "
-        "classes a batch holds, and write passes=1 in place of skewed=False",
-        DeprecationWarning,
-        stacklevel=3,
-    )
 
 
 def _warn_without_classes(model: nn.Module) -> None:
@@ -151,9 +128,9 @@ def _warn_without_classes(model: nn.Module) -> None:
         calibration, strategy = adaptation.calibration, adaptation.shared.strategy
         if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
             warnings.warn(
-                f"strategy '{strategy}' works as with passes=1, because the calibration does not tell classes apart: "
+                f"strategy '{strategy}' falls back to passes=1, because the calibration does not tell classes apart: "
                 "the model must give one row of class scores per example, for at most "
-                f"{MOST_CLASSES} classes, and for more than {MOST_GROUPS} classes calibration needs {2 * GROUP_SIZE} "
+                f"{MAX_CLASSES} classes, and for more than {MAX_GROUPS} classes calibration needs {2 * GROUP_SIZE} "
                 "examples or more",
                 UserWarning,
                 stacklevel=3,
@@ -255,11 +232,17 @@ class PreparedAdaptation:
             self._observe(observer, dict(select_layers(model, observed)))
 
     def _observe(self, observer: Observer, observed: dict[str, nn.Module]) -> None:
+        def observe(observation: Observation, statistics: Statistics) -> None:
+            if observation.layer in observed:
+                observer(observation, statistics)
+
         layers = self._attachments.layers
-        for shared in {adaptation.shared for _, adaptation in layers if adaptation is not None}:
-            shared.strategy = _ObservedStrategy(shared.strategy, observer, frozenset(observed))
+        for _, adaptation in layers:
+            if adaptation is not None:
+                adaptation.shared.observer = observe
         # Layers that are not adapted normalise as in training; to be observed, they need a strategy that does so.
-        train = Adaptation(_ObservedStrategy(Train(), observer, frozenset(observed)))
+        train = Adaptation(Train())
+        train.observer = observe
         unadapted = {layer: LayerAdaptation(name, train) for name, layer in observed.items()}
         layers = [(layer, adaptation or unadapted.get(layer)) for layer, adaptation in layers]
         self._attachments = self._attachments._replace(layers=layers)
@@ -275,58 +258,18 @@ class PreparedAdaptation:
             before.attach()
 
 
-@dataclass(frozen=True)
-class _ObservedStrategy(Strategy):
-    """Another strategy, with an observer that is called for some of the layers."""
-
-    inner: Strategy
-    observer: Observer
-    observed: frozenset[str]
-
-    @property
-    def keeps_state(self) -> bool:  # type: ignore[override]
-        return self.inner.keeps_state
-
-    @property
-    def pass_count(self) -> int:
-        return self.inner.pass_count
-
-    @property
-    def works_in_streams(self) -> bool:  # type: ignore[override]
-        return self.inner.works_in_streams
-
-    @property
-    def follows_classes(self) -> bool:
-        return self.inner.follows_classes
-
-    @property
-    def ignores_calibration(self) -> bool:
-        return self.inner.ignores_calibration
-
-    def after_pass(
-        self, states: Mapping[str, LayerState], output: Any, shared: Adaptation, rows: StreamRows | None = None
-    ) -> None:
-        self.inner.after_pass(states, output, shared, rows)
-
-    def statistics(self, observation: Observation) -> Statistics:
-        statistics = self.inner.statistics(observation)
-        if observation.layer in self.observed:
-            self.observer(observation, statistics)
-        return statistics
-
-
 def _check_group(group: int, strategy: Strategy, sync: bool) -> None:
     if isinstance(group, bool) or not isinstance(group, int) or group < 1:
-        raise AdaptationError(f"group={group!r}; it is how many examples make up a batch, 1 or more")
-    if not strategy.works_in_groups:
-        raise AdaptationError(f"strategy '{strategy.name}' takes no group: its batches are predicted one at a time")
+        raise AdaptationError(f"group must be a number of examples, 1 or more, got {group!r}")
+    if strategy.keeps_state or not strategy.works_on_segments:
+        raise AdaptationError(f"strategy '{strategy.name}' does not support group=")
     if sync:
-        raise AdaptationError("a group is part of this process's batch, but sync pools the batches of all: drop one")
+        raise AdaptationError("group= and sync=True cannot be combined")
 
 
-def _check_most_streams(most: int, store: object) -> None:
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise AdaptationError(f"max_streams={most!r}; it is how many streams are in memory at most, 1 or more")
+def _check_max_streams(max_streams: int, store: object) -> None:
+    if isinstance(max_streams, bool) or not isinstance(max_streams, int) or max_streams < 1:
+        raise AdaptationError(f"max_streams must be at least 1, got {max_streams!r}")
     if store is None:
         raise AdaptationError("max_streams needs a store for the other streams, such as store='folder'")
 

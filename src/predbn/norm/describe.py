@@ -6,9 +6,7 @@ from dataclasses import astuple, dataclass
 
 from torch import nn
 
-from .adapted_layer import attached, source_class, source_statistics
-from .compile import fusion_of
-from .fusion import Fusion
+from .layer import attached, source_class, source_statistics
 from .layers import named_layers
 from .statistics import distance
 
@@ -19,8 +17,7 @@ class LayerDescription:
 
     `distance` is how far the last batch's statistics were from the source statistics, in source standard deviations
     (see `statistics.distance`); None if there was no batch yet. `bad_rows` counts the examples that were left out
-    because they were not finite. `fused` says what `compile` has fused into convolutions, or why nothing; None for a
-    model that it has not compiled.
+    because they were not finite.
     """
 
     name: str
@@ -30,12 +27,10 @@ class LayerDescription:
     eps: float
     distance: float | None
     bad_rows: int = 0
-    fused: str | None = None
 
 
 class Description(list[LayerDescription]):
-    """The layers of a model in order. It prints as a table, with columns of bad rows if there were any, and of what is
-    fused if the model is compiled.
+    """The layers of a model in order. It prints as a table, with a column of bad rows if there were any.
 
     `note` says what `fold` did, if the model is folded.
     """
@@ -47,13 +42,12 @@ class Description(list[LayerDescription]):
         return "\n".join(part for part in (table, "" if self.note is None else str(self.note)) if part)
 
     def _table(self) -> str:
-        header = ("layer", "kind", "channels", "strategy", "eps", "distance", "bad rows", "fused")
+        header = ("layer", "kind", "channels", "strategy", "eps", "distance", "bad rows")
         rows = [header, *(tuple(_format(value) for value in astuple(layer)) for layer in self)]
-        is_shown = any(layer.bad_rows for layer in self), any(layer.fused is not None for layer in self)
-        rows = [(*row[:-2], *(cell for cell, shown in zip(row[-2:], is_shown, strict=True) if shown)) for row in rows]
+        if not any(layer.bad_rows for layer in self):
+            rows = [row[:-1] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust]
-        align += [pad for pad, shown in zip((str.rjust, str.ljust), is_shown, strict=True) if shown]
+        align = [str.ljust, str.ljust, str.rjust, str.ljust, str.rjust, str.rjust, str.rjust]
         lines = ["  ".join(pad(v, w) for pad, v, w in zip(align, row, widths, strict=False)) for row in rows]
         return "\n".join(line.rstrip() for line in [lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
 
@@ -62,24 +56,24 @@ class Description(list[LayerDescription]):
 
 def describe(model: nn.Module) -> Description:
     """Every batch norm layer of a model: name, kind, channels, strategy, eps, and how far the last batch's statistics
-    were from the source statistics. The model may be adapted or not. For a model of `compile` also what is fused."""
-    fusion = fusion_of(model)
-    description = Description(_describe(name, layer, fusion) for name, layer in named_layers(model))
+    were from the source statistics. The model may be adapted or not."""
+    description = Description(_describe(name, layer) for name, layer in named_layers(model))
     description.note = getattr(model, "predbn_fold", None)
     return description
 
 
-def _describe(name: str, layer: nn.Module, fusion: Fusion | None) -> LayerDescription:
+def _describe(name: str, layer: nn.Module) -> LayerDescription:
     adaptation, source = attached(layer), source_statistics(layer)
     strategy, eps, shift, bad_rows = "train", float(layer.eps), None, 0  # type: ignore[arg-type]
     if adaptation is not None:
-        strategy = adaptation.shared.strategy.description(is_calibrated=adaptation.calibration is not None)
+        strategy = str(adaptation.shared.strategy)
+        if adaptation.shared.strategy.calibration == "needed" and adaptation.calibration is None:
+            strategy += ", not calibrated"
         eps, bad_rows = adaptation.eps(layer), adaptation.bad_rows
-        if adaptation.last_batch is not None and source is not None:
-            shift = distance(adaptation.last_batch.statistics, source, eps)
-    fused = None if fusion is None else str(fusion.of(name))
+        if adaptation.seen is not None and adaptation.seen.mean.dim() == 1 and source is not None:
+            shift = distance(adaptation.seen, source, eps)
     kind = source_class(layer).__name__
-    return LayerDescription(name, kind, _channels(layer), strategy, eps, shift, bad_rows, fused)
+    return LayerDescription(name, kind, _channels(layer), strategy, eps, shift, bad_rows)
 
 
 def _channels(layer: nn.Module) -> int:

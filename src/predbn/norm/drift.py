@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import LayerAdaptation, adapted_layers, source_statistics
+from .adaptation import LayerAdaptation
+from .layer import adapted_layers, source_statistics
+from .segments import Segments
 from .statistics import Statistics
-from .stream_blocks import current_selection
-from .stream_rows import StreamRows
+from .streams.blocks import current_selection
 
 
 class Drift(NamedTuple):
@@ -26,7 +27,7 @@ class Drift(NamedTuple):
     seen   from the source statistics to those that the example's stream has shown in the last pass
     used   from the source statistics to those that the example was normalised with
 
-    A strategy that believes what it sees uses all of it, one that takes it for chance uses little.
+    `batch` uses all of what it sees; a strategy that takes it for sampling noise uses little.
     """
 
     seen: Tensor
@@ -50,7 +51,6 @@ class DriftMeter:
                 sources.append(Statistics(*(t.detach().float() for t in source)))
                 scales.append(1 / (sources[-1].var + adaptation.eps(layer)))
                 self._sizes.append(len(scales[-1]))
-                adaptation.shared.watches_drift = True
         if sources:
             self._mean = torch.cat([source.mean for source in sources])
             self._deviation = torch.cat([source.var for source in sources]).clamp(min=0).sqrt()
@@ -60,7 +60,7 @@ class DriftMeter:
     def clear(self) -> None:
         """Before a pass: a layer that it does not call is not known afterwards, whatever an earlier pass has shown."""
         for adaptation in self._adaptations:
-            adaptation.last_pass = None, None
+            adaptation.seen = adaptation.used = None
 
     @torch.no_grad()
     def measure(self, examples: int) -> Drift:
@@ -71,13 +71,10 @@ class DriftMeter:
         if not self.layers:
             nothing = torch.empty(examples, 0)
             return Drift(nothing, nothing)
-        last = [adaptation.last_pass for adaptation in self._adaptations]
-        rows = current_selection(self._adaptations[0].shared).rows
-        seen = self._distances([seen for seen, _ in last])
-        used = seen
-        if not all(adaptation.shared.strategy.uses_batch_alone for adaptation in self._adaptations):
-            used = self._distances([used for _, used in last])
-        return Drift(*(own.expand(examples, -1) if len(own) == 1 else _of_rows(own, rows) for own in (seen, used)))
+        segments = current_selection(self._adaptations[0].shared).segments
+        seen = self._distances([adaptation.seen for adaptation in self._adaptations])
+        used = self._distances([adaptation.used for adaptation in self._adaptations])
+        return Drift(*(d.expand(examples, -1) if len(d) == 1 else _of_examples(d, segments) for d in (seen, used)))
 
     def _distances(self, statistics: Sequence[Statistics | None]) -> Tensor:
         """As in `statistics.distance`, for all layers at once, [S, L]; [1, L] if all streams have the same."""
@@ -101,8 +98,8 @@ def _per_stream(values: Tensor, streams: int) -> Tensor:
     return values if values.dim() == 2 else values.expand(streams, -1)
 
 
-def _of_rows(distances: Tensor, rows: StreamRows | None) -> Tensor:
+def _of_examples(distances: Tensor, segments: Segments | None) -> Tensor:
     """[N, L] from [S, L]."""
-    if rows is None:
+    if segments is None:
         raise AdaptationError("the drift of several streams is measured in their block: with predbn.streams(model, …)")
-    return rows.repeat(distances)
+    return segments.repeat(distances)

@@ -15,12 +15,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from predbn.common import AdaptationError
 
-from .adapted_layer import LayerAdaptation, attached, detach, source_statistics
+from .adaptation import LayerAdaptation
+from .call import TensorSpec, model_calls, unwatch
+from .layer import attached, detach, source_statistics
 from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
-from .model_calls import TensorSpec, model_calls, unwatch
 from .statistics import Statistics
-from .stream_registry import DEFAULT_STREAM
-from .streams import unknown_stream_error
+from .strategies import Train
+from .streams.api import unknown_stream_error
+from .streams.registry import DEFAULT_STREAM
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -105,7 +107,7 @@ def _statistics_of_layers(model: nn.Module, stream: str) -> dict[str, tuple[Stat
     for name, layer in named_layers(model):
         adaptation, source = attached(layer), source_statistics(layer)
         fixed, eps = source, float(layer.eps)  # type: ignore[arg-type]
-        if adaptation is not None and not adaptation.shared.strategy.is_identity:
+        if adaptation is not None and type(adaptation.shared.strategy) is not Train:
             fixed = _fixed_statistics(adaptation, stream)
             if fixed is None:
                 missing = missing or AdaptationError(

@@ -20,17 +20,19 @@ from torch.utils.data import DataLoader
 
 from predbn.common import AdaptationError, Progress
 
-from .adapted_layer import Adaptation, adapted_layers
-from .collect import collecting
+from .adaptation import Adaptation
+from .calibrate import collecting
 from .forward import BatchForward, Forward, batches_of
+from .layer import adapted_layers
 from .observation import Observation
 from .population_file import Calls, PopulationFile, PopulationProgress
 from .processes import in_each_process
 from .statistics import Moments, Statistics, pool
 from .strategies import Strategy
 from .strategies.base import load_statistics, save_statistics
+from .streams.state import LayerState
 
-_MOST_REPETITIONS = 100
+_MAX_REPETITIONS = 100
 _TOLERANCE = 1e-6
 
 T = TypeVar("T")
@@ -150,7 +152,9 @@ def collect_population(
             found.layers[layer] = passes.measure_layer(layer, found.calls)
             if checkpoint is not None:
                 passes.in_each_process(partial(checkpoint.write, found))
-        save_statistics(stream.state(layer), found.layers[layer])
+        state: LayerState = {}
+        save_statistics(state, found.layers[layer])
+        stream.set_state(layer, state)
     return found.batches
 
 
@@ -207,7 +211,7 @@ class _Passes:
         counts = {count for batch in calls for name, count in batch if name == layer}
         last_call = max(counts) if len(counts) == 1 else None
         guess: Statistics | None = None
-        for _ in range(_MOST_REPETITIONS):
+        for _ in range(_MAX_REPETITIONS):
             pooled, batches = self._run(_PoolOneLayer(layer, last_call, guess))
             if batches != self._batches:
                 raise AdaptationError(
@@ -221,7 +225,7 @@ class _Passes:
         else:
             warnings.warn(
                 f"layer '{layer}' is called several times for a batch, and its statistics still change after "
-                f"{_MOST_REPETITIONS} passes; those of the last pass are used",
+                f"{_MAX_REPETITIONS} passes; those of the last pass are used",
                 UserWarning,
                 stacklevel=2,
             )

@@ -12,8 +12,8 @@ from torch import nn
 from predbn.common import AdaptationError, Progress
 
 from .adapt import adapted
-from .adapted_layer import adapted_layers, attached, source_statistics
 from .forward import Forward
+from .layer import adapted_layers, attached, source_statistics
 from .layers import Layers, check_model, is_frozen, select_layers, shortened
 from .overwritten import overwrite
 from .population import collect_population
@@ -78,7 +78,7 @@ def recompute(
         batches = collect_population(
             model, shared, loader, exact=exact, forward=forward, progress=progress, checkpoint=file
         )
-        found = {name: load_statistics(shared.default_stream.state(name)) for name in selected}
+        found = {name: load_statistics(shared.default_stream.states.get(name, {})) for name in selected}
     measured = {selected[name]: statistics for name, statistics in found.items() if statistics is not None}
     overwrite(model, measured, batches, is_adapted=bool(adapted_layers(model)))
     if file is not None:

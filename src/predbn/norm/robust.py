@@ -8,10 +8,10 @@ values in a channel. They are clipped to what is usual in the batch:
 
 where M and V are the medians over the n examples. S is the standard deviation of a Gaussian with the same 35 % and 65 %
 quantiles, (Q₆₅ − Q₃₅)/0.77, so that it takes more than a third of the examples to move it far; T is the same for log v.
-A shift moves all examples, and with them the medians: it is not held back. Few examples tell medians and quantiles
-badly; because of 20/n, three examples pass as they are. The wider bounds are for strategies that know which classes a
-batch holds: examples of few classes differ little from each other, those of a rare class much from all others, and
-narrow bounds would take the classes for outliers.
+A shift moves all examples, and with them the medians: it is not held back. Quantiles of few examples are unreliable;
+because of 20/n, three examples pass as they are. The wider bounds are for strategies that know which classes a batch
+holds: examples of few classes differ little from each other, those of a rare class much from all others, and narrow
+bounds would take the classes for outliers.
 
 Clipping also moves the statistics of a batch without outliers, because examples are not spread evenly
 about their median. Calibration measures what it does to clean examples: it moves their mean by −b·S, and multiplies the
@@ -41,8 +41,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .kernels import is_tracing, readable_without_sync
+from .backend import Bounds
+from .segments import Segments
 from .statistics import Statistics
+from .tracing import is_readable, is_tracing
 
 QUANTILES = 0.35, 0.5, 0.65
 GAUSSIAN = 0.7706
@@ -53,17 +55,17 @@ NARROW, WIDE = 0.5, 1.5
 """c for many examples."""
 WIDER_FOR_FEW = 20.0
 """c is multiplied by 1 + 20/n."""
-_LEAST_SPREAD, _HEAVY_TAIL = 1 / 4, 1 / 3
+CLIPPING_DECAY = 6.0
+"""g = exp(−6/n)."""
+_MIN_SPREAD, _HEAVY_TAIL = 1 / 4, 1 / 3
 """S is at least a quarter of the standard deviation of clean examples, or all of it if theirs is less than a third."""
-FEW_EXAMPLES = 8
-"""With more, sorting by swapping takes longer than other ways."""
-_MOST_CORRECTED = 16.0
+_MAX_CORRECTION = 16.0
 """Variances are corrected by at most this factor."""
 
 
 class RobustMoments(NamedTuple):
     """The mean and variance of a batch, the part of the variance that lies between its examples, and their spread S,
-    [C] or [G, C] each."""
+    [C] or [S, C] each."""
 
     mean: Tensor
     var: Tensor
@@ -71,9 +73,32 @@ class RobustMoments(NamedTuple):
     spread: Tensor
 
 
+def bounded_moments(
+    mean: Tensor,
+    var: Tensor,
+    is_finite: Tensor,
+    eps: float,
+    bounds: Bounds,
+    size: Tensor | int,
+    segments: Segments | None,
+) -> tuple[Statistics, Tensor]:
+    """Statistics with bounded influence, corrected for what clipping does to clean examples, and what lies between.
+
+    mean, var   the moments of the examples, [N, C] each
+    is_finite   examples that are left out are False, [N]
+    size        how many examples there are, or [S, 1]
+    """
+    moments = robust_moments(mean, var, is_finite, eps, bounds.clean_var, bounds.scatter, segments, bounds.limit)
+    if bounds.clipping is None:
+        return Statistics(moments.mean, moments.var), moments.between
+    size = size.to(mean.dtype) if isinstance(size, Tensor) else size
+    evenness = 1.0 if bounds.evenness is None else bounds.evenness.to(mean)
+    return correct_clipping(moments, bounds.clipping.to(mean), size, evenness), moments.between
+
+
 def is_finite_example(mean: Tensor, var: Tensor) -> Tensor:
     """Which examples are finite, [N], from their moments [N, C]."""
-    return (mean.abs().amax(1) + var.amax(1)).isfinite()
+    return (mean.detach().abs().amax(1) + var.detach().amax(1)).isfinite()
 
 
 def robust_moments(
@@ -83,67 +108,95 @@ def robust_moments(
     eps: float,
     clean_var: Tensor,
     scatter: Tensor | float,
-    group: int | None = None,
-    bounds: float = NARROW,
+    segments: Segments | None = None,
+    limit: float = NARROW,
 ) -> RobustMoments:
     """The moments of a batch from those of its examples, [N, C] each; examples that are not finite, [N], are left out.
 
     `clean_var` is the variance of all clean values, and `scatter` that of the means of clean examples relative to it,
-    [C]. With a `group` there is one row for every so many examples.
+    [C]. With segments there is one row for each of them; those of about the same size are handled together.
     """
+    examples = torch.cat([mean, var + (eps + TINY)], 1)
+    if segments is None:
+        result = _robust_moments(examples[None], is_finite[None], eps, clean_var, scatter, limit)
+        return RobustMoments(*(t[0] for t in result))
+    buckets = segments.buckets(mean)
+    parts = [
+        _robust_moments(
+            examples.index_select(0, bucket.rows).unflatten(0, (-1, bucket.size)),
+            (is_finite[bucket.rows] & bucket.is_row).unflatten(0, (-1, bucket.size)),
+            eps,
+            clean_var,
+            scatter,
+            limit,
+        )
+        for bucket in buckets
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    order = torch.cat([bucket.segments for bucket in buckets]).argsort()
+    return RobustMoments(*(torch.cat(values)[order] for values in zip(*parts, strict=True)))
+
+
+def _robust_moments(
+    examples: Tensor, is_used: Tensor, eps: float, clean_var: Tensor, scatter: Tensor | float, limit: float
+) -> RobustMoments:
+    """Of S segments, from the means and variances of the examples that are used, side by side, [S, n, 2·C]."""
+    is_used = is_used[..., None]
     # Infinite values come last when sorted, and after clipping they are numbers whose weight can be zero.
-    examples = torch.where(is_finite[:, None], torch.cat([mean, var + (eps + TINY)], 1), torch.inf)
-    examples, is_used = _in_groups(examples, group), _in_groups(is_finite[:, None], group)
+    examples = torch.where(is_used, examples, torch.inf)
     count = is_used.sum(1)
     quantiles = _quantiles(examples, count)
     (low, centre, high), (low_var, centre_var, high_var) = (q.unbind(1) for q in quantiles.chunk(2, 2))
     if not isinstance(scatter, Tensor):
         scatter = torch.full_like(clean_var, scatter)
-    limit = bounds * (1 + WIDER_FOR_FEW / count)
+    bound = limit * (1 + WIDER_FOR_FEW / count)
     spread = torch.maximum((high - low) / GAUSSIAN, (scatter * (clean_var + eps)).sqrt())
     log_spread = torch.maximum((high_var / low_var).log() / GAUSSIAN, (2 * scatter).sqrt())
-    step, factor = limit * spread, (limit * log_spread).exp()
+    step, factor = bound * spread, (bound * log_spread).exp()
     means, variances = examples.chunk(2, 2)
     means = means.clamp((centre - step)[:, None], (centre + step)[:, None])
     variances = variances.clamp((centre_var / factor)[:, None], (centre_var * factor)[:, None])
-    weight = is_used.to(mean.dtype) / count[:, None]
+    weight = is_used.to(means.dtype) / count[:, None]
     pooled_mean = (weight * means).sum(1)
     between = (weight * (means - pooled_mean[:, None]).square()).sum(1)
     pooled_var = ((weight * variances).sum(1) - (eps + TINY)).clamp(min=0) + between
-    result = pooled_mean, pooled_var, between, spread
-    return RobustMoments(*(result if group is not None else (t[0] for t in result)))
+    return RobustMoments(pooled_mean, pooled_var, between, spread)
 
 
-def least_scatter(mean: Tensor, var: Tensor) -> Tensor:
+def min_scatter(mean: Tensor, var: Tensor) -> Tensor:
     """What `robust_moments` takes for the variance of the means of examples at least, relative to that of all values.
 
     `mean` are the means of clean examples, [N, C], `var` is the variance of all clean values, [C].
     """
     count = torch.full((1, 1), len(mean), device=mean.device)
     low, _, high = _quantiles(mean[None], count)[0]
-    own = mean.var(0, correction=0)
-    has_heavy_tails = ((high - low) / GAUSSIAN).square() < _HEAVY_TAIL**2 * own
-    return torch.where(has_heavy_tails, own, _LEAST_SPREAD**2 * own) / var
+    scatter = mean.var(0, correction=0)
+    has_heavy_tails = ((high - low) / GAUSSIAN).square() < _HEAVY_TAIL**2 * scatter
+    return torch.where(has_heavy_tails, scatter, _MIN_SPREAD**2 * scatter) / var
 
 
 def clipping_of(mean: Tensor, var: Tensor, clipped: RobustMoments) -> Tensor:
     """What clipping does to clean examples with these moments, [N, C] each: b, 1/w and 1/u, [3, C]."""
     offset = (mean.mean(0) - clipped.mean) / clipped.spread.clamp(min=TINY)
     pairs = (var.mean(0), clipped.var - clipped.between), (mean.var(0, correction=0), clipped.between)
-    least = 1e-6 * (clipped.var + TINY)
-    return torch.stack([offset, *(((own + least) / (now + least)).clamp(max=_MOST_CORRECTED) for own, now in pairs)])
+    floor = 1e-6 * (clipped.var + TINY)
+    factors = (((before + floor) / (after + floor)).clamp(max=_MAX_CORRECTION) for before, after in pairs)
+    return torch.stack([offset, *factors])
 
 
 def correct_clipping(
-    found: RobustMoments, clipping: Tensor, n: Tensor | float, evenness: Tensor | float = 1.0
+    moments: RobustMoments, clipping: Tensor, n: Tensor | float, evenness: Tensor | float = 1.0
 ) -> Statistics:
     """The moments of a batch of n examples without what clipping does to clean ones."""
     is_number = not isinstance(n, Tensor) and not is_tracing()  # in a graph it may be a symbol
-    share = math.exp(-6 / max(n, 1)) if is_number else (found.mean.new_full((), -6.0) / n).exp()
+    share = (
+        math.exp(-CLIPPING_DECAY / max(n, 1)) if is_number else (moments.mean.new_full((), -CLIPPING_DECAY) / n).exp()
+    )
     share = share * evenness
     offset, within, between = clipping
-    var = (found.var - found.between) * within**share + found.between * between**share
-    return Statistics(found.mean + share * offset * found.spread, var)
+    var = (moments.var - moments.between) * within**share + moments.between * between**share
+    return Statistics(moments.mean + share * offset * moments.spread, var)
 
 
 def _quantiles(examples: Tensor, count: Tensor) -> Tensor:
@@ -159,23 +212,7 @@ def _quantiles(examples: Tensor, count: Tensor) -> Tensor:
 
 
 def _sorted(values: Tensor) -> Tensor:
-    """[G, n, C] sorted along n; on a CPU by NumPy, which takes a tenth of the time, and a few examples by swapping."""
-    if readable_without_sync(values) and values.shape[1] <= FEW_EXAMPLES:
-        return _swap_sorted(values)
+    """[S, n, C] sorted along n; on a CPU by NumPy, which takes a tenth of the time."""
     rows = values.transpose(1, 2).contiguous()  # sorting along contiguous memory takes a fifth of the time
-    is_readable = readable_without_sync(values)
-    return (torch.from_numpy(np.sort(rows.numpy(), -1)) if is_readable else rows.sort(-1).values).transpose(1, 2)
-
-
-def _swap_sorted(values: Tensor) -> Tensor:
-    """Neighbours are swapped if they are in the wrong order, n times, for all columns at once."""
-    rows = list(values.unbind(1))
-    for start in range(len(rows)):
-        for i in range(start % 2, len(rows) - 1, 2):
-            rows[i], rows[i + 1] = torch.minimum(rows[i], rows[i + 1]), torch.maximum(rows[i], rows[i + 1])
-    return torch.stack(rows, 1)
-
-
-def _in_groups(values: Tensor, group: int | None) -> Tensor:
-    """[N, …] as [G, n, …]; a batch without groups is a single one."""
-    return values[None] if group is None else values.unflatten(0, (-1, group))
+    sorted_rows = torch.from_numpy(np.sort(rows.numpy(), -1)) if is_readable(values) else rows.sort(-1).values
+    return sorted_rows.transpose(1, 2)

@@ -13,8 +13,8 @@ from torch import Tensor
 class Statistics(NamedTuple):
     """What a batch norm layer normalises with: y = weight · (x − mean) / √(var + eps) + bias.
 
-    One value per channel, shape [C]; or one per example and channel, shape [N, C], for a strategy that treats the
-    examples of a batch differently. The variance is the biased one, Σ(x − mean)² / count.
+    One value per channel, [C]; or [S, C] if the batch has S segments (`segments.py`). The variance is the biased one,
+    Σ(x − mean)² / count.
     """
 
     mean: Tensor
@@ -25,13 +25,16 @@ class Moments(NamedTuple):
     """Statistics together with the number of values behind them, so that they can be pooled with others.
 
     `values` is the number of values per channel (examples × positions), `size` the number of examples. Both are
-    tensors if several processes contributed: turning them into Python numbers would wait for the device.
+    tensors if several processes contributed, because reading them would force a synchronisation, and [S, 1] if the
+    batch has S segments; mean and variance are then [S, C]. `between` is the part of the variance that lies between
+    the means of the examples, where it is known.
     """
 
     mean: Tensor
     var: Tensor
     values: int | Tensor
     size: int | Tensor
+    between: Tensor | None = None
 
     @property
     def statistics(self) -> Statistics:
@@ -39,26 +42,8 @@ class Moments(NamedTuple):
 
     @property
     def n(self) -> int | Tensor:
-        """`size` as a factor of statistics: that of several streams, [S, 1], in their dtype."""
-        is_per_stream = isinstance(self.size, Tensor) and self.size.dim() > 0
-        return self.size.to(self.mean.dtype) if is_per_stream else self.size  # type: ignore[union-attr]
-
-
-class LazyStatistics(NamedTuple):
-    """Statistics as a kernel returned them: `spread` is the variance, or 1/√(var + eps) if `eps` is given.
-
-    Every forward pass stores one of these for `describe`; the variance is computed only when somebody asks for it.
-    """
-
-    mean: Tensor
-    spread: Tensor
-    eps: float | None = None
-
-    @property
-    def statistics(self) -> Statistics:
-        if self.eps is None:
-            return Statistics(self.mean, self.spread)
-        return Statistics(self.mean, (self.spread.double() ** -2 - self.eps).clamp(min=0).to(self.spread.dtype))
+        """`size` as a factor of statistics: that of several segments, [S, 1], in their dtype."""
+        return self.size.to(self.mean.dtype) if isinstance(self.size, Tensor) and self.size.dim() else self.size
 
 
 def mix(a: Statistics, b: Statistics, weight: float | Tensor) -> Statistics:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from predbn.common import AdaptationError, ModelError, Progress
 from predbn.norm import Auto, Batch, Calibration, Prior, Strategy, find_strategy, select_by_name
@@ -20,8 +21,8 @@ from .model_files import read_model, write_model
 from .rewrite import rewrite
 
 FIRST_OPSET = 13
-_LEAST_IR_VERSION = 4
-"""From this version on, initialisers need not be inputs too."""
+_MIN_IR_VERSION = 4
+"""Before this version, initialisers had to be inputs too."""
 
 
 def adapt(
@@ -36,50 +37,50 @@ def adapt(
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Description:
-    """Write a copy of an ONNX file whose batch norm layers take their statistics from the batch being predicted.
+    """Write a copy of an ONNX file whose batch norm layers use the statistics of the batch being predicted.
 
-    strategy       "batch", "prior" (with N=…) or "auto", which is auto(passes=1): a file predicts a batch once
-    loader         unlabelled source data, for `auto` (which works without it, but not as well) and for convolutions
-                   into which batch norm was folded: batches as arrays or tensors, tuples that begin with as many as the
-                   model has inputs, or dictionaries by input name. onnxruntime predicts them
+    strategy       "batch", "prior" (with N=…) or "auto", which means auto(passes=1): a file predicts a batch once
+    loader         unlabelled source data, for `auto` (optional, but better) and for convolutions into which batch norm
+                   was folded: batches as arrays or tensors, tuples that begin with one for each input of the model, or
+                   dictionaries by input name. onnxruntime predicts them
     robust         bound the influence of each example on the moments; by default `auto` does
     layers         which layers, by the names of their nodes: "all", "first", "last", or patterns such as "*layer4*"
     convolutions   whether to insert statistics behind convolutions with a bias (see `layers.py`); by default if the
                    file has no BatchNormalization node and there is a loader
 
-    The numbers are those of `predbn.adapt` in PyTorch with the same strategy. The file is written as a whole or not at
-    all. Returns what was changed.
+    Predictions equal those of `predbn.adapt` in PyTorch with the same strategy. The file is written atomically. Returns
+    a description of the changes.
     """
     path, out = Path(path), Path(out)
     chosen = _check_strategy(strategy, arguments)
-    is_robust = chosen.robust_by_default if robust is None else robust
+    is_robust = chosen.bounds is not None if robust is None else robust
     model = read_model(path)
-    _check_target(path, out)
+    if out.exists() and out.samefile(path):
+        raise AdaptationError(f"{out} is the input file: choose another name, so that the original is kept")
     _check_model(model, path)
     selected = _select(model, path, layers, convolutions, has_loader=loader is not None)
     calibrations: dict[Layer, Calibration | None] = dict.fromkeys(selected)
-    uses_data = any(layer.is_convolution for layer in selected) or (
-        chosen.uses_calibration or (is_robust and not chosen.ignores_calibration)
-    )
-    if loader is not None and not uses_data:
-        raise AdaptationError(f"strategy '{chosen.name}' needs no source data here: leave the loader out")
     if loader is not None:
+        uses_calibration = chosen.calibration == "needed" or (is_robust and chosen.calibration == "optional")
+        if not uses_calibration and not any(layer.is_convolution for layer in selected):
+            raise AdaptationError(f"strategy '{chosen.name}' does not use source data: leave the loader out")
         calibrations = dict(measure(model, selected, loader, progress))
         selected = list(calibrations)
         if not selected:
-            raise AdaptationError(f"no convolution of {path} gives maps with more than one position")
+            raise AdaptationError(f"{path} has no convolution whose output has more than one position")
     sizes = [calibration.size for calibration in calibrations.values() if calibration is not None]
     description = description_of(
         model,
         selected,
-        strategy=chosen.description(is_calibrated=bool(sizes)),
+        strategy=f"{chosen}, not calibrated" if chosen.calibration == "needed" and not sizes else str(chosen),
         robust=is_robust,
         examples=min(sizes, default=None),
     )
     for layer, calibration in calibrations.items():
-        used = None if chosen.ignores_calibration else calibration
+        used = None if chosen.calibration == "ignored" else calibration
         rewrite(model, layer, chosen, used, robust=is_robust, layer_count=len(selected))
-    model.ir_version = max(model.ir_version, _LEAST_IR_VERSION)
+    RemoveUnusedNodesPass()(model)
+    model.ir_version = max(model.ir_version, _MIN_IR_VERSION)
     model.metadata_props[METADATA] = json.dumps(description.to_dict())
     write_model(model, out)
     return description
@@ -91,59 +92,45 @@ def _check_strategy(strategy: str | Strategy, arguments: dict[str, Any]) -> Stra
         arguments = {"passes": 1, **arguments}
     chosen = find_strategy(strategy, **arguments)
     if type(chosen) not in (Batch, Prior, Auto):
-        raise AdaptationError(f"strategy '{chosen.name}' cannot be written into a file: use batch, prior or auto")
+        raise AdaptationError(f"strategy '{chosen.name}' is not supported in ONNX files: use batch, prior or auto")
     if chosen.pass_count > 1:
         raise AdaptationError(
-            f"strategy '{chosen}' predicts each batch {chosen.pass_count} times, which a file cannot: use "
-            "'auto(passes=1)'"
+            f"strategy '{chosen}' makes {chosen.pass_count} passes, and an ONNX file makes one: use 'auto(passes=1)'"
         )
-    if isinstance(chosen, Auto) and chosen.skewed:
-        raise AdaptationError("strategy 'auto' with skewed=True is deprecated and not written into files")
     if isinstance(chosen, Prior) and math.isinf(chosen.N):
-        raise AdaptationError("strategy 'prior' with an infinite N is the file as it is: give a finite N")
+        raise AdaptationError("N must be finite: with N=inf, 'prior' changes nothing")
     return chosen
-
-
-def _check_target(path: Path, out: Path) -> None:
-    if out.exists() and out.samefile(path):
-        raise AdaptationError(f"{out} is the file that is read: give another name, so that the original is kept")
 
 
 def _check_model(model: ir.Model, path: Path) -> None:
     opset = model.opset_imports.get("", 0)
     if opset < FIRST_OPSET:
         raise ModelError(
-            f"{path} has opset {opset}, and adapting needs {FIRST_OPSET} or newer: export it again, or convert it with "
+            f"{path} has opset {opset}, but at least {FIRST_OPSET} is needed: export it again, or convert it with "
             "onnx.version_converter"
         )
     if METADATA in model.metadata_props:
-        raise AdaptationError(f"{path} was adapted before: adapt the original file")
+        raise AdaptationError(f"{path} is already adapted: adapt the original file")
     inline_functions(model)
 
 
 def _select(
     model: ir.Model, path: Path, patterns: str | Iterable[str], convolutions: bool | None, *, has_loader: bool
 ) -> list[Layer]:
-    """The layers to adapt, or an error that says why there are none."""
-    found = find_layers(model)
-    check_is_for_inference(model, found)
+    """The layers to adapt; raises if there are none."""
+    candidates = find_layers(model)
+    check_is_for_inference(model, candidates)
     if convolutions and not has_loader:
-        raise AdaptationError("statistics behind convolutions come from source data: give a loader")
-    if convolutions or (convolutions is None and not found and has_loader):
-        found = find_layers(model, convolutions=True)
-    if not found:
-        raise _no_layers(model, path)
-    return select_by_name({layer: [layer.name] for layer in found}, patterns)
-
-
-def _no_layers(model: ir.Model, path: Path) -> AdaptationError:
+        raise AdaptationError("convolutions=True needs source data for their statistics: give a loader")
+    if convolutions or (convolutions is None and not candidates and has_loader):
+        candidates = find_layers(model, convolutions=True)
+    if candidates:
+        return select_by_name({layer: [layer.name] for layer in candidates}, patterns)
     count = len(find_convolutions(model))
-    if count == 0:
-        return AdaptationError(
-            f"{path} has no batch norm: neither BatchNormalization nodes nor convolutions with a bias"
-        )
-    return AdaptationError(
-        f"{path} has no BatchNormalization nodes, but {count} convolutions with a bias, into which they were probably "
-        "folded: export it again without folding (torch.onnx.export with dynamo=True and optimize=False), or give "
-        "source data as loader, to insert statistics behind these convolutions"
+    hint = (
+        f"; batch norm was probably folded into its {count} convolutions with a bias: export it again without folding "
+        "(torch.onnx.export with dynamo=True and optimize=False), or give source data as loader"
+    )
+    raise AdaptationError(
+        f"{path} has no BatchNormalization nodes{hint if count else ' and no convolutions with a bias'}"
     )

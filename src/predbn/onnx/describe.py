@@ -1,6 +1,6 @@
-"""What a file says about its batch norm, and what was changed in one that was adapted.
+"""The batch norm of a file, and how it was adapted.
 
-`adapt` writes this as JSON into the metadata of the model, under the key "predbn".
+`adapt` writes the description as JSON into the metadata of the model, under the key "predbn".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METADATA = "predbn"
 
 @dataclass(frozen=True)
 class LayerDescription:
-    """A layer: the name of its node, the operator that stands or stood there, and its channels if they are known."""
+    """A layer: the name of its node, its operator before adapting, and its number of channels if known."""
 
     name: str
     operator: str
@@ -31,15 +31,15 @@ class LayerDescription:
 
 @dataclass(frozen=True)
 class Description:
-    """What `describe` tells about a file.
+    """The result of `describe`.
 
     opset          the version of the operators
-    strategy       what the layers were adapted with; None for a file that was not adapted
+    strategy       None for a file that is not adapted
     robust         whether the influence of each example on the moments is bounded
-    examples       how many source examples it was calibrated with; None without calibration
-    layers         those that were adapted, or the BatchNormalization nodes of a file that was not
-    convolutions   how many others have a bias and no batch norm behind them, which may have been folded into them
-    batch          the number of examples that the model takes if it takes no other number
+    examples       the number of source examples of the calibration; None without one
+    layers         the adapted layers, or the BatchNormalization nodes of a file that is not adapted
+    convolutions   the number of others with a bias, into which batch norm may have been folded
+    batch          the batch size, if it is fixed
     """
 
     opset: int
@@ -56,23 +56,21 @@ class Description:
 
     def sentences(self) -> list[str]:
         """The same in words."""
-        kinds = [
-            _counted(count, what)
-            for operator, what in (("BatchNormalization", "batch norm layer"), ("Conv", "convolution"))
-            if (count := sum(layer.operator == operator for layer in self.layers))
-        ]
-        found = " and ".join(kinds) or "no batch norm layers"
+        operators = [layer.operator for layer in self.layers]
+        counts = {"batch norm layer": operators.count("BatchNormalization"), "convolution": operators.count("Conv")}
+        layers = " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count)
         if self.strategy is None:
-            sentences = [f"The file has {found} in opset {self.opset}, and was not adapted."]
+            sentences = [f"The file has {layers or 'no batch norm layers'} in opset {self.opset}, and is not adapted."]
         else:
-            how = ", with robust moments" if self.robust else ""
-            known = "" if self.examples is None else f", calibrated on {self.examples:,} examples"
-            sentences = [f"The statistics of {found} come from {self.strategy}{how}{known} (opset {self.opset})."]
+            robust = ", with robust moments" if self.robust else ""
+            calibrated = "" if self.examples is None else f", calibrated on {self.examples:,} examples"
+            sentences = [
+                f"The statistics of {layers} come from {self.strategy}{robust}{calibrated} (opset {self.opset})."
+            ]
         if self.convolutions:
-            has, them = ("has", "it") if self.convolutions == 1 else ("have", "them")
             sentences.append(
-                f"{_counted(self.convolutions, 'other convolution')} {has} a bias: batch norm may have been folded "
-                f"into {them}, and convolutions=True with source data gives {them} statistics again."
+                f"Other convolutions with a bias: {self.convolutions}. Batch norm may have been folded into them; "
+                "convolutions=True and source data insert statistics there."
             )
         if self.batch is not None:
             sentences.append(
@@ -85,12 +83,8 @@ class Description:
         return "\n".join(self.sentences())
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
 def describe(path: str | Path) -> Description:
-    """What a file says about its batch norm; for one that `adapt` wrote, which nodes were changed, and how."""
+    """Describe the batch norm of a file; for one that `adapt` wrote, which nodes were changed, and how."""
     model = read_model(Path(path))
     text = model.metadata_props.get(METADATA)
     if text is None:
@@ -98,10 +92,10 @@ def describe(path: str | Path) -> Description:
         return description_of(model, find_layers(model))
     try:
         fields = json.loads(text)
-        fields["layers"] = tuple(LayerDescription(**each) for each in fields["layers"])
+        fields["layers"] = tuple(LayerDescription(**layer) for layer in fields["layers"])
         return Description(**fields)
     except (ValueError, TypeError, KeyError):
-        raise ModelError(f"{path} was adapted by another version of predbn, which this one cannot describe.") from None
+        raise ModelError(f"{path} has damaged metadata: adapt the original file again.") from None
 
 
 def description_of(

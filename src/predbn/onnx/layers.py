@@ -1,8 +1,8 @@
-"""Which nodes of a model are normalised: its BatchNormalization nodes, and convolutions that one was folded into.
+"""Find the layers of a model: BatchNormalization nodes, and convolutions into which batch norm was folded.
 
-Exporters fold batch norm into the convolution before it: torch.onnx.export does so by default, with either exporter.
-Nothing then says which convolutions had one. Those with a bias may have, but not those whose output reaches the
-model's output through no other weights: they are heads, whose outputs are logits, boxes or masks.
+Exporters fold batch norm into the convolution before it; torch.onnx.export does so by default, with both exporters. The
+file does not say into which. Candidates are convolutions with a bias, except for heads, between which and the output of
+the model there are no other weights: their outputs are logits, boxes or masks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HALF = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A place where a model normalises.
+    """A normalisation.
 
-    `node` is the node that is replaced, or behind which nodes are inserted if it is a convolution. A parameter is a
-    value of the graph or an array; those of a convolution are measured first.
+    `node` is the node to replace, or if it is a convolution, to insert nodes behind. A parameter is a value of the
+    graph or an array; those of a convolution are measured first.
     """
 
     name: str
@@ -45,14 +45,14 @@ class Layer:
 
     @property
     def x(self) -> ir.Value:
-        """What is normalised: the input of a batch norm, the output of a convolution."""
+        """The input of a batch norm, or the output of a convolution."""
         value = self.node.outputs[0] if self.is_convolution else self.node.inputs[0]
         assert value is not None
         return value
 
     @property
     def channels(self) -> int | None:
-        """As many as values of the bias, the third input of either operator; None if the file does not say it."""
+        """The number of channels: the size of the bias, the third input of either operator. None if unknown."""
         bias = self.node.inputs[2]
         values = None if bias is None else constant(bias)
         return None if values is None else len(values)
@@ -64,7 +64,7 @@ class Layer:
 
 
 def constant(value: ir.Value) -> Array | None:
-    """The values of an initialiser or a constant that nobody can replace at run time; None if it is neither."""
+    """The values of a constant or of an initialiser that cannot be replaced at run time; otherwise None."""
     producer = value.producer()
     while producer is not None and _is_operator(producer, "Identity") and producer.inputs[0] is not None:
         value = producer.inputs[0]
@@ -76,22 +76,20 @@ def constant(value: ir.Value) -> Array | None:
 
 
 def inline_functions(model: ir.Model) -> None:
-    """Replace calls of functions that contain batch norm by what they do: functions have no initialisers."""
+    """Inline functions that contain batch norm, because functions have no initialisers."""
     if any(_is_batch_norm(node) for function in model.functions.values() for node in function.all_nodes()):
         InlinePass()(model)
 
 
 def find_layers(model: ir.Model, *, convolutions: bool = False) -> list[Layer]:
-    """All BatchNormalization nodes, also those in the branches of If and the bodies of Loop and Scan.
+    """All BatchNormalization nodes, including those in If, Loop and Scan.
 
-    With `convolutions`, also those that a batch norm may have been folded into.
+    With `convolutions`, also convolutions into which batch norm may have been folded.
     """
     nodes = [node for node in model.graph.all_nodes() if _is_batch_norm(node)]
     if convolutions:
         nodes += find_convolutions(model)
-    layers = [_layer(node, name) for node, name in zip(nodes, _names(nodes), strict=True)]
-    types = _Types(model, [layer.x for layer in layers])
-    return [replace(layer, dtype=types.dtype(layer), rank=types.rank(layer)) for layer in layers]
+    return _with_types(model, [_layer(node, name) for node, name in zip(nodes, _names(nodes), strict=True)])
 
 
 def find_convolutions(model: ir.Model) -> list[ir.Node]:
@@ -102,27 +100,27 @@ def find_convolutions(model: ir.Model) -> list[ir.Node]:
 
 
 def _has_bias(node: ir.Node) -> bool:
-    """Whether it has a bias that folding can have made: a constant other than zero, which some exporters write."""
+    """Whether its bias can come from folding: a constant other than zero (some exporters write zeros)."""
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     values = None if bias is None else constant(bias)
     return values is not None and bool(values.any())
 
 
 def check_is_for_inference(model: ir.Model, layers: list[Layer]) -> None:
-    """Raise an error if the model was exported in training mode and would still do something else than predict."""
+    """Raise an error if the model was exported in training mode and uses it."""
     for node in model.graph.all_nodes():
         flag = node.inputs[2] if _is_operator(node, "Dropout") and len(node.inputs) > 2 else None
         values = None if flag is None else constant(flag)
         if values is not None and values.any():
             raise AdaptationError(
-                f"node '{_name(node)}' drops values at random, because the model was exported in training mode: "
+                f"node '{_name(node)}' is an active dropout, because the model was exported in training mode: "
                 "export it again after model.eval()"
             )
     for layer in layers:
         if any(output.uses() or output.is_graph_output() for output in layer.node.outputs[1:]):
             raise AdaptationError(
-                f"node '{layer.name}' updates its statistics, and the model uses them, because it was exported in "
-                "training mode: export it again after model.eval()"
+                f"node '{layer.name}' updates its statistics, because the model was exported in training mode: export "
+                "it again after model.eval()"
             )
 
 
@@ -136,31 +134,23 @@ def _layer(node: ir.Node, name: str) -> Layer:
     return Layer(name, node, eps, scale=scale, bias=bias, mean=mean, var=var)
 
 
-class _Types:
-    """Types and numbers of dimensions. What the file does not say is inferred, if one of the values needs it."""
-
-    def __init__(self, model: ir.Model, values: list[ir.Value]) -> None:
-        self._inferred: dict[str | None, ir.Value] = {}
-        if any(value.dtype is None or value.shape is None for value in values):
-            copy = ShapeInferencePass(strict_mode=False, check_type=False)(model.clone()).model
-            self._inferred = {output.name: output for node in copy.graph.all_nodes() for output in node.outputs}
-
-    def dtype(self, layer: Layer) -> ir.DataType:
-        """Nearly always that of the bias."""
+def _with_types(model: ir.Model, layers: list[Layer]) -> list[Layer]:
+    """Set the types and ranks of layers; those that the file does not contain are inferred."""
+    inferred: dict[str | None, ir.Value] = {}
+    if any(layer.x.dtype is None or layer.x.shape is None for layer in layers):
+        copy = ShapeInferencePass(strict_mode=False, check_type=False)(model.clone()).model
+        inferred = {output.name: output for node in copy.graph.all_nodes() for output in node.outputs}
+    typed = []
+    for layer in layers:
+        x = inferred.get(layer.x.name, layer.x)
         bias = layer.node.inputs[2]
-        return self._of(layer.x).dtype or (bias and bias.dtype) or layer.dtype
-
-    def rank(self, layer: Layer) -> int | None:
-        shape = self._of(layer.x).shape
-        return None if shape is None else len(shape)
-
-    def _of(self, value: ir.Value) -> ir.Value:
-        is_known = value.dtype is not None and value.shape is not None
-        return value if is_known else self._inferred.get(value.name, value)
+        dtype = x.dtype or (bias and bias.dtype) or layer.dtype
+        typed.append(replace(layer, dtype=dtype, rank=None if x.shape is None else len(x.shape)))
+    return typed
 
 
 def _heads(graph: ir.Graph) -> Iterator[ir.Node]:
-    """The nodes with weights from which an output of the graph is reached without passing others."""
+    """The nodes with weights from which an output of the graph is reached without passing other weights."""
     waiting, seen = [output.producer() for output in graph.outputs], set()
     while waiting:
         node = waiting.pop()
@@ -186,7 +176,7 @@ def _name(node: ir.Node) -> str:
 
 
 def _names(nodes: list[ir.Node]) -> list[str]:
-    """Their names; nodes without a name, or with that of another, get one of their own."""
+    """Unique names of nodes."""
     names: list[str] = []
     for node in nodes:
         name, number = _name(node), 2

@@ -1,12 +1,12 @@
-"""One pass over unlabelled source data in onnxruntime: what each layer looks like when nothing has shifted.
+"""Calibration: one pass over unlabelled source data in onnxruntime.
 
-The model gets further outputs, mean and variance of each example and channel of every layer's input. `Calibration` is
-made of them as in PyTorch. A convolution into which batch norm was folded gets the statistics that it lacks: with the
-moments μ, σ² of its output over the source data, a batch norm with
+The model gets mean and variance of each example and channel of every layer's input as additional outputs, of which
+`Calibration` is made as in PyTorch. Behind a convolution into which batch norm was folded, a batch norm is inserted:
+with the moments μ, σ² of the output over the source data,
 
     mean = bias = μ,    var = σ²,    scale = √(σ² + eps)
 
-changes nothing as long as it normalises with these, so that all of them are measured in the same pass.
+is the identity, so that all of them are measured in the same pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from predbn.common import AdaptationError, Progress, first_line
 from predbn.norm import Calibration, CalibrationAccumulator, Statistics
 
-from .layers import Layer
+from .layers import Layer, find_layers
 from .model_files import write_model
 from .moments import centre
 from .nodes import Array, Expression, NodeWriter
@@ -38,43 +38,39 @@ _FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(d
 def measure(
     model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any], progress: Progress | None = None
 ) -> list[tuple[Layer, Calibration]]:
-    """The layers with their calibrations. Convolutions get their parameters; those without positions are left out."""
+    """The layers with their calibrations. Convolutions get parameters; those of single values are left out."""
     for layer in layers:
         if layer.node.graph is not model.graph:
             raise AdaptationError(
-                f"node '{layer.name}' is in a branch or a loop, where onnxruntime does not show what it gets: leave it "
-                "out with layers=…, or adapt without source data"
+                f"node '{layer.name}' is in a branch or a loop, where its input cannot be measured: exclude it with "
+                "layers=…, or adapt without source data"
             )
     accumulators = [CalibrationAccumulator() for _ in layers]
     has_positions = [False] * len(layers)
     stored: list[tuple[Array, Array] | None] = [None] * len(layers)
     done = 0
     for values in _run(model, layers, loader):
-        for i, (mean, var, *own) in enumerate(zip(*[iter(values)] * 4, strict=True)):
+        for i, (mean, var, *stored_moments) in enumerate(zip(*[iter(values)] * 4, strict=True)):
             mean, var = (torch.from_numpy(t.reshape(*t.shape[:2]).astype(np.float64)) for t in (mean, var))
             is_finite = (mean + var).isfinite().all(1)
             mean, var = mean[is_finite], var[is_finite]
             accumulators[i].update(mean, var + mean * mean)
             has_positions[i] |= bool((var > 0).any())
-            stored[i] = own[0], own[1]
+            stored[i] = stored_moments[0], stored_moments[1]
         done += 1
         if progress is not None:
             progress(done, 0)
-    _check_sizes(accumulators, done)
+    if not done:
+        raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
+    if min(accumulator.size for accumulator in accumulators) < 2:
+        raise AdaptationError("calibration needs at least two finite examples, because it measures their variance")
     measured = [
-        _measured(layer, accumulator, own)
-        for layer, accumulator, own, is_map in zip(layers, accumulators, stored, has_positions, strict=True)
+        _measured(layer, accumulator, moments)
+        for layer, accumulator, moments, is_map in zip(layers, accumulators, stored, has_positions, strict=True)
         if is_map or not layer.is_convolution
     ]
     network = sum(calibration.network for _, calibration in measured)
     return [(layer, calibration._replace(network=network)) for layer, calibration in measured]
-
-
-def _check_sizes(accumulators: list[CalibrationAccumulator], batches: int) -> None:
-    if not batches:
-        raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
-    if min(accumulator.size for accumulator in accumulators) < 2:
-        raise AdaptationError("calibration needs two finite examples or more: it measures how much they differ")
 
 
 def _measured(
@@ -100,13 +96,13 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors only
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # leave the cores to the loader
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning would slow down the loader
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         names = _write_with_outputs(model, layers, path)
         try:
             session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its errors have no common class
+        except Exception as error:  # onnxruntime has no common class of errors
             raise AdaptationError(f"onnxruntime cannot load the model: {first_line(error)}") from None
         for batch in [loader] if isinstance(loader, torch.Tensor | np.ndarray | Mapping) else loader:
             feeds = _feeds(session.get_inputs(), batch)
@@ -120,23 +116,19 @@ def _run(model: ir.Model, layers: Sequence[Layer], loader: Iterable[Any]) -> Ite
 
 
 def _write_with_outputs(model: ir.Model, layers: Sequence[Layer], path: Path) -> list[str]:
-    """Write the model with further outputs, whose names are returned. Afterwards it is as it was."""
-    graph = model.graph
-    count, known = len(graph.outputs), set(graph.initializers)
-    writers = [NodeWriter(model, layer.name, layer.statistics_dtype) for layer in layers]
-    for layer, writer in zip(layers, writers, strict=True):
-        shown = [writer.op("Identity", each).value for each in _outputs(layer, writer)]
-        for value in shown:
+    """Write a copy of the model with additional outputs, and return their names."""
+    copy = model.clone()
+    count = len(copy.graph.outputs)
+    by_name = {layer.name: layer for layer in find_layers(copy, convolutions=True)}
+    for layer in (by_name[layer.name] for layer in layers):
+        writer = NodeWriter(copy, layer.name, layer.statistics_dtype)
+        outputs = [writer.op("Identity", expression).value for expression in _outputs(layer, writer)]
+        for value in outputs:
             value.dtype = writer.dtype
-        graph.extend(writer.nodes)
-        graph.outputs.extend(shown)
-    names = [str(value.name) for value in graph.outputs[count:]]
-    write_model(model, path)
-    del graph.outputs[count:]
-    graph.remove([node for writer in writers for node in writer.nodes], safe=True)
-    for name in set(graph.initializers) - known:
-        del graph.initializers[name]
-    return names
+        copy.graph.extend(writer.nodes)
+        copy.graph.outputs.extend(outputs)
+    write_model(copy, path)
+    return [str(value.name) for value in copy.graph.outputs[count:]]
 
 
 def _outputs(layer: Layer, writer: NodeWriter) -> list[Expression]:
@@ -152,22 +144,19 @@ def _outputs(layer: Layer, writer: NodeWriter) -> list[Expression]:
 def _feeds(inputs: Sequence[Any], batch: Any) -> dict[str, Array]:
     """A batch as onnxruntime takes it: a dictionary by input name, or as many arrays as the model has inputs."""
     if isinstance(batch, Mapping):
-        parts = [batch.get(each.name) for each in inputs]
-        missing = [each.name for each, part in zip(inputs, parts, strict=True) if part is None]
-        if missing:
-            raise AdaptationError(f"the loader gave no value for the input '{missing[0]}'; give one for each input")
+        parts = [batch[spec.name] for spec in inputs if spec.name in batch]
     else:
         parts = list(batch[: len(inputs)]) if isinstance(batch, tuple | list) else [batch]
     if len(parts) != len(inputs):
-        names = ", ".join(each.name for each in inputs)
-        raise AdaptationError(f"the model has the inputs {names}: the loader has to give an array for each of them")
-    return {each.name: _as_array(part, each.type) for each, part in zip(inputs, parts, strict=True)}
+        names = ", ".join(spec.name for spec in inputs)
+        raise AdaptationError(f"the loader must give one array for each input of the model: {names}")
+    return {spec.name: _as_array(part, spec.type) for spec, part in zip(inputs, parts, strict=True)}
 
 
-def _as_array(value: Any, wanted: str) -> Array:
+def _as_array(value: Any, input_type: str) -> Array:
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if not isinstance(value, np.ndarray):
-        raise AdaptationError(f"the loader gave a {type(value).__name__}; give NumPy arrays or tensors")
-    is_other_float = value.dtype.kind == "f" and wanted in _FLOATS
-    return value.astype(_FLOATS[wanted], copy=False) if is_other_float else value
+        raise AdaptationError(f"expected NumPy arrays or tensors from the loader, got {type(value).__name__}")
+    is_float = value.dtype.kind == "f" and input_type in _FLOATS
+    return value.astype(_FLOATS[input_type], copy=False) if is_float else value

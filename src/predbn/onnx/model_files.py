@@ -1,12 +1,7 @@
-"""ONNX files: reading with checks, writing as a whole.
-
-What is written is one file, also if the weights were in another. Only a model that is too large for one, because a
-protobuf message ends at 2 GB, gets a second file for its weights.
-"""
+"""Read and write ONNX files. What is written is one file, even if the weights were in another one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -15,17 +10,17 @@ from google.protobuf.message import DecodeError
 
 from predbn.common import ModelError, atomic_write, first_line
 
-MOST_BYTES = 2**31 - 2**24
-"""Weights up to this size go into the file itself, which leaves some space for everything else."""
+MAX_BYTES = 2**31 - 2**24
+"""Of weights: a protobuf message has at most 2 GB, some of which the graph needs."""
 
 
 def read_model(path: Path) -> ir.Model:
-    """The model of a file, with all its weights in memory. Raises a ModelError if it is none."""
+    """The model of a file with all weights in memory; raises a ModelError if it is not a valid model."""
     try:
         proto = onnx.ModelProto.FromString(path.read_bytes())
     except DecodeError:
         raise _no_model(path) from None
-    if not proto.graph.node or not any(each.domain in ("", "ai.onnx") for each in proto.opset_import):
+    if not proto.graph.node or not any(opset.domain in ("", "ai.onnx") for opset in proto.opset_import):
         raise _no_model(path)
     try:
         model = ir.serde.deserialize_model(proto)
@@ -35,7 +30,7 @@ def read_model(path: Path) -> ir.Model:
         _load_weights(model, path)
     except ModelError:
         raise
-    except Exception as error:  # onnx_ir has no class of errors of its own
+    except Exception as error:  # onnx_ir has no base class of errors
         raise ModelError(f"{path} cannot be read as an ONNX model ({first_line(error)}): export it again.") from None
     return model
 
@@ -45,7 +40,7 @@ def _no_model(path: Path) -> ModelError:
 
 
 def _load_weights(model: ir.Model, path: Path) -> None:
-    """Read what lies in other files."""
+    """Read the weights that are in other files."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
@@ -58,7 +53,7 @@ def _load_weights(model: ir.Model, path: Path) -> None:
 
 def _loaded(tensor: ir.ExternalTensor, path: Path) -> ir.TensorProtocol:
     file = Path(tensor.path)
-    if not file.resolve().is_relative_to(path.resolve().parent):  # a file from elsewhere could name any file here
+    if not file.resolve().is_relative_to(path.resolve().parent):  # a downloaded model could name any file
         raise ModelError(f"{path} has its weights in {file}, outside of its own folder: copy that file next to it.")
     if not file.is_file():
         raise ModelError(f"{path} has its weights in {file.name}, which is missing: copy that file next to it.")
@@ -70,23 +65,9 @@ def _loaded(tensor: ir.ExternalTensor, path: Path) -> ir.TensorProtocol:
 
 
 def write_model(model: ir.Model, path: Path) -> None:
-    """Write a model as a whole or not at all."""
-    data = None
-    if sum(tensor.nbytes for tensor in _weights(model)) > MOST_BYTES:
-        data = path.with_name(f"{path.name}.data")
-        if data.exists():  # another model may need it
-            raise ModelError(
-                f"{data} exists, but the weights need that name because they fill 2 GB: delete or move it."
-            )
-    try:
-        with atomic_write(path) as partial:
-            ir.save(model, partial, format="protobuf", external_data=None if data is None else data.name)
-    except BaseException:
-        if data is not None:
-            data.unlink(missing_ok=True)
-        raise
-
-
-def _weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    for graph in model.graphs():
-        yield from (value.const_value for value in graph.initializers.values() if value.const_value is not None)
+    """Write a model with its weights atomically into one file."""
+    initializers = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    if sum(tensor.nbytes for tensor in initializers if tensor is not None) > MAX_BYTES:
+        raise ModelError(f"the weights of {path} take more than 2 GB, the limit of an ONNX file.")
+    with atomic_write(path) as partial:
+        ir.save(model, partial, format="protobuf")

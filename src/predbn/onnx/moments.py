@@ -1,6 +1,6 @@
 """The moments of a layer's input as nodes.
 
-Mean and variance are computed in two passes, and what the mean misses by rounding is corrected. With a first mean μ₀:
+Mean and variance are computed in two passes, with a correction of the rounding error of the mean. With a first mean μ₀:
 
     c = x − μ₀,    δ = mean(c),    μ = μ₀ + δ,    σ² = mean(c²) − δ².
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from predbn.norm import constants
+from predbn.norm import robust
 
 from .nodes import Expression
 
@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 
 
 class Centred(NamedTuple):
-    """An input without its mean, c = x − centre; `offset` is the δ that the centre misses."""
+    """A centred input, c = x − centre; `offset` is the rounding error δ of the centre."""
 
     values: Expression
     centre: Expression
@@ -43,7 +43,7 @@ class Centred(NamedTuple):
 
 
 class Clipping(NamedTuple):
-    """What calibration knows about clipping, [1, C, 1, 1] each: the scatter, b, log 1/w and log 1/u."""
+    """The calibration of clipping, [1, C, 1, 1] each: the scatter, b, log 1/w and log 1/u."""
 
     scatter: Expression | float = 1.0
     offset: Expression | None = None
@@ -52,7 +52,7 @@ class Clipping(NamedTuple):
 
 
 def centre(x: Expression, axes: list[int]) -> Centred:
-    """Without its mean over these axes: over all but the channels, or over the positions of each example."""
+    """Subtract the mean over these axes: all but the channels, or the positions of each example."""
     mean = x.mean(axes)
     values = x - mean
     offset = values.mean(axes)
@@ -75,27 +75,25 @@ def robust_moments(
     """
     writer = mean.writer
     is_finite = _is_finite_example(mean, var)
-    infinity = writer.number(float("inf"))  # comes last when sorted, and is clipped to a number
+    infinity = writer.number(float("inf"))  # is sorted last, and clipped to a finite number
     weight = is_finite.cast(writer.dtype)
     count = weight.sum([0])
     means = writer.op("Where", is_finite, mean, infinity)
-    variances = writer.op("Where", is_finite, var + (eps + constants.TINY), infinity)
-    positions = _Positions.of(count, (len(constants.QUANTILES), *shape[1:]))
-    low, middle, high = _quantiles(means, positions)
-    low_var, middle_var, high_var = _quantiles(variances, positions)
-    limit = constants.NARROW * (1 + constants.WIDER_FOR_FEW / count)
+    variances = writer.op("Where", is_finite, var + (eps + robust.TINY), infinity)
+    low, middle, high = _quantiles(means, count, shape)
+    low_var, middle_var, high_var = _quantiles(variances, count, shape)
+    limit = robust.NARROW * (1 + robust.WIDER_FOR_FEW / count)
     scatter = clipping.scatter
-    least = clean_var + eps
-    spread = ((high - low) / constants.GAUSSIAN).at_least((least * scatter).sqrt())
-    least_log = (2 * scatter).sqrt() if isinstance(scatter, Expression) else (2 * scatter) ** 0.5
-    log_spread = ((high_var / low_var).log() / constants.GAUSSIAN).at_least(least_log)
+    spread = ((high - low) / robust.GAUSSIAN).at_least(((clean_var + eps) * scatter).sqrt())
+    min_log_spread = (2 * scatter).sqrt() if isinstance(scatter, Expression) else (2 * scatter) ** 0.5
+    log_spread = ((high_var / low_var).log() / robust.GAUSSIAN).at_least(min_log_spread)
     step, factor = limit * spread, (limit * log_spread).exp()
     means = means.at_least(middle - step).at_most(middle + step)
     variances = variances.at_least(middle_var / factor).at_most(middle_var * factor)
     pooled = (weight * means).sum([0]) / count
     distance = means - pooled
     between = (weight * distance * distance).sum([0]) / count
-    within = ((weight * variances).sum([0]) / count - (eps + constants.TINY)).at_least(0)
+    within = ((weight * variances).sum([0]) / count - (eps + robust.TINY)).at_least(0)
     if clipping.offset is None or clipping.log_within is None or clipping.log_between is None:
         return Moments(pooled, within + between, count, between)
     share = (-6.0 / count.at_least(1)).exp()
@@ -111,37 +109,22 @@ def _is_finite_example(mean: Expression, var: Expression) -> Expression:
     return writer.op("Less", is_bad.cast(writer.dtype).sum([1]), writer.number(0.5))
 
 
-class _Positions(NamedTuple):
-    """Where the quantiles of sorted examples are: between the rows `lower` and `upper`, [3], at `share`, [3, 1, …].
+def _quantiles(values: Expression, count: Expression, shape: tuple[int, ...]) -> list[Expression]:
+    """`QUANTILES` of each channel, [1, C, 1, 1] each; excluded values are infinite and come last.
 
-    `shape` is that of the quantiles. It is written down because TopK hides it from runtimes: without it, onnxruntime
-    does not know the size of anything that follows, and takes minutes to plan its memory.
+    The shape is explicit because shape inference ends at TopK: without it, onnxruntime plans its memory for minutes.
     """
-
-    lower: Expression
-    upper: Expression
-    share: Expression
-    shape: tuple[int, ...]
-
-    @staticmethod
-    def of(count: Expression, shape: tuple[int, ...]) -> _Positions:
-        writer = count.writer
-        last = (count.reshape(1) - 1).at_least(0)
-        position = last * writer.constant("quantiles", np.array(constants.QUANTILES))
-        lower = position.floor()
-        upper = (lower + 1).at_most(last)
-        share = (position - lower).reshape(-1, *[1] * (len(shape) - 1))
-        return _Positions(lower.cast(ir.DataType.INT64), upper.cast(ir.DataType.INT64), share, shape)
-
-
-def _quantiles(values: Expression, positions: _Positions) -> list[Expression]:
-    """`QUANTILES` of each channel, [1, C, 1, 1] each. Values to be left out are infinite and come last."""
     writer = values.writer
+    last = (count.reshape(1) - 1).at_least(0)
+    position = last * writer.constant("quantiles", np.array(robust.QUANTILES))
+    lower = position.floor()
+    upper = (lower + 1).at_most(last)
+    share = (position - lower).reshape(-1, *[1] * (len(shape) - 1))
     size = writer.op("Gather", writer.op("Shape", values), writer.integers(0), axis=0)
     ordered = writer.op("TopK", values, size, outputs=2, axis=0, largest=0, sorted=1)
     below, above = (
-        writer.op("Gather", ordered, rows, axis=0).reshape(*positions.shape)
-        for rows in (positions.lower, positions.upper)
+        writer.op("Gather", ordered, rows.cast(ir.DataType.INT64), axis=0).reshape(len(robust.QUANTILES), *shape[1:])
+        for rows in (lower, upper)
     )
-    found = below + positions.share * (above - below)
-    return [writer.op("Gather", found, writer.integers(i), axis=0) for i in range(len(constants.QUANTILES))]
+    quantiles = below + share * (above - below)
+    return [writer.op("Gather", quantiles, writer.integers(i), axis=0) for i in range(len(robust.QUANTILES))]

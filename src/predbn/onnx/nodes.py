@@ -22,15 +22,11 @@ _AXES_ARE_INPUT = 18
 
 
 class NodeWriter:
-    """Makes nodes in the opset of a model. They are collected in `nodes`; constants become initialisers of the model.
-
-    Initialisers are always those of the main graph, which nodes of a subgraph can see too.
-    """
+    """Collects new nodes, in the opset of a model, in `nodes`; constants become initialisers of the main graph."""
 
     def __init__(self, model: ir.Model, prefix: str, dtype: ir.DataType) -> None:
         self.nodes: list[ir.Node] = []
         self.dtype = dtype
-        self._own: list[str] = []
         self._graph = model.graph
         self._opset = model.opset_imports[""]
         self._prefix = f"{prefix}/predbn"
@@ -38,18 +34,18 @@ class NodeWriter:
     def op(self, op_type: str, *inputs: Expression, outputs: int = 1, **attributes: Any) -> Expression:
         """Append a node; the expression is its first output."""
         name = f"{self._prefix}/{op_type}_{len(self.nodes)}"
-        node = ir.node(op_type, [each.value for each in inputs], attributes, num_outputs=outputs, name=name)
+        node = ir.node(op_type, [expression.value for expression in inputs], attributes, num_outputs=outputs, name=name)
         for i, output in enumerate(node.outputs):
             output.name = f"{name}:{i}" if i else name
         self.nodes.append(node)
         return Expression(self, node.outputs[0])
 
     def number(self, value: float) -> Expression:
-        """A number in the precision of the statistics. Equal numbers of all layers are one initialiser."""
+        """A scalar in the precision of the statistics; all layers share initialisers of equal scalars."""
         return self._initializer(f"predbn/{value!r}/{self.dtype.name}", np.array(value, self.dtype.numpy()))
 
     def constant(self, name: str, values: Array) -> Expression:
-        """An array in the precision of the statistics, as an initialiser of this layer."""
+        """An initialiser of this layer in the precision of the statistics."""
         return self._initializer(f"{self._prefix}/{name}", np.asarray(values, self.dtype.numpy()))
 
     def integers(self, *values: int) -> Expression:
@@ -60,24 +56,16 @@ class NodeWriter:
             return self.op(op_type, x, axes=list(axes), keepdims=1)
         return self.op(op_type, x, self.integers(*axes), keepdims=1)
 
-    def drop_unused(self, result: Expression) -> None:
-        """Drop nodes and initialisers that the result does not need."""
-        unused = [node for node in reversed(self.nodes) if node is not result.value.producer() and _disconnect(node)]
-        self.nodes = [node for node in self.nodes if node not in unused]
-        for name in [name for name in self._own if not self._graph.initializers[name].uses()]:
-            del self._graph.initializers[name]
-
     def _initializer(self, name: str, values: Array) -> Expression:
         known = self._graph.initializers.get(name)
         if known is None:
             known = ir.val(name, const_value=ir.tensor(values, name=name))
             self._graph.register_initializer(known)
-            self._own.append(name)
         return Expression(self, known)
 
 
 class Expression:
-    """A value with arithmetic. Numbers may stand on either side."""
+    """A value of the graph with arithmetic operators, also with numbers on either side."""
 
     def __init__(self, writer: NodeWriter, value: ir.Value) -> None:
         self.writer, self.value = writer, value
@@ -136,13 +124,5 @@ class Expression:
         return self.writer.op("Cast", self, to=int(dtype))
 
     def reshape(self, *shape: int) -> Expression:
-        """0 keeps a dimension, −1 takes what is left."""
+        """0 keeps a dimension, −1 is inferred."""
         return self.writer.op("Reshape", self, self.writer.integers(*shape))
-
-
-def _disconnect(node: ir.Node) -> bool:
-    """Whether nothing uses a node; it then uses nothing either."""
-    if any(output.uses() for output in node.outputs):
-        return False
-    node.resize_inputs(0)
-    return True

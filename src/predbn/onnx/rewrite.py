@@ -1,8 +1,8 @@
-"""One layer as nodes: moments, statistics, and
+"""Write one layer as nodes: moments, statistics, and
 
     y = c·a + (bias − (μ − centre)·a),    a = scale/√(σ² + eps),    c = x − centre,
 
-which is (x − μ)·a + bias without the rounding of a large mean. Half precision is computed in single precision.
+which is (x − μ)·a + bias without the rounding error of a large mean. Half precision is computed in single precision.
 """
 
 from __future__ import annotations
@@ -37,34 +37,28 @@ def rewrite(
     robust: bool,
     layer_count: int,
 ) -> None:
-    """Replace a batch norm, or insert one behind a convolution, that normalises as the strategy says."""
+    """Replace a batch norm, or insert one behind a convolution, that uses the statistics of the strategy."""
     writer = NodeWriter(model, layer.name, layer.statistics_dtype)
     y = _normalised(layer, writer, strategy, calibration, robust, layer_count)
-    writer.drop_unused(y)
     graph = layer.node.graph
     assert graph is not None
     if layer.is_convolution:
         _insert_behind(graph, layer.x, writer, y.value)
         return
-    parameters = layer.node.inputs[1:]
     ir.convenience.replace_nodes_and_values(
         graph, layer.node, [layer.node], writer.nodes, [layer.node.outputs[0]], [y.value]
     )
-    for value in parameters:
-        if value is not None and value.is_initializer() and not value.uses() and not value.is_graph_input():
-            assert value.graph is not None
-            del value.graph.initializers[value.name]  # type: ignore[arg-type]
 
 
 def _insert_behind(graph: ir.Graph, x: ir.Value, writer: NodeWriter, y: ir.Value) -> None:
-    """Everything that used x uses y, except for the new nodes."""
-    own = set(writer.nodes)
+    """Replace x by y in all nodes but the new ones."""
+    new_nodes = set(writer.nodes)
     y.type, y.shape = x.type, x.shape
     producer = x.producer()
     assert producer is not None
     graph.insert_after(producer, writer.nodes)
     for node, index in list(x.uses()):
-        if node not in own:
+        if node not in new_nodes:
             node.replace_input_with(index, y)
 
 
@@ -93,8 +87,8 @@ def _normalised(
     else:
         moments = Moments(centred.mean, centred.var, count_examples(x), centre(x.mean(positions), [0]).var)
     chosen = statistics(strategy, moments, source, clean, layer.eps, layer_count)
-    is_own_mean = not robust and chosen.mean is moments.mean
-    offset = centred.offset if is_own_mean else chosen.mean - centred.centre
+    is_batch_mean = not robust and chosen.mean is moments.mean
+    offset = centred.offset if is_batch_mean else chosen.mean - centred.centre
     factor = scale / (chosen.var + layer.eps).sqrt()
     y = centred.values * factor + (bias - offset * factor)
     if rank != layer.rank:
@@ -103,7 +97,7 @@ def _normalised(
 
 
 def _parameter(writer: NodeWriter, name: str, value: ir.Value | Array | None, shape: tuple[int, ...]) -> Expression:
-    """A parameter of the layer in the shape in which it broadcasts."""
+    """A parameter of the layer in a shape that broadcasts."""
     assert value is not None
     values = value if isinstance(value, np.ndarray) else constant(value)
     if values is not None:

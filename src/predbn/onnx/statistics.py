@@ -1,14 +1,14 @@
-"""The strategies as nodes: which statistics a layer normalises with.
+"""The strategies as nodes: the statistics that a layer normalises with.
 
-`batch` and `prior` are as in `predbn.norm`. `auto` is one pass of it: steps 1 to 5 of the equations at the top of
-`predbn/norm/strategies/auto.py`, whose names are used here.
+`batch` and `prior` are those of `predbn.norm`. `auto` is one pass: steps 1 to 5 of the equations in the docstring of
+the module of `predbn.norm.Auto`, with the same symbols. `tests/onnx/test_parity.py` compares both on random inputs.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from predbn.norm import Auto, Calibration, Prior, Strategy, constants
+from predbn.norm import MIN_CHANCE, Auto, Calibration, Prior, Strategy, auto_equations
 
 from .moments import Clipping, Moments
 from .nodes import Array, Expression
@@ -22,7 +22,7 @@ class Statistics(NamedTuple):
 
 
 class CleanData(NamedTuple):
-    """A `Calibration` as initialisers, or what takes its place if there is none."""
+    """A `Calibration` as initialisers, or its replacement from the batch."""
 
     mean: Expression
     var: Expression
@@ -41,14 +41,14 @@ def statistics(
     eps: float,
     layer_count: int,
 ) -> Statistics:
-    """What the strategy chooses for a batch with these moments."""
-    own = Statistics(moments.mean, moments.var)
+    """The statistics of the strategy for a batch with these moments."""
+    batch = Statistics(moments.mean, moments.var)
     if isinstance(strategy, Prior) and strategy.N > 0:
         share = moments.n / (moments.n + strategy.N)
-        return Statistics(*(s + share * (b - s) for s, b in zip(source, own, strict=True)))
+        return Statistics(*(s + share * (b - s) for s, b in zip(source, batch, strict=True)))
     if isinstance(strategy, Auto):
         return _mixture(moments, clean or _from_batch(moments, source, eps, layer_count), source, eps)
-    return own
+    return batch
 
 
 def load_calibration(calibration: Calibration, like: Expression, shape: tuple[int, ...]) -> tuple[CleanData, Clipping]:
@@ -74,7 +74,7 @@ def load_calibration(calibration: Calibration, like: Expression, shape: tuple[in
 
 def _mixture(batch: Moments, clean: CleanData, source: Statistics, eps: float) -> Statistics:
     sampling = 1 / batch.n + 1 / clean.size
-    network = constants.NETWORK_FACTOR * clean.network**2 / (batch.n + 1)
+    network = auto_equations.NETWORK_FACTOR * clean.network**2 / (batch.n + 1)
     scale = clean.var + eps
     delta = batch.mean - clean.mean
     z2 = delta * delta / scale
@@ -108,20 +108,20 @@ def _source_ratio(s: Expression) -> Expression:
 
 
 def _clamp(value: Expression) -> Expression:
-    low, high = constants.LIMITS
+    low, high = auto_equations.LIMITS
     return value.at_least(low).at_most(high)
 
 
 def _from_batch(batch: Moments, source: Statistics, eps: float, layer_count: int) -> CleanData:
-    """What replaces the calibration, from the batch itself: see `_calibration_from_batch` in `auto.py`."""
+    """The replacement of a calibration, as `auto` without calibration estimates it from the batch."""
     assert batch.between is not None
     n, writer = batch.n, batch.n.writer
     variance = batch.between * (n / (n - 1).at_least(1))
     chance = 2 * variance / (batch.var + eps) * ((n + 1) / (n - 1).at_least(1))
     is_single = writer.op("Less", n, writer.number(1.5))
-    chance = writer.op("Where", is_single, writer.number(2.0), chance).at_least(constants.MIN_CHANCE)
+    chance = writer.op("Where", is_single, writer.number(2.0), chance).at_least(MIN_CHANCE)
     weight = 1 / (chance + chance.mean(_CHANNELS))
     weight = weight / (weight * chance).sum(_CHANNELS)
-    network = constants.DEFAULT_CHANCE * layer_count
+    network = auto_equations.DEFAULT_CHANCE * layer_count
     relative = chance * weight.sum(_CHANNELS)
-    return CleanData(*source, weight, constants.STORED_SIZE, network, 0.0, relative)
+    return CleanData(*source, weight, auto_equations.STORED_SIZE, network, 0.0, relative)

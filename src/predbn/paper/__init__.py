@@ -1,7 +1,7 @@
 """The paper: its experiments, each with the plans it needs, its figures, and its claims as checks on results.
 
 `predbn.paper.experiments` has the experiments, `predbn.paper.plans` what is computed for them, the `run` modules how
-that is computed, and `Runs` reads the results.
+that is computed, `Runs` reads the results, and claims.toml has the claims in words.
 """
 
 from predbn.common import NotMeasured, PaperError, needs_extra
@@ -9,9 +9,8 @@ from predbn.common import NotMeasured, PaperError, needs_extra
 with needs_extra("eval"):
     import pandas as _pandas  # noqa: F401
 
-from .auto_document import auto_tables, fill_page
 from .claims import Claim, Finding, Measurement, Verdict
-from .document import document, headline_table, write_document
+from .document import documents, headline_table, write_documents
 from .experiment import Experiment
 from .experiments import EXPERIMENTS, choose, plans_of
 from .figures import save_figures
@@ -37,10 +36,8 @@ __all__ = [
     "Series",
     "TrainedNetworks",
     "Verdict",
-    "auto_tables",
     "choose",
-    "document",
-    "fill_page",
+    "documents",
     "findings_as_data",
     "headline_table",
     "paired",
@@ -49,5 +46,5 @@ __all__ = [
     "save_figures",
     "verdict_summary",
     "verify",
-    "write_document",
+    "write_documents",
 ]

@@ -4,8 +4,7 @@ A claim is tested by measurements: each is a mean with its 95 % interval, and a 
 below. If the whole interval is on the right side of the bound, the measurement holds; if it is on the wrong side, it
 does not hold; otherwise, or with fewer than three values, it is not clear. A claim holds if all of its measurements do.
 
-The paper rarely gives numbers, so the bounds are ours, and the interpretation of a claim says why they are where they
-are.
+The paper rarely gives numbers, so the bounds are ours, and the test of a claim says why they are where they are.
 """
 
 from __future__ import annotations
@@ -74,11 +73,6 @@ class Measurement:
         return self.format(self.interval.estimate)
 
     @property
-    def size(self) -> str:
-        """The mean without its sign, as text: for sentences that say that something is gained or lost."""
-        return self.value.lstrip("+\N{MINUS SIGN}")
-
-    @property
     def bounds(self) -> str:
         """The interval as text."""
         if not math.isfinite(self.interval.high - self.interval.low):
@@ -109,14 +103,14 @@ Measure = Callable[[Runs], Sequence[Measurement]]
 class Claim:
     """One statement, in our words, and what is measured to test it.
 
-    figure          where the paper makes it: `figure 4a`; None if it is a claim of our own
-    interpretation  how it is tested if the paper leaves that open: what is compared, and why with these bounds
+    figure  where the paper makes it: `figure 4a`; None if it is a claim of our own
+    test    how it is tested if the paper leaves that open: what is compared, and why with these bounds
     """
 
     id: str
     figure: str | None
     statement: str
-    interpretation: str
+    test: str
     measure: Measure
 
     @property

@@ -25,21 +25,14 @@ from .series import EVERY, Over, Series, Severities
 
 
 def metric_figure(
-    name: str,
-    title: str,
-    caption: str,
-    draw: Callable[[str], FigureVariant],
-    metrics: Sequence[str],
-    *,
-    is_own: bool = False,
+    name: str, title: str, caption: str, draw: Callable[[str, Runs], FigureVariant], metrics: Sequence[str]
 ) -> FigureSpec:
     """A figure with one variant per metric; the metric that the paper shows comes first."""
     charts: Charts = {(metric_info(metric).label,): partial(draw, metric) for metric in metrics}
-    return FigureSpec(name, title, caption, ("metric",), charts, is_own)
+    return FigureSpec(name, title, caption, ("metric",), charts)
 
 
 def severity_figure(
-    runs: Runs,
     name: str,
     title: str,
     caption: str,
@@ -49,11 +42,13 @@ def severity_figure(
     *,
     severities: Severities = EVERY,
     over: Over | None = None,
-    is_own: bool = False,
 ) -> FigureSpec:
     """Box plots by severity, one variant per metric (see `severity_boxes`)."""
-    draw = partial(severity_boxes, runs, series, looks=looks, severities=severities, over=over)
-    return metric_figure(name, title, caption, draw, metrics, is_own=is_own)
+
+    def draw(metric: str, runs: Runs) -> FigureVariant:
+        return severity_boxes(runs, series, metric, looks, severities=severities, over=over)
+
+    return metric_figure(name, title, caption, draw, metrics)
 
 
 def severity_boxes(
@@ -66,7 +61,7 @@ def severity_boxes(
     over: Over | None = None,
 ) -> FigureVariant:
     """For each severity one box per series, by default over the corruptions (over the draws for a mixture)."""
-    parts = [means_by(each, each.values(runs, metric, severities), "severity", over or each.over) for each in series]
+    parts = [means_by(line, line.values(runs, metric, severities), "severity", over or line.over) for line in series]
     return boxes_of(parts, metric, looks or looks_of(series), over=over or "corruption")
 
 
@@ -97,9 +92,9 @@ def looks_of(series: Sequence[Series], pairs: bool = False) -> list[SeriesStyle]
     With `pairs`, each two consecutive series share a hue, such as the two strategies of one method. Otherwise train BN
     is grey.
     """
-    are_train = [each.strategy == "train" for each in series]
+    are_train = [line.strategy == "train" for line in series]
     if pairs:
         hues = [HUES[number // 2] for number in range(len(series))]
     else:
         hues = [GREY if train else HUES[number - sum(are_train[:number])] for number, train in enumerate(are_train)]
-    return [SeriesStyle(each.label, hue, train) for each, hue, train in zip(series, hues, are_train, strict=True)]
+    return [SeriesStyle(line.label, hue, train) for line, hue, train in zip(series, hues, are_train, strict=True)]

@@ -27,7 +27,11 @@ def save_figures(
     runs.check()
     findings = verify(runs, ids)
     sections = [(experiment, findings[experiment], experiment.figures(runs)) for experiment in findings]
-    named = [replace(figure, name=f"{each.id}-{figure.name}") for each, _, figures in sections for figure in figures]
+    named = [
+        replace(figure, name=f"{experiment.id}-{figure.name}")
+        for experiment, _, figures in sections
+        for figure in figures
+    ]
     saved = [path for suffix in suffixes for path in save_variants(folder, named, suffix=suffix)]
     page = render_page(
         "gallery.html",

@@ -14,13 +14,13 @@ import pandas as pd
 
 from predbn.common import NotMeasured
 from predbn.evaluation import Setting, Split, mce_by_image, unpack_hits
-from predbn.metrics import ALEXNET_ERRORS, Interval, corruption_errors, t_mean
+from predbn.metrics import ALEXNET_ERRORS, Interval, t_mean
 from predbn.report import metric_info
 
 from .claims import Measure, Measurement, Side
 from .measurements import LEVEL
 from .runs import Runs
-from .series import SHIFTED, Series
+from .series import Series
 
 Array = npt.NDArray[np.float64]
 _NORMAL = 1.96
@@ -29,33 +29,28 @@ _NORMAL = 1.96
 
 def mce(runs: Runs, series: Series, side: Side, bound: float) -> Measurement:
     """The mean corruption error of a series, in per cent."""
-    values, over = _mce_values(runs, series)
+    values = _mce_values(runs, series)
     what = f"mCE of {series.label}, %"
-    return Measurement(what, t_mean(values), side, bound, len(values), over, digits=2, signed=False)
+    return Measurement(what, t_mean(values), side, bound, len(values), "images", digits=2, signed=False)
 
 
 def mce_gain(first: Series, second: Series, name: str) -> Measure:
     """How much lower the mCE of `first` is than that of `second`; `name` says it in words."""
 
     def measure(runs: Runs) -> list[Measurement]:
-        (first_values, over), (second_values, _) = _mce_values(runs, first), _mce_values(runs, second)
-        interval = t_mean(second_values - first_values)
-        return [Measurement(f"mCE: {name}, points", interval, "above", 0.0, len(first_values), over, digits=2)]
+        gains = _mce_values(runs, second) - _mce_values(runs, first)
+        return [Measurement(f"mCE: {name}, points", t_mean(gains), "above", 0.0, len(gains), "images", digits=2)]
 
     return measure
 
 
-def _mce_values(runs: Runs, series: Series) -> tuple[Array, str]:
-    """Values whose mean is the mCE, and what they are over: images if hits were stored, otherwise corruptions."""
-    errors = 1 - series.values(runs, "accuracy", SHIFTED).groupby("corruption")["value"].mean()
-    missing = [name for name in ALEXNET_ERRORS if name not in errors.index]
-    if missing:
-        raise NotMeasured(f"the mCE also needs {', '.join(missing)}")
+def _mce_values(runs: Runs, series: Series) -> Array:
+    """One value per image; their mean is the mCE."""
     hits = _hits(runs, series)
-    if len(hits):
-        return mce_by_image(hits, _images(runs, series)), "images"
-    by_corruption = corruption_errors({name: float(errors[name]) for name in ALEXNET_ERRORS})
-    return np.array(list(by_corruption.values())), "corruptions"
+    missing = set(ALEXNET_ERRORS) - set(hits["corruption"])
+    if missing:
+        raise NotMeasured(f"the mCE also needs {', '.join(sorted(missing))}")
+    return mce_by_image(hits, _images(runs, series))
 
 
 def accuracy_gain_by_image(
@@ -96,7 +91,7 @@ def ece_gain_by_image(
 def _ece_with_variance(runs: Runs, series: Series, split: tuple[str, int]) -> tuple[float, float]:
     values = series.values(runs, "ece", (split[1],))
     ece = float(values[values["corruption"] == split[0]]["value"].mean())
-    bins = _of_series(runs[series.plan].reliability, series)
+    bins = _of_series(runs.table(series.plan, "reliability"), series)
     if len(bins):
         bins = bins[(bins["corruption"] == split[0]) & (bins["severity"] == split[1]) & (bins["count"] > 0)]
     if bins.empty:
@@ -108,25 +103,18 @@ def _ece_with_variance(runs: Runs, series: Series, split: tuple[str, int]) -> tu
 
 def _correct_images(runs: Runs, series: Series, split: tuple[str, int]) -> npt.NDArray[np.bool_]:
     hits = _hits(runs, series)
-    if len(hits):
-        hits = hits[(hits["corruption"] == split[0]) & (hits["severity"] == split[1])]
+    hits = hits[(hits["corruption"] == split[0]) & (hits["severity"] == split[1])]
     if len(hits) != 1:
-        raise NotMeasured(
-            f"the results of the plan {series.plan} do not say which images {series.label} classified correctly"
-        )
+        raise NotMeasured(f"the results of the plan {series.plan} do not have the hits of {series.label}")
     return unpack_hits(hits["hits"].iloc[0], _images(runs, series))
 
 
-def correct_by_split(runs: Runs, series: Series) -> dict[tuple[str, int], npt.NDArray[np.bool_]]:
-    """By (corruption, severity): which images the single network of a series classified correctly."""
-    images = _images(runs, series)
-    rows = _hits(runs, series)[["corruption", "severity", "hits"]].itertuples(index=False)
-    return {(corruption, int(severity)): unpack_hits(packed, images) for corruption, severity, packed in rows}
-
-
 def _hits(runs: Runs, series: Series) -> pd.DataFrame:
-    """The stored hits of a series, one row per split; empty if the plan stored none."""
-    return _of_series(runs[series.plan].hits, series)
+    """The stored hits of a series, one row per split; raises NotMeasured if the plan stored none."""
+    hits = _of_series(runs.table(series.plan, "hits"), series)
+    if hits.empty:
+        raise NotMeasured(f"the results of the plan {series.plan} do not have the hits of {series.label}")
+    return hits
 
 
 def _of_series(table: pd.DataFrame, series: Series) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from .runs import Runs
 from .series import METRICS, SHIFTED, Over, Series, Severities, paired
 
 LEVEL = 0.95
+_RESAMPLES = 2_000
 _PLURALS = {"corruption": "corruptions", "model": "networks", "seed": "draws"}
 
 
@@ -139,6 +140,27 @@ def gain_share(
         return share(f"{metric_info(metric).label}: {what}", *parts, side=side, bound=bound, signed=True)
 
     return lambda runs: [share_of_gain(runs, metric) for metric in metrics]
+
+
+def rank_correlation(what: str, splits: pd.DataFrame, *, side: Side, seed: int) -> Measurement:
+    """Spearman's rank correlation of the columns `divergence` and `value` over splits.
+
+    The interval is a percentile bootstrap that draws whole corruptions with replacement, because the severities of one
+    corruption are not independent. Corruptions that lack a severity are left out.
+    """
+    from scipy.stats import rankdata  # here, because importing it takes most of a second
+
+    table = splits.pivot(index="corruption", columns="severity", values=["divergence", "value"]).dropna()
+    count = len(table)
+    drawn = np.random.default_rng(seed).integers(count, size=(_RESAMPLES, count))
+    every = np.vstack([np.arange(count), drawn])  # the first row is the estimate, the others are the resamples
+    x, y = (rankdata(table[name].to_numpy()[every].reshape(len(every), -1), axis=1) for name in ("divergence", "value"))
+    x, y = (ranks - ranks.mean(1, keepdims=True) for ranks in (x, y))
+    with np.errstate(invalid="ignore"):  # NaN if all values of a resample are equal
+        correlations = (x * y).sum(1) / np.sqrt((x * x).sum(1) * (y * y).sum(1))
+    low, high = np.nanquantile(correlations[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    interval = Interval(float(correlations[0]), float(low), float(high), LEVEL)
+    return Measurement(what, interval, side, 0.0, count, "corruptions", digits=2)
 
 
 def signed(table: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -7,7 +7,6 @@ normalisation; such a network is named like ``zoo:resnet20-cifar10/instance[eps=
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -40,8 +39,7 @@ def reference_with_eps(reference: str, eps: float) -> str:
 
 def missing_weights(model: Model) -> str | None:
     """The zoo name of the weights that a model needs and the zoo does not have; None if it has them."""
-    match = _WITH_EPS.fullmatch(model.reference)
-    reference = f"{match[1]}/{match[3]}" if match else model.reference
+    reference, _ = _without_eps(model.reference)
     try:
         Model(reference).members()
     except ModelError:
@@ -53,15 +51,21 @@ def load_eps_variants(models: tuple[Model, ...]) -> dict[str, Classifier]:
     """The networks whose name changes their eps, by name; the others are loaded by the evaluation itself."""
     variants = {}
     for model in models:
-        match = _WITH_EPS.fullmatch(model.reference)
-        if match:
-            variants[model.name] = _set_eps(load(f"{match[1]}/{match[3]}"), float(match[2]))
+        reference, eps = _without_eps(model.reference)
+        if eps is not None:
+            variants[model.name] = _set_eps(load(reference), eps)
     return variants
 
 
-def _set_eps(classifier: Classifier, eps: float) -> Classifier:
+def _without_eps(reference: str) -> tuple[str, float | None]:
+    """The name of a network without an eps, and that eps."""
+    match = _WITH_EPS.fullmatch(reference)
+    return (f"{match[1]}/{match[3]}", float(match[2])) if match else (reference, None)
+
+
+def _set_eps(classifier: Classifier, eps: float | None) -> Classifier:
     for module in classifier.modules():
-        if isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
+        if eps is not None and isinstance(module, nn.InstanceNorm2d | nn.GroupNorm):
             module.eps = eps
     return classifier
 
@@ -71,24 +75,19 @@ class TrainedNetworks:
     """Networks that `predbn train cifar10 --out FOLDER` has written, in place of those of the zoo with the same names.
 
     In results they have the names of the zoo, so that every experiment finds them; the run card has their own cards.
-    seeds  only these; by default all
     """
 
     folder: Path
-    seeds: Collection[int] | None = None
 
     def load(self, models: tuple[Model, ...]) -> dict[str, Classifier]:
         """Those of the models that the folder has, by name."""
         loaded = {}
         for model in models:
-            match = _WITH_EPS.fullmatch(model.reference)
-            pattern = f"{match[1]}/{match[3]}" if match else model.reference
+            pattern, eps = _without_eps(model.reference)
             for name, path in self._files().items():
                 if fnmatchcase(name, pattern):
                     classifier = self._load(name, path)
-                    loaded[model.name if match else name] = (
-                        _set_eps(classifier, float(match[2])) if match else classifier
-                    )
+                    loaded[name if eps is None else model.name] = _set_eps(classifier, eps)
         if not loaded:
             names = ", ".join(dict.fromkeys(model.reference.removeprefix("zoo:") for model in models))
             raise NotMeasured(f"{self.folder} has no {names}")
@@ -96,8 +95,7 @@ class TrainedNetworks:
 
     def _files(self) -> dict[str, Path]:
         paths = sorted(self.folder.glob("*/*/*.safetensors"), key=lambda path: (path.parent, len(path.stem), path.stem))
-        names = {f"zoo:{path.relative_to(self.folder).with_suffix('').as_posix()}": path for path in paths}
-        return {name: path for name, path in names.items() if self.seeds is None or int(path.stem) in self.seeds}
+        return {f"zoo:{path.relative_to(self.folder).with_suffix('').as_posix()}": path for path in paths}
 
     def _load(self, name: str, path: Path) -> Classifier:
         loaded = load(f"file:{path}#{path.parent.relative_to(self.folder).as_posix()}")

@@ -24,7 +24,6 @@ from predbn.training import crop_images, draw_crops, pad_images
 
 from .networks import TrainedNetworks, load_eps_variants, missing_weights
 from .plans import CRITEO, IMAGENET, PLANS
-from .plans.auto import EVERYONE, TARGETED
 from .plans.cifar10 import ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION
 from .run_activations import run_activations
 from .run_criteo import run_criteo
@@ -50,14 +49,14 @@ def run_plan(
     further networks have been added. If data, weights or packages are missing or wrong, that is the returned reason
     and not an exception, so that other plans can still run.
 
-    precision  of the predictions; activations, crops and attacks are always evaluated in single precision
+    precision  of the predictions; activations and crops are always evaluated in single precision
     root       the folder with the data and networks of K1 (see `run_criteo`), or with the images of ImageNet
     weights    a file with the weights of ResNet-50 v1 (see `run_imagenet`)
     images     evaluate only this many images of each split, if the time does not suffice for all; documents say so
     networks   for CIFAR-10, networks that were trained, in place of those of the zoo
     """
     plan = PLANS[name].version(quick)
-    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION, TARGETED, EVERYONE):
+    if name not in (ACTIVATIONS, CROPS, CROPS_CONTINUED, SINGLE_PRECISION):
         plan = replace(plan, precision=precision)  # type: ignore[arg-type]
     if images is not None:
         plan = replace(plan, images=images)

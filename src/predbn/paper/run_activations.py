@@ -27,13 +27,12 @@ from torch import Tensor
 from predbn.common import each_on_one_core
 from predbn.data import Images, open_images
 from predbn.diagnostics import (
-    Gaussian,
+    Distribution,
     Profile,
     distance_unit,
     paper_divergence,
     profile,
     profiles,
-    spectrum,
     wasserstein,
 )
 from predbn.evaluation import (
@@ -178,7 +177,7 @@ def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
     logit_gap     the same for the logits
     logit_size    root mean square of the logits
     """
-    before, after = ({place: each.distributions[place].gaussian for place in EIGENVALUES} for each in (reference, one))
+    before, after = ({place: known.distributions[place] for place in EIGENVALUES} for known in (reference, one))
     logits = after["logits"]
     values = {
         "divergence": paper_divergence(before["embeddings"], after["embeddings"]),
@@ -188,14 +187,14 @@ def _metrics(reference: Profile, one: Profile) -> dict[str, float]:
     }
     pairs = [(reference.layers[name], layer) for name, layer in one.layers.items()]
     if pairs:
-        distances = [wasserstein(old.histogram, new.histogram) / distance_unit(old.gaussian) for old, new in pairs]
+        distances = [wasserstein(old, new) / distance_unit(old) for old, new in pairs]
         values["distance"] = float(torch.stack([distance.mean() for distance in distances]).mean())
-        values["outside"] = float(torch.stack([new.histogram.outside.mean() for _, new in pairs]).mean())
+        values["outside"] = float(torch.stack([new.outside.mean() for _, new in pairs]).mean())
     return values
 
 
-def _spectrum_gap(before: Gaussian, after: Gaussian, top: int) -> float:
-    old, new = (spectrum(gaussian, top=top) for gaussian in (before, after))
+def _spectrum_gap(before: Distribution, after: Distribution, top: int) -> float:
+    old, new = (distribution.spectrum(top=top) for distribution in (before, after))
     smallest = 1e-6 * float(old[0])  # eigenvalues near 0 would dominate a difference of logarithms
     return float((new.clamp(min=smallest).log() - old.clamp(min=smallest).log()).abs().mean())
 
@@ -203,7 +202,7 @@ def _spectrum_gap(before: Gaussian, after: Gaussian, top: int) -> float:
 def _histograms(one: Profile) -> Iterator[dict[str, Any]]:
     """Densities bin by bin, without the empty bins."""
     for place, distribution in one.distributions.items():
-        edges, density = distribution.histogram.bins.edges, distribution.histogram.density
+        edges, density = distribution.histogram[0].edges, distribution.density
         channels = distribution.columns if place == "logits" else min(STORED_CHANNELS, distribution.columns)
         for channel in range(channels):
             for cell in density[channel].nonzero().flatten().tolist():
@@ -213,7 +212,7 @@ def _histograms(one: Profile) -> Iterator[dict[str, Any]]:
 
 def _spectra(one: Profile) -> Iterator[dict[str, Any]]:
     for place in EIGENVALUES:
-        for rank, value in enumerate(spectrum(one.distributions[place].gaussian).tolist(), 1):
+        for rank, value in enumerate(one.distributions[place].spectrum().tolist(), 1):
             yield {"place": place, "rank": rank, "value": value}
 
 

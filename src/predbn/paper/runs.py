@@ -7,18 +7,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from predbn.common import NotMeasured, PaperError
-from predbn.evaluation import Results
+from predbn.common import NotMeasured, PaperError, PredbnError
+from predbn.evaluation import Results, Setting
 
 from .networks import missing_weights
-from .plans import PLANS
+from .plans.base import PLANS
 
 RESULTS = Path("results/cifar10")
 """Where the committed results are, from the root of the repository."""
+
+_RENAMED = {
+    "auto(skewed=False, calibrated=True)": "auto(passes=1)[robust=False]",
+    "auto(skewed=False, calibrated=False)": "auto(calibrated=False)[robust=False]",
+}
+"""The names that strategies had when the committed results of `auto` were measured, and their present names."""
 
 
 class Runs:
@@ -35,7 +39,7 @@ class Runs:
         self.seed = seed
         self._results: dict[str, Results] = {}
         self._frames: dict[str, pd.DataFrame] = {}
-        self._row_numbers: dict[str, dict[Hashable, npt.NDArray[np.intp]]] = {}
+        self._groups: dict[str, dict[Hashable, pd.DataFrame]] = {}
 
     def __repr__(self) -> str:
         """The folder, and which plans have results."""
@@ -49,10 +53,19 @@ class Runs:
             self._results[plan] = Results.load(self.plan_folder(plan))
         return self._results[plan]
 
+    def table(self, plan: str, name: str) -> pd.DataFrame:
+        """A table of the results of a plan, with the present names of strategies."""
+        table: pd.DataFrame = getattr(self[plan], name)
+        if table.empty:
+            return table
+        names = {text: _present_name(text) for text in table["strategy"].unique()}
+        named: pd.DataFrame = table.assign(strategy=table["strategy"].map(names))
+        return named
+
     def frame(self, plan: str) -> pd.DataFrame:
         """The tidy results of a plan, with the column `network`: the model without its seed."""
         if plan not in self._frames:
-            frame = self[plan].frame
+            frame = self.table(plan, "frame")
             networks = {model: model.rpartition("/")[0] for model in frame["model"].unique()}
             # Rows are selected by these columns many times, and categories are compared faster than strings.
             categories = {name: frame[name].astype("category") for name in ("method", "strategy", "metric")}
@@ -66,11 +79,9 @@ class Runs:
         The frame is grouped once per plan, because the claims make hundreds of such selections.
         """
         frame = self.frame(plan)
-        if plan not in self._row_numbers:
-            groups = frame.groupby(["network", "method", "strategy"], observed=True)
-            self._row_numbers[plan] = {key: np.asarray(numbers) for key, numbers in groups.indices.items()}
-        numbers = self._row_numbers[plan].get((network, method, strategy), np.empty(0, np.intp))
-        rows: pd.DataFrame = frame.take(numbers)
+        if plan not in self._groups:
+            self._groups[plan] = dict(iter(frame.groupby(["network", "method", "strategy"], observed=True)))
+        rows: pd.DataFrame = self._groups[plan].get((network, method, strategy), frame.iloc[:0])
         return rows
 
     @cached_property
@@ -119,7 +130,7 @@ class Runs:
     @property
     def _has_data_sets(self) -> bool:
         """Whether the results are in one folder per data set."""
-        return self.folder.name in {each.data_set for each in PLANS.values()}
+        return self.folder.name in {plan.data_set for plan in PLANS.values()}
 
     @cached_property
     def cards(self) -> dict[str, dict[str, Any]]:
@@ -140,3 +151,11 @@ def _without_seeds(references: list[str]) -> str:
         architecture, kind, _ = reference.split("/")
         kinds.setdefault(architecture, {})[kind] = None
     return "; ".join(f"{architecture} with {', '.join(names)}" for architecture, names in kinds.items())
+
+
+def _present_name(strategy: str) -> str:
+    """The name of a strategy as `Setting` writes it; unchanged if there is no such strategy any more."""
+    try:
+        return str(Setting.parse(_RENAMED.get(strategy, strategy)))
+    except PredbnError:
+        return strategy

@@ -104,13 +104,13 @@ def paired(
     95 splits would be too narrow: severities are averaged, and intervals are over the 19 corruptions. If the series
     have networks in common, only those are used, so that the same networks are compared.
     """
-    parts = [each.values(runs, metric, severities) for each in series]
+    parts = [line.values(runs, metric, severities) for line in series]
     common = set.intersection(*(set(part["model"].unique()) for part in parts))
     columns = {}
-    for each, part in zip(series, parts, strict=True):
+    for line, part in zip(series, parts, strict=True):
         part = part[part["model"].isin(common)] if common else part
-        columns[each.label] = part.groupby(over)["value"].mean()
+        columns[line.label] = part.groupby(over)["value"].mean()
     table: pd.DataFrame = pd.DataFrame(columns).dropna()
     if table.empty:
-        raise NotMeasured(f"{' and '.join(each.label for each in series)} have no {over} in common")
+        raise NotMeasured(f"{' and '.join(line.label for line in series)} have no {over} in common")
     return table

@@ -1,6 +1,6 @@
 """Which strategy to use: the rule, applied to a real shift and to corruptions, and in words.
 
-`evaluate_shift` measures strategies on pictures from before and after a shift. `rule.py` has the rule; nothing is
+`evaluate_shift` measures strategies on images from before and after a shift. `rule.py` has the rule; nothing is
 recommended that its intervals do not support.
 """
 
@@ -13,7 +13,7 @@ from .corruptions import UnderCorruptions, under_corruptions
 from .real_shift import RealShift, StrategyOnShift, is_real_shift, real_shifts
 from .rule import Candidate, Comparison, Recommendation, recommend
 from .sentences import python_lines, real_shift_sentences, recommendation_sentences
-from .shift_run import ShiftResults, evaluate_shift, read_diagnosis, run_shift, shift_plan
+from .shift_run import ShiftResults, evaluate_shift, read_findings, run_shift, shift_plan
 
 __all__ = [
     "Candidate",
@@ -26,7 +26,7 @@ __all__ = [
     "evaluate_shift",
     "is_real_shift",
     "python_lines",
-    "read_diagnosis",
+    "read_findings",
     "real_shift_sentences",
     "real_shifts",
     "recommend",

@@ -21,7 +21,7 @@ from predbn.evaluation import Results, unpack_hits
 
 from .rule import BASELINE, Candidate, Recommendation, recommend
 
-FEWEST_CORRUPTIONS = 5
+MIN_CORRUPTIONS = 5
 """With fewer, an interval over corruptions says next to nothing."""
 
 _SCORES = {"accuracy": 1.0, "brier": -1.0, "auc": 1.0}
@@ -45,7 +45,7 @@ class UnderCorruptions:
     def over(self) -> str | None:
         """What the intervals are over: "corruptions", "images", or None if there are too few of both."""
         shifted = self.frame[self.frame["severity"] > 0]
-        if shifted["corruption"].nunique() >= FEWEST_CORRUPTIONS:
+        if shifted["corruption"].nunique() >= MIN_CORRUPTIONS:
             return "corruptions"
         return "images" if len(shifted) and self._hits_by_strategy(shifted=True) else None
 
@@ -63,8 +63,7 @@ class UnderCorruptions:
         if BASELINE not in scores or len(scores) < 2:
             return None
         candidates = [Candidate(name, values, on_reference=clean.get(name, {})) for name, values in scores.items()]
-        baseline = next(each for each in candidates if each.strategy == BASELINE)
-        others = sorted((each for each in candidates if each is not baseline), key=lambda each: each.rank)
+        baseline, *others = sorted(candidates, key=lambda candidate: (candidate.strategy != BASELINE, candidate.rank))
         return recommend(baseline, others, groups=groups, level=self.level)
 
     def mean(self, strategy: str, metric: str, *, shifted: bool = True) -> float | None:

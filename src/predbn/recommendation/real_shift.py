@@ -27,7 +27,7 @@ class StrategyOnShift:
 
     metrics     accuracy, brier, ece, nll and confidence; without labels the confidence only
     gains       of accuracy and brier over `train` and, not for the rule, of the ECE; positive is better
-    agreement   the share of pictures that are predicted as `train` predicts them
+    agreement   the share of images that are predicted as `train` predicts them
     on_reference  gains on the reference, if it has labels
     """
 
@@ -64,7 +64,7 @@ class RealShift:
 
     @property
     def pictures(self) -> int:
-        """How many pictures the new data has."""
+        """How many images the new data has."""
         return int(self.card["data"][DATA_SPLIT.corruption]["images"])
 
     @property
@@ -91,21 +91,18 @@ class RealShift:
     @cached_property
     def strategies(self) -> list[StrategyOnShift]:
         """Every strategy at every batch size, `train` first and once."""
-        by_candidate = {}
-        if self.recommendation is not None:
-            by_candidate = {
-                (each.candidate.strategy, each.candidate.batch_size): each for each in self.recommendation.comparisons
-            }
+        comparisons = self.recommendation.comparisons if self.recommendation is not None else ()
+        by_candidate = {(c.candidate.strategy, c.candidate.batch_size): c for c in comparisons}
         rows = self._rows(DATA_SPLIT.corruption)
         baseline = rows[0]
         count = 2 * max(1, len(rows) - 1)
-        found = []
+        strategies = []
         for row in rows:
             compared = by_candidate.get((row["strategy"], row["batch_size"]))
             gains = dict(compared.gains) if compared else {}
             if compared:
                 ece = paired_ece_interval(
-                    *((each["confidence"], _hits(each)) for each in (baseline, row)),
+                    *((side["confidence"], _hits(side)) for side in (baseline, row)),
                     groups=self._groups(DATA_SPLIT.corruption),
                     bins=int(self.card["bins"]),
                     level=1 - (1 - self.level) / count,
@@ -114,11 +111,11 @@ class RealShift:
             agreement = float(np.mean(np.asarray(row["predicted"]) == np.asarray(baseline["predicted"])))
             on_reference = dict(compared.on_reference) if compared else {}
             key = row["strategy"], int(row["batch_size"])
-            found.append(StrategyOnShift(*key, self._metrics(*key), gains, agreement, on_reference))
-        return found
+            strategies.append(StrategyOnShift(*key, self._metrics(*key), gains, agreement, on_reference))
+        return strategies
 
     def changes(self, strategy: str, batch_size: int) -> pd.DataFrame:
-        """The pictures that a strategy predicts in another way than `train`: index, train, strategy, confidences."""
+        """The images that a strategy predicts in another way than `train`: index, train, strategy, confidences."""
         rows = self._rows(DATA_SPLIT.corruption)
         after = next(row for row in rows if (row["strategy"], row["batch_size"]) == (strategy, batch_size))
         before = rows[0]
@@ -180,11 +177,11 @@ def real_shifts(results: Results) -> list[RealShift]:
     if not is_real_shift(results):
         return []
     groups = results.predictions.groupby(_RUN_KEYS, sort=False)
-    found = []
+    shifts = []
     for key, predictions in groups:
-        mine = (results.frame[_RUN_KEYS] == list(key)).all(axis=1)
-        found.append(RealShift(results.frame[mine], predictions, results.card))
-    return found
+        is_in_run = (results.frame[_RUN_KEYS] == list(key)).all(axis=1)
+        shifts.append(RealShift(results.frame[is_in_run], predictions, results.card))
+    return shifts
 
 
 def is_real_shift(results: Results) -> bool:
@@ -197,7 +194,7 @@ def _candidate_of(row: Mapping[str, Any], on_reference: Scores | None = None) ->
 
 
 def _scores(row: Mapping[str, Any]) -> dict[str, npt.NDArray[np.float64]]:
-    """Accuracy and negated Brier score of each picture; empty without labels."""
+    """Accuracy and negated Brier score of each image; empty without labels."""
     if not len(row["label"]):
         return {}
     return {"accuracy": _hits(row), "brier": -np.asarray(row["brier"], dtype=np.float64)}

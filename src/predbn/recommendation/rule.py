@@ -2,8 +2,8 @@
 
 1. Nothing is recommended that the measurements do not support: a strategy must be *clearly* better than `train`, which
    means that the interval of its gain lies above 0. Otherwise the model is left alone.
-2. Several strategies are compared with `train`, and in several metrics. The intervals are wide enough that all of them
-   hold together with the stated probability (Bonferroni), so that the luckiest of many is not taken for better.
+2. Several strategies are compared with `train`, and in several metrics. The intervals are simultaneous (Bonferroni), so
+   that the luckiest of many is not taken for better.
 3. Accuracy decides. If no strategy is clearly more accurate, the Brier score does, among those that are not clearly
    less accurate: probabilities that can be relied on are worth having too.
 4. A tie goes to the simpler strategy: of all that are clearly better than `train`, those that the best one does not
@@ -78,7 +78,7 @@ class Recommendation:
     chosen        the comparison with `train`; None for `train`
     runner_up     the comparison of the strategy with the highest estimate, if it is not the recommended one
     comparisons   all of them, in the order of the candidates
-    level         the probability with which all intervals hold together
+    level         the simultaneous confidence level of all intervals
     """
 
     strategy: str
@@ -106,7 +106,7 @@ def recommend(
     count = len(others) * len(metrics)
 
     def gains(candidate: Candidate, over: Candidate, on_reference: bool = False) -> dict[str, Interval]:
-        first, second = (each.on_reference if on_reference else each.scores for each in (candidate, over))
+        first, second = (side.on_reference if on_reference else side.scores for side in (candidate, over))
         which = reference_groups if on_reference else groups
         return {
             name: paired_interval(first[name], second[name], groups=which, level=level, comparisons=count)
@@ -114,21 +114,21 @@ def recommend(
             if name in first and name in second
         }
 
-    compared = tuple(Comparison(each, gains(each, baseline), gains(each, baseline, True)) for each in others)
-    allowed = [each for each in compared if not is_below_zero(each.gains[metrics[0]])]
+    compared = tuple(Comparison(other, gains(other, baseline), gains(other, baseline, True)) for other in others)
+    allowed = [comparison for comparison in compared if not is_below_zero(comparison.gains[metrics[0]])]
     for metric in metrics:
-        better = [each for each in allowed if each.gains[metric].low > 0]
+        better = [comparison for comparison in allowed if comparison.gains[metric].low > 0]
         if better:
             break
     else:
-        largest = max(compared, key=lambda each: each.gains[metrics[0]].estimate)
+        largest = max(compared, key=lambda comparison: comparison.gains[metrics[0]].estimate)
         why: Why = "nothing is better" if allowed else "all are worse"
         return Recommendation(BASELINE, None, None, why, None, largest, compared, level)
 
-    best = max(better, key=lambda each: each.gains[metric].estimate)
-    tied = [each for each in better if gains(best.candidate, each.candidate)[metric].low <= 0] or [best]
-    harmless = [each for each in tied if not any(map(is_below_zero, each.on_reference.values()))]
-    chosen = min(harmless or tied, key=lambda each: each.candidate.rank)
+    best = max(better, key=lambda comparison: comparison.gains[metric].estimate)
+    tied = [other for other in better if gains(best.candidate, other.candidate)[metric].low <= 0] or [best]
+    harmless = [comparison for comparison in tied if not any(map(is_below_zero, comparison.on_reference.values()))]
+    chosen = min(harmless or tied, key=lambda comparison: comparison.candidate.rank)
     why = "best" if chosen is best else "simpler" if chosen.candidate.rank < best.candidate.rank else "harmless"
     return Recommendation(
         chosen.candidate.strategy,

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 
 from predbn.evaluation import Results, Setting
 from predbn.metrics import Interval
 
 from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
-from .real_shift import RealShift, StrategyOnShift, real_shifts
+from .real_shift import RealShift, real_shifts
 from .rule import BASELINE, Comparison, Recommendation, is_below_zero
 
 _Value = Callable[[Comparison | None, str], float]
 """The value of a metric with a candidate, or with the baseline for None."""
 
 _LABELS = {"accuracy": "accuracy", "brier": "Brier score", "auc": "AUC"}
-_CHANGES_NAMED = 3
 _FEW_CLASSES = 0.5
 """If a batch holds fewer than this share of the classes that it could hold, the order is worth a word."""
 
@@ -28,10 +26,10 @@ def recommendation_sentences(results: Results) -> list[str]:
         sentences = [real_shift_sentences(shift) for shift in shifts]
         if len(shifts) == 1:
             return sentences[0]
-        return [f"{_name_of(shift)}: {each[0]}" for shift, each in zip(shifts, sentences, strict=True)]
+        return [f"{_name_of(shift)}: {answer[0]}" for shift, answer in zip(shifts, sentences, strict=True)]
     if not has_corruptions(results):
         return [
-            "Nothing is recommended, since nothing here has shifted; for pictures that have really shifted, name those "
+            "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
             "that the model knows with --reference."
         ]
     return corruption_sentences(under_corruptions(results))
@@ -42,7 +40,7 @@ def real_shift_sentences(shift: RealShift) -> list[str]:
     recommendation = shift.recommendation
     if recommendation is None:
         return _without_labels(shift)
-    by_key = {(each.strategy, each.batch_size): each for each in shift.strategies}
+    by_key = {(strategy.strategy, strategy.batch_size): strategy for strategy in shift.strategies}
     baseline = shift.strategies[0]
 
     def value(comparison: Comparison | None, metric: str) -> float:
@@ -55,12 +53,11 @@ def real_shift_sentences(shift: RealShift) -> list[str]:
     sentences += _reasons(recommendation)
     if recommendation.chosen is not None:
         sentences += _on_reference(recommendation.chosen, "the reference")
-    sizes = len({each.batch_size for each in shift.strategies[1:]})
-    pictures = f"{shift.pictures:,} pictures"
+    sizes = len({strategy.batch_size for strategy in shift.strategies[1:]})
     sentences.append(
-        f"The intervals are for {pictures} and hold together with {100 * recommendation.level:.0f} % for all "
+        f"These are simultaneous {100 * recommendation.level:.0f} % intervals over {shift.pictures:,} images, for "
         f"{len(recommendation.comparisons)} comparisons with {BASELINE}"
-        f"{f' at {sizes} batch sizes' if sizes > 1 else ''}; pictures of one batch count together."
+        f"{f' at {sizes} batch sizes' if sizes > 1 else ''}; the images of a batch are one group."
     )
     sentences += _class_order(shift)
     return sentences
@@ -91,7 +88,7 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
         sentences += on_clean
     over = "corruptions, each of them one group" if measured.over == "corruptions" else "images"
     count = len(recommendation.comparisons)
-    together = f" and hold together for all {count} comparisons with {BASELINE}" if count > 1 else ""
+    together = f", simultaneous for {count} comparisons with {BASELINE}" if count > 1 else ""
     setting = f" This is for {measured.setting}." if measured.setting else ""
     sentences.append(f"The intervals are over {over}{together}.{setting}")
     return sentences
@@ -105,7 +102,7 @@ def python_lines(recommendation: Recommendation | None) -> list[str]:
     options = "".join(f", {name}={value!r}" for name, value in setting.options.items())
     strategy = Setting(setting.strategy).short
     first = "import predbn"
-    if setting.strategy.uses_calibration:
+    if setting.strategy.calibration == "needed":
         first = "predbn.calibrate(model, reference_loader)  # batches of the reference, without labels"
     return [first, f'predbn.adapt(model, "{strategy}"{options})']
 
@@ -141,17 +138,17 @@ def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy:
 
 
 def _reasons(recommendation: Recommendation, accuracy: str = "accuracy") -> list[str]:
-    chosen, other, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
+    chosen, runner_up, metric = recommendation.chosen, recommendation.runner_up, recommendation.metric
     if chosen is None or metric is None:
         return []
     kind = accuracy if metric == "accuracy" else metric
     reasons = []
-    if other is not None:
+    if runner_up is not None:
         reason = (
             "it is less simple" if recommendation.why == "simpler" else "it costs accuracy where nothing has shifted"
         )
         reasons.append(
-            f"{_named(other)} gains {_amount(other.gains[metric].estimate, kind)}, which is not clearly more, "
+            f"{_named(runner_up)} gains {_amount(runner_up.gains[metric].estimate, kind)}, which is not clearly more, "
             f"and {reason}."
         )
     elif len(recommendation.comparisons) > 1:
@@ -184,11 +181,11 @@ def _without_labels(shift: RealShift) -> list[str]:
     ]
     confidence = shift.strategies[0].metrics["confidence"]
     sentences += [
-        f"{_named_strategy(each.strategy, each.batch_size)} would predict {100 * (1 - each.agreement):.1f} % of the "
-        f"{shift.pictures:,} pictures in another way than {BASELINE}, with a mean confidence of "
-        f"{100 * each.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %{_frequent(shift, each)}."
-        for each in others
-        if each.batch_size == others[-1].batch_size
+        f"{_named_strategy(measured.strategy, measured.batch_size)} would predict "
+        f"{100 * (1 - measured.agreement):.1f} % of the {shift.pictures:,} images differently from {BASELINE}, with a "
+        f"mean confidence of {100 * measured.metrics['confidence']:.1f} % instead of {100 * confidence:.1f} %."
+        for measured in others
+        if measured.batch_size == others[-1].batch_size
     ]
     sentences.append(
         "To know what helps, label those that would change (changes.csv lists them): where two strategies agree, they "
@@ -197,28 +194,15 @@ def _without_labels(shift: RealShift) -> list[str]:
     return sentences
 
 
-def _frequent(shift: RealShift, each: StrategyOnShift) -> str:
-    """The classes between which a strategy changes predictions most often."""
-    changed = shift.changes(each.strategy, each.batch_size)
-    counts = Counter(zip(changed["train"].tolist(), changed["strategy"].tolist(), strict=True))
-
-    def name(number: int) -> str:
-        return shift.classes[number] if shift.classes else str(number)
-
-    top = counts.most_common(_CHANGES_NAMED)
-    listed = [f"{name(before)} to {name(after)} ({count})" for (before, after), count in top]
-    return f"; most often from {', '.join(listed)}" if listed else ""
-
-
 def _class_order(shift: RealShift) -> list[str]:
-    """A word if batches hold few classes: that is often the order of the files, and not that of the pictures."""
-    size = max(each.batch_size for each in shift.strategies)
+    """A word if batches hold few classes: that is often the order of the files, and not that of the images."""
+    size = max(strategy.batch_size for strategy in shift.strategies)
     held, classes = shift.classes_per_batch(size), len(shift.classes)
     if held is None or held >= _FEW_CLASSES * min(size, classes) or str(shift.frame["order"].iloc[0]) != "official":
         return []
     return [
         f"A batch of {size} holds {held:.1f} of {classes} classes on average, in the order of the file names: if the "
-        "pictures do not really come like that, add --order shuffled."
+        "data does not really arrive like that, add --order shuffled."
     ]
 
 
@@ -244,7 +228,7 @@ def _named_strategy(strategy: str, batch_size: int | None) -> str:
     short = Setting.parse(strategy).short
     if batch_size is None:
         return short
-    return f"{short} in batches of {batch_size}" if batch_size > 1 else f"{short} on single pictures"
+    return f"{short} in batches of {batch_size}" if batch_size > 1 else f"{short} on single images"
 
 
 def _interval(gain: Interval, metric: str) -> str:

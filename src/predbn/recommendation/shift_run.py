@@ -12,9 +12,17 @@ import pandas as pd
 import torch
 from torch import nn
 
-from predbn.common import EvaluationError, ProgressWithNote, read_json, showing_progress, write_json, write_text
+from predbn.common import (
+    DiagnosticError,
+    EvaluationError,
+    ProgressWithNote,
+    read_json,
+    showing_progress,
+    write_json,
+    write_text,
+)
 from predbn.data import ReferenceAndData
-from predbn.diagnostics import diagnose
+from predbn.diagnostics import Examination, examine
 from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
 from predbn.models import Classifier, ModelInfo, Preprocessing
 
@@ -24,11 +32,11 @@ from .sentences import python_lines, real_shift_sentences
 STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto(passes=1)", "auto_stream", "auto")
 BATCH_SIZES = (16, 100)
 ORDER = "official"
-"""As the pictures came."""
+"""As the images came."""
 
-DIAGNOSIS = "diagnosis.json"
-_DIAGNOSED = 1000
-"""How many pictures of each side the diagnosis looks at: layers that have moved are seen with fewer."""
+EXAMINATION = "examination.json"
+_EXAMINED = 1000
+"""How many pictures of each side are examined: layers in which the data has shifted are seen with fewer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +45,13 @@ class ShiftResults:
 
     results    the tables, as those of any run
     shifts     one comparison per model, method, order and seed; mostly there is one
-    diagnosis  whether the data has shifted, in words: no labels are needed for that
+    findings   of the examination of the first model: whether its statistics are right and the data has shifted
     files      the names of the new pictures, if they are from a folder
     """
 
     results: Results
     shifts: list[RealShift]
-    diagnosis: list[str]
+    findings: list[str]
     files: tuple[str, ...] = ()
 
     @property
@@ -55,14 +63,14 @@ class ShiftResults:
 
     def sentences(self) -> list[str]:
         """Which strategy to use and by how much it helps, why, and whether the data has shifted."""
-        return [*(sentence for shift in self.shifts for sentence in real_shift_sentences(shift)), *self.diagnosis]
+        return [*(sentence for shift in self.shifts for sentence in real_shift_sentences(shift)), *self.findings]
 
     def python(self) -> str:
         """The two lines of Python that do what is recommended; empty if the model is left alone."""
         return "\n".join(python_lines(self.shifts[0].recommendation))
 
     def changes(self) -> pd.DataFrame:
-        """The pictures that the recommended strategy predicts in another way than `train`, with their files.
+        """The images that the recommended strategy predicts in another way than `train`, with their files.
 
         If none is recommended, it is the last one that was measured, which is the least simple.
         """
@@ -118,12 +126,12 @@ def evaluate_shift(
     progress: bool | ProgressWithNote = True,
     **options: Any,
 ) -> ShiftResults:
-    """Measure strategies on pictures that have really shifted, and say which one to use.
+    """Measure strategies on images that have really shifted, and say which one to use.
 
     model          a reference such as "timm:resnet50.tv_in1k", a `Classifier`, or a network together with its
                    `preprocessing`
-    reference      a folder of pictures that the model knows; strategies are calibrated on it
-    data           a folder of pictures to predict: with class folders accuracy is measured, otherwise what would
+    reference      a folder of images that the model knows; strategies are calibrated on it
+    data           a folder of images to predict: with class folders accuracy is measured, otherwise what would
                    change. Both may be given in memory, as a `ReferenceAndData` instead of `reference`
     out            the folder for results; started again with the same arguments, it continues. By default nothing is
                    kept
@@ -162,41 +170,54 @@ def run_shift(
     with showing_progress(progress, "evaluating") as report:
         results = evaluate(plan, out, engine=engine, data=data, models=models, progress=report)
         job = Job(plan, "cpu" if engine.device == "auto" else engine.device, data, None, dict(models or {}))
-        sentences = _diagnose(job, Path(out) / DIAGNOSIS, report)
+        sentences = _examine(job, Path(out) / EXAMINATION, report)
     source = job.source.data
     assert isinstance(source, ReferenceAndData)
-    found = ShiftResults(results, real_shifts(results), sentences, source.data.files)
-    write_text(Path(out) / "changes.csv", found.changes().to_csv(index=False))
-    return found
+    measured = ShiftResults(results, real_shifts(results), sentences, source.data.files)
+    write_text(Path(out) / "changes.csv", measured.changes().to_csv(index=False))
+    return measured
 
 
-def read_diagnosis(folder: Path) -> list[str]:
-    """What was found out about the layers, in words; empty if nothing was."""
+def read_findings(folder: Path) -> list[str]:
+    """The findings of the examination in a folder, in words; empty if there was none."""
     try:
-        found = read_json(folder / DIAGNOSIS, error=EvaluationError, remedy="delete it, and it is computed again")
+        examination = read_json(
+            folder / EXAMINATION, error=EvaluationError, remedy="delete it, and it is computed again"
+        )
     except FileNotFoundError:
         return []
-    return [str(sentence) for sentence in found.get("sentences", [])]
+    return [str(sentence) for sentence in examination.get("sentences", [])]
 
 
-def _diagnose(job: Job, path: Path, progress: ProgressWithNote | None) -> list[str]:
-    """Whether the data has shifted, in words; computed once for a folder, whose models and data do not change."""
-    if known := read_diagnosis(path.parent):
+def _examine(job: Job, path: Path, progress: ProgressWithNote | None) -> list[str]:
+    """The findings about the first model, in words; computed once for a folder, whose models and data do not change."""
+    if known := read_findings(path.parent):
         return known
     pair = job.source.data
     assert isinstance(pair, ReferenceAndData)
-    batch_size = min(job.plan.largest_batch, _DIAGNOSED)
     model = job.cache.model(job.member_names[0])
     if progress is not None:
-        progress(0, None, "looking inside")
+        progress(0, None, "examining")
     # In memory, whatever the size of the data; drawn over all of it, since its beginning may be another part of it.
     sides = [
-        images.take(torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:_DIAGNOSED])
+        images.take(torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:_EXAMINED])
         for images in (pair.reference, pair.data)
     ]
-    diagnosis = diagnose(model, *sides, strategy="batch", batch_size=batch_size)
-    write_json(path, diagnosis.to_dict())
-    return diagnosis.sentences()
+    try:
+        examination = examine(model, *sides)
+    except DiagnosticError as error:  # there may be too few pictures
+        return [f"The model was not examined. {error}"]
+    sentences = _sentences(examination)
+    write_json(path, {"sentences": sentences, **examination.to_dict()})
+    return sentences
+
+
+def _sentences(examination: Examination) -> list[str]:
+    """The findings in words. What to do about a shift is not said here, because strategies have been measured."""
+    return [
+        f"{finding.sentence} {finding.remedy}" if finding.breaks_predictions else finding.sentence
+        for finding in examination.findings
+    ] or [examination.verdict]
 
 
 def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:

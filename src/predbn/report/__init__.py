@@ -12,7 +12,6 @@ with needs_extra("eval"):
     import vl_convert as _vl_convert  # noqa: F401
 
 from . import figures
-from .diagnosis_page import write_diagnosis
 from .examination_page import write_examination
 from .figure import Chart, Figure, FigureVariant, save_variants, variant_file_names
 from .figures import (
@@ -29,7 +28,7 @@ from .figures import (
 from .frames import add_series, check_results, display_name, gain_over_baseline, severity_label
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
-from .results_page import write, write_results
+from .results_page import write_results
 from .save import check_suffix, save, write_file
 from .shift_page import write_shift
 from .strategy_info import strategy_label
@@ -70,8 +69,6 @@ __all__ = [
     "sort_metrics",
     "strategy_label",
     "variant_file_names",
-    "write",
-    "write_diagnosis",
     "write_examination",
     "write_file",
     "write_results",

@@ -1,4 +1,4 @@
-"""The page of an examination: what was found, what to do, and how well the stored statistics fit."""
+"""The page of an examination: the findings, what to do, how well the stored statistics fit, where data shifted."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Any
 from predbn.diagnostics import Examination
 
 from .figure import Figure, FigureVariant
-from .figures import channels_of_layer, data_styles, fit_by_layer, shift_by_layer
+from .figures import channel_styles, channels_of_layer, fit_by_layer, fit_styles, shift_by_layer, shift_styles
 from .save import write_file
-from .tables import Column, Table
+from .tables import Column, Table, Width
 from .templates import render_page
 
 TITLE = "Examination of batch norm statistics"
 MAX_LAYERS = 6
 
 _FIT_CAPTION = (
-    "From the first layer that is called to the last: how far the stored statistics are from those of the data, as "
-    "root mean square over the channels. Healthy networks stay within the grey bar; their stored statistics are "
+    "From the first layer that is called to the last: how far the stored statistics are from those of the reference, "
+    "as root mean square over the channels. Healthy networks stay within the grey bar; their stored statistics are "
     "those of augmented training images. An error in one layer does not spread to the next."
 )
 _SHIFT_CAPTION = (
-    "How far the statistics of the data are from those of the reference, as the model predicts both; with the "
-    "statistics of the batch, if the stored ones are wrong. Beyond its grey bar, three times what chance typically "
-    "gives and at least 0.05, a layer sees other data."
+    "How far the statistics of the data are from those of the reference. Beyond its grey bar, three times the sampling "
+    "noise and at least 0.05, a layer has shifted. If the stored statistics are wrong, those of the batch "
+    "are used."
 )
 _CHANNELS_CAPTION = (
-    "The channels of the layers that fit least. The statistics fit where the lines cross. All channels wider than "
-    "stored: the statistics come from small batches; scattered: from other weights; moved together: from other data."
+    "The channels of the layers that are furthest off. The statistics fit where the lines cross. All channels wider "
+    "than stored: the statistics come from small batches; scattered: from other weights; moved together: from other "
+    "data."
 )
 
 
@@ -55,21 +56,23 @@ def write_examination(
 
 def _facts(examination: Examination, card: Mapping[str, Any]) -> list[str]:
     model = str(card.get("model") or "")
+    shift = " ".join(str(card[key]) for key in ("corruption", "severity") if card.get(key))
     counts = [f"{count:,} examples of the {name}" for name, count in examination.examples.items()]
-    return [*filter(None, (model,)), f"{examination.layer_count} batch norm layers", *(counts or ["no data"])]
+    facts = [model, f"{examination.layer_count} batch norm layers", *(counts or ["no data"]), shift]
+    return [fact for fact in facts if fact]
 
 
 def _figures(examination: Examination) -> list[Figure]:
-    measured = [row for row in examination.layers if row.reference is not None or row.data is not None]
-    if not measured:
+    if not examination.channels:
         return []
-    styles = data_styles(examination)
-    fit = FigureVariant(fit_by_layer(examination), styles)
+    fit = FigureVariant(fit_by_layer(examination), fit_styles())
     figures = [Figure("fit", "How well the stored statistics fit", _FIT_CAPTION, (), {(): fit})]
-    if any(row.shift is not None for row in measured):
-        shift = FigureVariant(shift_by_layer(examination), styles[1:])
+    if "data" in examination.examples:
+        shift = FigureVariant(shift_by_layer(examination), shift_styles(examination))
         figures.append(Figure("shift", "How far the data has shifted", _SHIFT_CAPTION, (), {(): shift}))
-    worst = sorted(measured, key=lambda row: -max(row.reference or 0, row.data or 0))[:MAX_LAYERS]
+    measured = [row for row in examination.layers if row.layer in examination.channels]
+    worst = sorted(measured, key=lambda row: -max(row.fit or 0, row.shift or 0))[:MAX_LAYERS]
+    styles = channel_styles(examination)
     by_layer: dict[tuple[str, ...], FigureVariant] = {
         (row.layer,): FigureVariant(channels_of_layer(examination, row.layer), styles) for row in worst
     }
@@ -80,33 +83,36 @@ def _tables(examination: Examination) -> list[Table]:
     rows = examination.layers
     columns = [
         Column("layer", [row.layer for row in rows]),
-        _numbers("depth", [row.depth for row in rows], "d"),
-        _numbers("channels", [row.channels for row in rows], "d"),
+        _numbers("channels", [row.channels for row in rows], "d", shown="full"),
+        _numbers("fit", [row.fit for row in rows]),
+        _numbers("noise", [row.fit_noise for row in rows], shown="wide"),
+        _numbers("shift", [row.shift for row in rows]),
+        _numbers("noise of shift", [row.shift_noise for row in rows], shown="wide"),
+        _numbers("with batch statistics", [row.shift_recomputed for row in rows], shown="wide"),
     ]
-    headings = {"reference": "reference", "data": "data", "shift": "shift"}
-    for name, heading in headings.items():
-        if any(getattr(row, name) is not None for row in rows):
-            columns.append(_numbers(heading, [getattr(row, name) for row in rows]))
-            columns.append(_numbers(f"{heading}, by chance", [getattr(row, f"{name}_chance") for row in rows]))
-    tables = [Table("Every layer", columns)]
+    tables = [Table("Every layer", [column for column in columns if not _is_empty(column)])]
     predictions = {name: numbers for name, numbers in examination.predictions.items() if numbers}
     if predictions:
-        tables.append(
-            Table(
-                "Predictions with stored and with recomputed statistics",
-                [
-                    Column("measured on", list(predictions)),
-                    _numbers("same class, %", [100 * row["agreement"] for row in predictions.values()], ".1f"),
-                    _numbers("information, stored", [row["information_stored"] for row in predictions.values()]),
-                    _numbers("recomputed", [row["information_recomputed"] for row in predictions.values()]),
-                    _numbers("standard error", [row["gain_error"] for row in predictions.values()]),
-                ],
-            )
-        )
+        sides = list(predictions.values())
+        columns = [
+            Column("measured on", list(predictions)),
+            _numbers("same class, %", [100 * row["agreement"] for row in sides], ".1f"),
+            _numbers("information, stored", [row["information_stored"] for row in sides]),
+            _numbers("recomputed", [row["information_recomputed"] for row in sides]),
+            _numbers("standard error", [row["gain_error"] for row in sides], shown="full"),
+            _numbers("confidence, stored, %", [100 * row["confidence_stored"] for row in sides], ".1f", shown="full"),
+            _numbers("recomputed, %", [100 * row["confidence_recomputed"] for row in sides], ".1f", shown="full"),
+        ]
+        tables.append(Table("Predictions with stored and with recomputed statistics", columns))
     return tables
 
 
-def _numbers(heading: str, values: Sequence[float | None], form: str = ".3f") -> Column:
-    """A column of numbers, some of which may not be known."""
+def _is_empty(column: Column) -> bool:
+    return column.is_number and all(math.isnan(value) for value in column.values or ())
+
+
+def _numbers(heading: str, values: Sequence[float | None], form: str = ".3f", *, shown: Width = "any") -> Column:
+    """A column of numbers, some of which may be unknown."""
     cells = ["–" if value is None else format(value, form) for value in values]
-    return Column(heading, cells, [math.nan if value is None else float(value) for value in values])
+    numbers = [math.nan if value is None else float(value) for value in values]
+    return Column(heading, cells, numbers, shown=shown)

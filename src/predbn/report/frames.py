@@ -1,4 +1,4 @@
-"""The tidy data frames that everything here is drawn from: their columns, their order, and how their rows are grouped.
+"""The tidy data frames behind all figures and tables: their columns, their order, and how their rows are grouped.
 
 The results frame has one row per (model, method, strategy, corruption, severity, batch_size, order, seed, metric). The
 reliability frame has the same keys without the metric, and one row per bin of confidence.
@@ -47,13 +47,13 @@ def _check(frame: pd.DataFrame, kind: str, extra_columns: Sequence[str], extra_k
     columns = (*KEYS, *extra_columns)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise ReportError(f"The {kind} frame has no column {', '.join(missing)}: it needs {', '.join(columns)}.")
+        raise ReportError(f"The {kind} frame needs the columns {', '.join(columns)}; it lacks {', '.join(missing)}.")
     if frame.empty:
         raise ReportError(f"The {kind} frame has no rows: run the evaluation first.")
     repeated = frame.duplicated([*KEYS, *extra_keys])
     if repeated.any():
         row = frame.loc[repeated, [*KEYS, *extra_keys]].iloc[0].to_dict()
-        raise ReportError(f"The {kind} frame has {repeated.sum()} rows twice, the first being {row}: keep one of each.")
+        raise ReportError(f"The {kind} frame has {repeated.sum()} duplicate rows, the first is {row}: drop them.")
     types = {key: int if key in ("severity", "batch_size", "seed") else str for key in KEYS}
     checked: pd.DataFrame = frame.astype(types).reset_index(drop=True)
     checked["network"] = [re.sub(r"/\d+$", "", model) for model in checked["model"]]
@@ -65,7 +65,7 @@ def rows_of_metric(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows: pd.DataFrame = frame[frame["metric"] == metric]
     if rows.empty:
         available = ", ".join(sorted(frame["metric"].unique()))
-        raise ReportError(f"The results have no metric {metric!r}: they have {available}.")
+        raise ReportError(f"Expected one of the metrics {available}, but got {metric!r}.")
     return rows
 
 
@@ -137,7 +137,7 @@ def add_series(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def list_series(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per series (columns series, method, strategy), in the order in which they are drawn."""
+    """One row per series (columns series, method, strategy), in drawing order."""
     unique = add_series(frame)[["series", "method", "strategy", *_SETTING_LABELS]].drop_duplicates("series")
     order = strategy_order()
     rows = sorted(
@@ -152,46 +152,38 @@ def list_series(frame: pd.DataFrame) -> pd.DataFrame:
     return series
 
 
-def mean_values(frame: pd.DataFrame, by: str = "corruption") -> pd.DataFrame:
-    """The mean value of each series on each split: over models and seeds, unless `by` is "model" or "seed"."""
-    keys = list(dict.fromkeys(["series", "method", "strategy", "corruption", "severity", by]))
+def mean_values(frame: pd.DataFrame) -> pd.DataFrame:
+    """The mean value of each series on each split, over models and seeds."""
+    keys = ["series", "method", "strategy", "corruption", "severity"]
     means: pd.DataFrame = add_series(frame).groupby(keys, sort=False)["value"].mean().reset_index()
     return means
 
 
 def gain_over_baseline(
-    frame: pd.DataFrame,
-    metric: str,
-    *,
-    strategy: str = "batch",
-    baseline: str = BASELINE,
-    method: str | None = None,
+    frame: pd.DataFrame, metric: str, *, strategy: str = "batch", method: str | None = None
 ) -> pd.DataFrame:
-    """How much better a strategy is on each split: the columns corruption, severity, before, after, gain.
+    """How much better than `train` a strategy is on each split: the columns corruption, severity, before, after, gain.
 
     gain = s · (after − before), with s = −1 if lower is better, so that a positive gain is always an improvement.
     Before and after are means over the models, seeds, orders and batch sizes that have both strategies.
     """
-    info = metric_info(metric)
+    rows, info = rows_of_metric(frame, metric), metric_info(metric)
     if info.better is None:
-        raise ReportError(
-            f"It is not known which way {metric!r} is better, so nothing can be called a gain: choose another metric."
-        )
-    rows = rows_of_metric(frame, metric)
+        raise ReportError(f"Expected a metric with a direction, but neither higher nor lower {metric!r} is better.")
     method = main_method(rows) if method is None else method
-    rows = rows[rows["method"] == method]
+    rows = rows[rows["method"] == method].rename(columns={"value": "before"})
     keys = [key for key in KEYS if key != "strategy"]
-    before, after = (rows.loc[rows["strategy"] == name, [*keys, "value"]] for name in (baseline, strategy))
-    pairs = before.merge(after, on=keys, suffixes=("_before", "_after"))
+    before, after = (rows.loc[rows["strategy"] == name, [*keys, "before"]] for name in (BASELINE, strategy))
+    pairs = before.merge(after.rename(columns={"before": "after"}), on=keys)
     if pairs.empty:
-        available = ", ".join(sorted(rows["strategy"].unique())) or "none at all"
+        available = ", ".join(sorted(rows["strategy"].unique())) or "none"
         raise ReportError(
-            f"The results have no split with both strategies {baseline!r} and {strategy!r} "
-            f"for method {method!r}: they have {available}."
+            f"Expected splits with both {BASELINE!r} and {strategy!r} for method {method!r}, but its strategies are "
+            f"{available}."
         )
-    pairs = pairs.rename(columns={"value_before": "before", "value_after": "after"})
-    by_split = pairs.groupby(["corruption", "severity"], as_index=False, sort=False)
-    splits: pd.DataFrame = by_split[["before", "after"]].mean()
+    splits: pd.DataFrame = pairs.groupby(["corruption", "severity"], as_index=False, sort=False)[
+        ["before", "after"]
+    ].mean()
     splits["gain"] = info.sign * (splits["after"] - splits["before"])
     return splits
 
@@ -207,14 +199,16 @@ def group_by_family(corruptions: Sequence[str]) -> dict[str, list[str]]:
     return {family: members for family, members in families.items() if members}
 
 
-def display_name(name: str) -> str:
-    """A name as a reader sees it: "gaussian_noise" is "gaussian noise".
+def sort_corruptions(corruptions: Sequence[str]) -> list[str]:
+    """Clean data, then the different corruptions by family."""
+    return [CLEAN, *(name for members in group_by_family(corruptions).values() for name in members)]
 
-    A shift that changes on the way, such as "in_turn-all", is shown as it is written in `--shift`.
-    """
+
+def display_name(name: str) -> str:
+    """Write "gaussian_noise" as "gaussian noise"; changing shifts such as "in_turn-all" keep their names."""
     return name if "-" in name else name.replace("_", " ")
 
 
 def severity_label(severity: int) -> str:
-    """A severity as a reader sees it: the clean data has none."""
+    """The severity, or "clean"."""
     return str(severity) if severity else CLEAN

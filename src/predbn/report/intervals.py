@@ -1,4 +1,4 @@
-"""How far a mean would move with other images, corruptions or networks of the same kind."""
+"""Bootstrap intervals of means: how far they would move with other images, corruptions or networks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .frames import KEYS, add_series
 _COLUMNS = ["series", "severity", "metric", "mean", "low", "high", "over"]
 _OVER = {"corruption": "corruptions", "model": "networks", "seed": "seeds"}
 _MIN_IMAGES = 8
-"""Hits are padded to whole bytes. With fewer images it would not be clear how often a stream visits each of them."""
+"""Hits are padded to bytes: with fewer images, how often a stream visits each image would be ambiguous."""
 
 
 def mean_intervals(frame: pd.DataFrame, hits: pd.DataFrame | None = None, images: int | None = None) -> pd.DataFrame:
@@ -47,27 +47,18 @@ def mean_intervals(frame: pd.DataFrame, hits: pd.DataFrame | None = None, images
 
 
 def interval_note(intervals: pd.DataFrame) -> str:
-    """What the intervals are over, in one sentence; nothing if there are none."""
+    """What the intervals are over, in one sentence; empty if there are none."""
     is_clean = intervals["severity"] == 0
-    shifted, clean = _over_in_words(intervals[~is_clean]), _over_in_words(intervals[is_clean])
+    shifted, clean = (
+        " or ".join(filter(None, rows["over"].unique())) for rows in (intervals[~is_clean], intervals[is_clean])
+    )
     if not shifted and not clean:
         return ""
-    note = f"Below each mean is its 95\N{NO-BREAK SPACE}% bootstrap interval, {shifted or clean}"
-    if shifted and clean and shifted != clean:
-        note += f"; on clean data, {clean}"
-    elif shifted and is_clean.any() and not clean:
-        note += "; clean data is one split of one network, and has none"
-    return f"{note}."
-
-
-def _over_in_words(intervals: pd.DataFrame) -> str:
-    overs = list(dict.fromkeys(over for over in intervals["over"] if over))
-    if len(overs) > 1 and "images" in overs:
-        others = " or ".join(over for over in overs if over != "images")
-        return f"over the images for accuracy and over the {others} for the other metrics"
-    if overs == ["images"] and intervals["metric"].nunique() > 1:
-        return "over the images, for accuracy only"
-    return f"over the {' or '.join(overs)}" if overs else ""
+    on_clean_data = f" (on clean data {clean})" if shifted and clean and shifted != clean else ""
+    note = (
+        f"Below each mean is its 95\N{NO-BREAK SPACE}% bootstrap interval, over the {shifted or clean}{on_clean_data}."
+    )
+    return note.replace("images or", "images (accuracy) or")
 
 
 def _accuracy_by_image(

@@ -43,6 +43,11 @@ class MetricInfo:
         return "~%" if self.percent else "~f"
 
     @property
+    def tooltip_format(self) -> str:
+        """The d3 format of a value in a tooltip."""
+        return ".1%" if self.percent else ".3~g"
+
+    @property
     def sign(self) -> int:
         """The factor that makes a positive difference an improvement."""
         return -1 if self.better == "lower" else 1
@@ -59,12 +64,8 @@ class MetricInfo:
 
     def change(self, difference: float) -> str:
         """A difference with its sign, without its unit."""
-        text = self.number(difference)
-        return text if text.startswith(MINUS) or text == "–" else f"+{text}"
-
-    def interval(self, low: float, high: float) -> str:
-        """The bounds of an interval without their unit; nothing if there are none."""
-        return "" if math.isnan(low) else f"{self.number(low)}–{self.number(high)}"
+        number = self.number(difference)
+        return number if number.startswith(MINUS) or number == "–" else f"+{number}"
 
     @property
     def change_unit(self) -> str:
@@ -151,12 +152,12 @@ _BY_NAME = {info.name: info for info in _METRICS}
 
 
 def metric_info(metric: str) -> MetricInfo:
-    """What is known about a metric; an unknown one is shown under its own name, without better or worse."""
+    """How a metric is shown; an unknown one has its own name and no direction."""
     if metric in _BY_NAME:
         return _BY_NAME[metric]
-    own = own_metrics().get(metric)
-    if own is not None:
-        return MetricInfo(metric, metric.replace("_", " "), own.better, False, own.description)
+    registered = own_metrics().get(metric)
+    if registered is not None:
+        return MetricInfo(metric, metric.replace("_", " "), registered.better, False, registered.description)
     return MetricInfo(metric, metric, None, False, "")
 
 

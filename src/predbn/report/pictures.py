@@ -1,4 +1,4 @@
-"""What the shifts look like: example pictures of a run, embedded in its page."""
+"""Example pictures of a run, embedded in its page as data URLs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from .frames import CLEAN, display_name, group_by_family
+from .frames import display_name, sort_corruptions
 
 
 @dataclass(frozen=True)
 class ExamplePicture:
-    """One picture: what is done to it, and the address that holds its content."""
+    """A picture with the name of its corruption; `address` is its content as a data URL."""
 
     name: str
     address: str
@@ -22,8 +22,7 @@ def example_pictures(examples: pd.DataFrame | None) -> list[ExamplePicture]:
     """The pictures of a table with the columns corruption, severity and png, clean ones first, then by family."""
     if examples is None or examples.empty:
         return []
-    families = group_by_family(list(examples["corruption"]))
-    order = [CLEAN, *(name for members in families.values() for name in members)]
+    order = sort_corruptions(list(examples["corruption"]))
     rows = sorted(examples.to_dict("records"), key=lambda row: (order.index(row["corruption"]), row["severity"]))
     return [_picture(row["corruption"], row["png"]) for row in rows]
 

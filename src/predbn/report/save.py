@@ -1,9 +1,10 @@
-"""Save a chart as a file: the same specification gives the picture for print and the chart for the web."""
+"""Save a chart as a file; figures for print and for the web come from the same specification."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,19 @@ from predbn.common import ReportError, write_bytes
 
 from .style import LIGHT, Theme
 
-SUFFIXES = (".png", ".svg", ".pdf", ".json", ".html")
-SCALE = 2.0
+_CONVERTERS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    ".png": lambda spec: vl_convert.vegalite_to_png(spec, scale=2.0),
+    ".svg": lambda spec: _compress_svg(vl_convert.vegalite_to_svg(spec)).encode(),
+    ".pdf": vl_convert.vegalite_to_pdf,
+    ".json": lambda spec: json.dumps(spec, indent=1, ensure_ascii=False).encode(),
+    ".html": lambda spec: vl_convert.vegalite_to_html(spec, bundle=True, renderer="svg").encode(),
+}
 
 
 def save(chart: alt.TopLevelMixin, path: str | Path, *, theme: Theme = LIGHT) -> Path:
     """Write a chart as .png, .svg, .pdf, .json (its Vega-Lite specification) or .html (a page of its own, offline)."""
     path = Path(path)
-    suffix = check_suffix(path)
-    spec = vega_lite_spec(chart, theme)
-    if suffix == ".png":
-        return write_file(path, vl_convert.vegalite_to_png(spec, scale=SCALE))
-    if suffix == ".pdf":
-        return write_file(path, vl_convert.vegalite_to_pdf(spec))
-    if suffix == ".svg":
-        return write_file(path, _compress_svg(vl_convert.vegalite_to_svg(spec)).encode())
-    if suffix == ".json":
-        return write_file(path, json.dumps(spec, indent=1, ensure_ascii=False).encode())
-    return write_file(path, vl_convert.vegalite_to_html(spec, bundle=True, renderer="svg").encode())
+    return write_file(path, _CONVERTERS[check_suffix(path)](vega_lite_spec(chart, theme)))
 
 
 def vega_lite_spec(chart: alt.TopLevelMixin, theme: Theme | None = LIGHT) -> dict[str, Any]:
@@ -41,20 +37,20 @@ def vega_lite_spec(chart: alt.TopLevelMixin, theme: Theme | None = LIGHT) -> dic
     """
     with alt.theme.enable("none"):
         spec: dict[str, Any] = chart.to_dict(format="vega-lite", validate=False)
-    own_config = spec.pop("config", {})
+    chart_config = spec.pop("config", {})
     if theme is None:
         return spec
     config = theme.config()
-    for name, value in own_config.items():
+    for name, value in chart_config.items():
         config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
     return {**spec, "config": config}
 
 
 def check_suffix(path: Path) -> str:
-    """The suffix of a picture's file name in lower case; raises if charts cannot be saved as such a file."""
+    """The suffix of a file name in lower case; raises if charts cannot be saved in this format."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ReportError(f"A figure cannot be saved as {path.name!r}: end the name with {', '.join(SUFFIXES)}.")
+    if suffix not in _CONVERTERS:
+        raise ReportError(f"Expected a file name that ends with {', '.join(_CONVERTERS)}, but got {path.name!r}.")
     return suffix
 
 

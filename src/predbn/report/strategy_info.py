@@ -1,4 +1,4 @@
-"""What each strategy is called and means in one sentence, and the order in which strategies are listed."""
+"""What each strategy is called and does in one sentence, and the order in which strategies are listed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _SENTENCES = {
 
 
 def strategy_label(spec: str) -> str:
-    """A strategy as a reader sees it, with only those arguments that are not the default.
+    """A strategy with only those arguments that are not the default.
 
-    Results name a strategy with all its arguments, "auto(calibrated=True, passes=4)", and the label is "auto"; that of
-    the deprecated "auto(skewed=False, calibrated=True)" is "auto(skewed=False)". A label stands for an equal strategy,
-    so two strategies never share one. A text that is not a strategy (any more) is its own label.
+    Results name a strategy with all its arguments, "auto(calibrated=True, passes=4)", whose label is "auto". Different
+    strategies have different labels. A string that does not name a strategy is its own label.
     """
     name, bracket, options = spec.partition("[")
     try:
@@ -38,22 +37,19 @@ def strategy_label(spec: str) -> str:
 
 
 def strategy_labels(specs: Iterable[str]) -> dict[str, str]:
-    """The label of each strategy. Two specs of one strategy keep their full text, so that they can be told apart."""
+    """The label of each strategy; specs of one and the same strategy stay as they are."""
     labels = {spec: strategy_label(spec) for spec in specs}
     counts = Counter(labels.values())
     return {spec: label if counts[label] == 1 else spec for spec, label in labels.items()}
 
 
 def strategy_sentences(strategies: Iterable[str]) -> list[tuple[str, str]]:
-    """(name, sentence) of each strategy, once if it is there with several arguments, as in "prior(N=16)".
-
-    Strategies that are not built in have no sentence and are left out.
-    """
+    """(name, sentence) of each built-in strategy, once for all its arguments."""
     names = dict.fromkeys(re.split(r"[(\[]", strategy)[0] for strategy in strategies)
     return [(name, _SENTENCES[name]) for name in names if name in _SENTENCES]
 
 
 def strategy_order() -> list[str]:
-    """All strategies by name, the baseline first; those that are not built in come last."""
+    """All strategies by name: the baseline first, custom ones last."""
     order = list(_SENTENCES)
     return sorted(strategy_names(), key=lambda name: (order.index(name) if name in order else len(order), name))

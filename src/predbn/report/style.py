@@ -1,8 +1,8 @@
-"""Colours and type: the light and the dark theme of pages and charts, and how each series is drawn.
+"""Colours and fonts: the light and the dark theme of pages and charts, and how each series is drawn.
 
-A theme is the one source for both CSS and Vega. Series have the same colours in both themes and in every figure: those
-of Okabe and Ito, which people with any of the common colour blindnesses can tell apart (the blue a little lighter, for
-dark pages). The baseline is hollow or dashed and the others are filled or solid, so no figure relies on colour alone.
+A theme defines both CSS and Vega. Series have the same colours in both themes and in every figure: those of Okabe and
+Ito, which can be told apart with any common colour blindness (the blue a little lighter, for dark pages). The baseline
+is hollow or dashed, other series are filled or solid, so no figure relies on colour alone.
 """
 
 from __future__ import annotations

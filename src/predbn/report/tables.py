@@ -12,8 +12,8 @@ from typing import Literal
 
 import pandas as pd
 
-from .frames import CLEAN, display_name, group_by_family, list_series, mean_values, rows_of_metric, severity_label
-from .metric_info import MetricInfo, capitalise, metric_info, sort_metrics
+from .frames import display_name, list_series, mean_values, rows_of_metric, severity_label, sort_corruptions
+from .metric_info import metric_info, sort_metrics
 
 MAIN_METRICS = ("accuracy", "success", "auc", "brier", "ece")
 """The metrics of a long table that are shown at once; the others are shown on demand."""
@@ -26,7 +26,7 @@ class Column:
     """One column of a table.
 
     cells       as a reader sees them
-    values      the numbers that they show: for sorting and for the CSV file; None for a column of text
+    values      the numbers in them, for sorting and for the CSV file; None for a column of strings
     intervals   (low, high) of each value, NaN where there is none; None for a column without intervals
     notes       the intervals as a reader sees them
     shown       on "any" screen, on a "wide" one, or in the "full" table, which a reader asks for
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: its text, the number that it is sorted by, and what stands below it."""
+    """One cell of a table: its text, the number that it is sorted by, and its interval in words."""
 
     text: str
     value: float | None
@@ -90,13 +90,13 @@ class Table:
         for column in self.columns:
             columns[column.heading] = column.cells if column.values is None else [_digits(v) for v in column.values]
             if column.intervals is not None:
-                for place, name in enumerate(("low", "high")):
-                    columns[f"{column.heading} {name}"] = [_digits(bounds[place]) for bounds in column.intervals]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+                for bound, name in enumerate(("low", "high")):
+                    columns[f"{column.heading} {name}"] = [_digits(interval[bound]) for interval in column.intervals]
+        content = io.StringIO()
+        writer = csv.writer(content, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
-        return text.getvalue()
+        return content.getvalue()
 
     @property
     def csv_address(self) -> str:
@@ -114,6 +114,36 @@ def _digits(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.8g}"
 
 
+def metric_column(
+    metric: str,
+    values: Sequence[float],
+    intervals: Sequence[tuple[float, float]] = (),
+    *,
+    heading: str | None = None,
+    shown: Width = "any",
+    are_changes: bool = False,
+) -> Column:
+    """A column of values of a metric, by default with its name and unit as heading; changes are written with a sign.
+
+    A bound of an interval is NaN where there is no interval.
+    """
+    info = metric_info(metric)
+    write = info.change if are_changes else info.number
+    scale = 100 if info.percent else 1
+    has_intervals = not all(math.isnan(low) for low, _ in intervals)
+    separator = " to " if are_changes else "–"
+    return Column(
+        heading or (f"{info.label}, %" if info.percent else info.label),
+        [write(float(value)) for value in values],
+        values=[scale * float(value) for value in values],
+        intervals=[(scale * low, scale * high) for low, high in intervals] if has_intervals else None,
+        notes=["" if math.isnan(low) else write(low) + separator + write(high) for low, high in intervals]
+        if has_intervals
+        else None,
+        shown=shown,
+    )
+
+
 def by_split(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per (series, corruption, severity), one column per metric; means over models and seeds."""
     keys = ["series", "corruption", "severity"]
@@ -122,25 +152,23 @@ def by_split(frame: pd.DataFrame) -> pd.DataFrame:
         for metric in sort_metrics(frame["metric"])
     }
     table = pd.DataFrame(columns).reset_index()
-    families = group_by_family(list(table["corruption"]))
-    corruptions = [CLEAN, *(name for members in families.values() for name in members)]
-    series = list(list_series(frame)["series"])
-    positions = table.assign(
-        series=table["series"].map(series.index), corruption=table["corruption"].map(corruptions.index)
-    ).sort_values(["corruption", "severity", "series"])
-    in_order: pd.DataFrame = table.loc[positions.index]
-    return in_order
+    return _sort_rows(table, frame, ["corruption", "severity", "series"])
 
 
 def by_severity(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per (series, severity), one column per metric; means over the corruptions."""
-    table = by_split(frame)
-    series = list(list_series(frame)["series"])
-    means = table.drop(columns="corruption").groupby(["series", "severity"], as_index=False).mean()
-    position = means["series"].map(series.index)
-    in_order: pd.DataFrame = (
-        means.assign(position=position).sort_values(["position", "severity"]).drop(columns="position")
-    )
+    means = by_split(frame).drop(columns="corruption").groupby(["series", "severity"], as_index=False).mean()
+    return _sort_rows(means, frame, ["series", "severity"])
+
+
+def _sort_rows(table: pd.DataFrame, frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Sort by several columns: series and corruptions in the order in which they are drawn."""
+    order = {"series": list(list_series(frame)["series"]), "corruption": sort_corruptions(list(frame["corruption"]))}
+
+    def rank(column: pd.Series) -> pd.Series:
+        return column.map(order[str(column.name)].index) if column.name in order else column
+
+    in_order: pd.DataFrame = table.sort_values(by, key=rank)
     return in_order
 
 
@@ -155,17 +183,15 @@ def severity_tables(frame: pd.DataFrame, intervals: pd.DataFrame) -> list[Table]
     for metric in sort_metrics(frame["metric"]):
         info = metric_info(metric)
         cells = means.set_index(["severity", "series"])[metric]
-        of_metric = intervals[intervals["metric"] == metric]
-        keys = zip(of_metric["severity"], of_metric["series"], strict=True)
-        bounds = dict(zip(keys, zip(of_metric["low"], of_metric["high"], strict=True), strict=True))
+        bounds = intervals[intervals["metric"] == metric].set_index(["severity", "series"])[["low", "high"]]
         columns = [Column("strategy", names)]
         for severity in sorted(set(means["severity"])):
-            values = [float(cells.get((severity, name), math.nan)) for name in names]
-            pairs = [bounds.get((severity, name), (math.nan, math.nan)) for name in names]
-            columns.append(_numbers(severity_label(severity), values, info, pairs))
+            keys = [(severity, name) for name in names]
+            pairs = list(bounds.reindex(keys).itertuples(index=False, name=None))
+            columns.append(metric_column(metric, cells.reindex(keys), pairs, heading=severity_label(severity)))
         unit = ", %" if info.percent else ""
         direction = f" ({info.direction})" if info.direction else ""
-        tables.append(Table(f"{capitalise(info.label)}{unit} by severity{direction}", columns))
+        tables.append(Table(f"{info.title}{unit} by severity{direction}", columns))
     return tables
 
 
@@ -179,27 +205,6 @@ def split_table(frame: pd.DataFrame, caption: str) -> Table:
         Column("strategy", [str(name) for name in frame["series"]]),
     ]
     for metric in metrics:
-        info = metric_info(metric)
         shown: Width = "any" if metric == metrics[0] else "wide" if metric in MAIN_METRICS else "full"
-        heading = f"{info.label}, %" if info.percent else info.label
-        columns.append(_numbers(heading, frame[metric].tolist(), info, shown=shown))
+        columns.append(metric_column(metric, frame[metric].tolist(), shown=shown))
     return Table(caption, columns)
-
-
-def _numbers(
-    heading: str,
-    values: Sequence[float],
-    info: MetricInfo,
-    intervals: Sequence[tuple[float, float]] | None = None,
-    shown: Width = "any",
-) -> Column:
-    scale = 100 if info.percent else 1
-    has_intervals = intervals is not None and not all(math.isnan(low) for low, _ in intervals)
-    return Column(
-        heading,
-        [info.number(float(value)) for value in values],
-        values=[scale * float(value) for value in values],
-        intervals=[(scale * low, scale * high) for low, high in intervals or ()] if has_intervals else None,
-        notes=[info.interval(low, high) for low, high in intervals or ()] if has_intervals else None,
-        shown=shown,
-    )

@@ -1,8 +1,8 @@
 """The HTML pages, rendered from the Jinja templates in assets/.
 
-A page is one file that needs no network: the chart libraries once, the specifications of all charts as JSON, and a
-small script that draws them. Text is escaped by Jinja. In addition, the content security policy allows only the page's
-own two scripts, by their hash, and no network access: so a name in the results can be shown, but can never run.
+A page is one file that needs no network: the chart libraries, the specifications of all charts as JSON, and a small
+script that draws them. Jinja escapes everything that is shown. In addition, the content security policy allows only
+these two scripts, by their hashes, and no network access, so that a name in the results cannot run as a script.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def render_page(template: str, title: str, figures: Sequence[Figure], **context:
 
 @cache
 def chart_library() -> str:
-    """Vega-Lite and what it needs as one script, which takes more than a second to put together."""
+    """Vega-Lite and its dependencies as one script; cached, because bundling takes more than a second."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 

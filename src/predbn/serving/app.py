@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,21 +22,26 @@ from .errors import RequestError
 from .guard import BodyReader, check_access
 from .pictures import picture_row
 from .protocol import SESSION, encode_response, parse_request, stream_id
-from .service import AnyService
+from .service import Service
 from .work import Work
 
+if TYPE_CHECKING:
+    from .ray_service import RayService
+
+AnyService: TypeAlias = "Service | RayService"
+
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-_TOP = 5
-"""So many classes are named for a picture."""
+_MAX_CLASSES = 5
+"""How many classes are named for a picture."""
 _DECODERS = 2
-"""So many pictures are decoded at once: each may take a hundred megabytes meanwhile."""
+"""How many pictures are decoded at once; each may take a hundred megabytes."""
 
 _log = logging.getLogger("predbn.serving")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ServingApp:
-    """The handlers. Each answers one kind of request; a RequestError becomes its status and one sentence."""
+    """The handlers, one per kind of request. A RequestError becomes its status and message."""
 
     def __init__(self, service: AnyService) -> None:
         self._service = service
@@ -45,7 +50,7 @@ class ServingApp:
         self._page = (files("predbn.serving") / "page.html").read_bytes()
 
     def routes(self) -> list[Route]:
-        """Which address is answered by which handler."""
+        """The handler of each path."""
         model = "/v2/models/{model}"
         routes: list[tuple[str, str, Handler]] = [
             ("GET", "/", self.page),
@@ -67,7 +72,7 @@ class ServingApp:
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in routes]
 
     def _answering(self, handler: Handler) -> Handler:
-        """Check access and the name of the model, count the request, and turn errors into answers."""
+        """Check access and the name of the model, count the request, and turn errors into responses."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -81,7 +86,7 @@ class ServingApp:
                     extra={"path": request.scope["path"], "status": error.status, "reason": str(error)},
                 )
             except Exception as error:
-                response = _failure(RequestError(500, "the server has failed: its log says more."))
+                response = _failure(RequestError(500, "internal error: see the log of the server."))
                 _log.error("request failed", extra={"path": request.scope["path"]}, exc_info=error)
             self._service.metrics.requests.labels(str(response.status_code)).inc()
             return response
@@ -91,9 +96,9 @@ class ServingApp:
     def _check_model(self, parameters: dict[str, Any]) -> None:
         name = self._service.spec.name
         if parameters.get("model", name) != name:
-            raise RequestError(404, f"there is no model {parameters['model'][:40]!r}: this server has '{name}'.")
+            raise RequestError(404, f"unknown model {parameters['model'][:40]!r}: this server has '{name}'.")
         if parameters.get("version", "1") != "1":
-            raise RequestError(404, f"model '{name}' has the version 1 and no other.")
+            raise RequestError(404, f"model '{name}' has only version 1.")
 
     async def infer(self, request: Request) -> Response:
         service = self._service
@@ -104,7 +109,7 @@ class ServingApp:
         return Response(content, headers=headers)
 
     async def picture(self, request: Request) -> Response:
-        """The most probable classes of one picture. Its stream is `?stream=…`, or the header x-session-id."""
+        """The most probable classes of one picture. Its stream is `?stream=…` or the header x-session-id."""
         service = self._service
         stream = stream_id(request.query_params, request.headers.get(SESSION))
         async with self._bodies.read(request) as body:
@@ -114,12 +119,8 @@ class ServingApp:
         probabilities = prediction.probabilities[0]
         labels = service.spec.labels
         classes = [
-            {
-                "class": int(index),
-                "probability": float(probabilities[index]),
-                **({"label": labels[index]} if labels else {}),
-            }
-            for index in probabilities.argsort()[::-1][:_TOP]
+            {"class": int(k), "probability": float(probabilities[k]), **({"label": labels[k]} if labels else {})}
+            for k in probabilities.argsort()[::-1][:_MAX_CLASSES]
         ]
         return JSONResponse({"model_name": service.spec.name, "stream": stream, "classes": classes})
 
@@ -164,7 +165,7 @@ class ServingApp:
 
 
 def create_app(service: AnyService) -> Starlette:
-    """The ASGI application of a service. It starts and stops the service with itself."""
+    """The ASGI application of a service, which is started and stopped with it."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -177,18 +178,18 @@ def create_app(service: AnyService) -> Starlette:
     return Starlette(
         routes=list(ServingApp(service).routes()),
         lifespan=lifespan,
-        exception_handlers={HTTPException: _unknown_address},
+        exception_handlers={HTTPException: _unknown_path},
     )
 
 
-async def _unknown_address(request: Request, error: Exception) -> Response:
+async def _unknown_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.scope["path"][:80]
-    return _failure(RequestError(error.status_code, f"{request.method} {path} is not known here."))
+    return _failure(RequestError(error.status_code, f"{request.method} {path} is not an endpoint of this server."))
 
 
 def _unknown_stream(request: Request) -> RequestError:
-    return RequestError(404, f"there is no stream {request.path_params['id'][:40]!r}.")
+    return RequestError(404, f"unknown stream {request.path_params['id'][:40]!r}.")
 
 
 def _failure(error: RequestError) -> Response:

@@ -1,12 +1,11 @@
-"""Requests that come one by one are predicted together.
+"""Dynamic batching of requests.
 
 A request waits until there are `max_batch` rows, but at most `max_wait` seconds. While a batch is being predicted, the
-next one collects. It does not wait for more requests than there were at once before: a client who sends one request
-after another, alone, never waits.
+next one collects. A batch is also complete when it has as many requests as were open at once before: a client that
+sends one request after another, alone, never waits.
 
-If the model remembers its streams, a batch takes at most one request of each: the next one begins where it has ended.
-So a stream's requests are predicted in the order in which they came, and their predictions do not depend on which
-others happen to wait at the same time.
+If the strategy keeps state, a batch takes at most one request of each stream, since the next one continues from its
+state. So requests of a stream are predicted in order of arrival, and independently of which other requests wait.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .errors import RequestError
+from .errors import RequestError, shutting_down
 from .work import Prediction, Work
 
 PredictBatch = Callable[[list[Work]], Awaitable[Sequence[Prediction | Exception]]]
-"""Predicts the work of several requests: for each of them a prediction, or why there is none."""
+"""Predicts several requests: for each a prediction or an exception."""
 
 
 @dataclass(eq=False)
@@ -31,13 +30,13 @@ class _Waiting:
     since: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class BatchReport:
-    """How a batch went: its rows, how long each of its requests has waited, and how long the prediction took."""
+    """One batch: its rows, how long each of its requests has waited, and how long the prediction took."""
 
     rows: int
-    waited: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+    waited: list[float]
+    seconds: float
 
 
 class Batcher:
@@ -61,21 +60,21 @@ class Batcher:
         self._is_closing = False
         self._rows_per_second = math.inf
         self._unanswered = 0
-        self._most_unanswered = 0
-        """Since the last batch was taken: so many clients may send the next request soon."""
+        self._max_unanswered = 0
+        """The maximum since the last batch was taken: so many clients may send the next request soon."""
         self.rows_waiting = 0
         self._task = asyncio.create_task(self._run())
 
     async def submit(self, work: Work) -> Prediction:
-        """Wait for the prediction. A RequestError if the queue is full, or the server is about to end."""
+        """Wait for the prediction. Raises a RequestError if the queue is full or the server is shutting down."""
         rows = len(work.rows)
         if self._is_closing:
-            raise RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
+            raise shutting_down()
         if self._queue and self.rows_waiting + rows > self._max_queue:
             wait = math.ceil(min(60.0, self.rows_waiting / self._rows_per_second))
             raise RequestError(
                 503,
-                f"{self.rows_waiting} rows are waiting already: send the request again later.",
+                f"the queue is full ({self.rows_waiting} rows): send the request again later.",
                 retry_after=max(1, wait),
             )
         loop = asyncio.get_running_loop()
@@ -83,15 +82,15 @@ class Batcher:
         self._queue.append(waiting)
         self.rows_waiting += rows
         self._unanswered += 1
-        self._most_unanswered = max(self._most_unanswered, self._unanswered)
+        self._max_unanswered = max(self._max_unanswered, self._unanswered)
         self._changed.set()
         try:
-            return await waiting.result  # cancelled with whoever waits for it, and then not predicted
+            return await waiting.result  # if the caller is cancelled, so is this, and it is not predicted
         finally:
             self._unanswered -= 1
 
     async def close(self) -> None:
-        """Accept no more work, and wait for what is in the queue."""
+        """Accept no more work, and finish the queue."""
         self._is_closing = True
         self._changed.set()
         await self._task
@@ -103,7 +102,7 @@ class Batcher:
                 await self._predict_batch(batch)
 
     async def _is_batch_ready(self) -> bool:
-        """Wait for a batch; False if there will be none."""
+        """Wait for a batch; False when closed and finished."""
         while not self._queue:
             if self._is_closing:
                 return False
@@ -120,19 +119,19 @@ class Batcher:
         return True
 
     def _is_full(self) -> bool:
-        """Whether it makes no sense to wait for more."""
-        is_everyone_here = len(self._queue) >= self._most_unanswered
-        return is_everyone_here or self.rows_waiting >= self._max_batch or self._is_closing
+        """Whether waiting longer is useless."""
+        has_all_clients = len(self._queue) >= self._max_unanswered
+        return has_all_clients or self.rows_waiting >= self._max_batch or self._is_closing
 
     def _take(self) -> list[_Waiting]:
-        """The next batch: the oldest request, and in their order all others that fit and may be predicted with it."""
+        """The next batch: the oldest request and, in order of arrival, all others that fit and may join it."""
         taken: list[_Waiting] = []
         left: deque[_Waiting] = deque()
         room = self._max_batch
-        blocked: set[str | None] = set()  # streams of which no more requests may be taken
+        blocked: set[str | None] = set()  # streams of which no further request may be taken
         for waiting in self._queue:
             stream, rows = waiting.work.stream, len(waiting.work.rows)
-            if waiting.result.done():  # nobody waits for it any more
+            if waiting.result.done():  # cancelled
                 self.rows_waiting -= rows
                 continue
             is_taken = stream not in blocked and (rows <= room or not taken)
@@ -145,18 +144,18 @@ class Batcher:
             if stream is not None and (self._one_per_stream or not is_taken):
                 blocked.add(stream)
         self._queue = left
-        self._most_unanswered = self._unanswered
+        self._max_unanswered = self._unanswered
         return taken
 
     async def _predict_batch(self, batch: list[_Waiting]) -> None:
         now = asyncio.get_running_loop().time
         begin = now()
-        report = BatchReport(sum(len(w.work.rows) for w in batch), [begin - w.since for w in batch])
         try:
             results = await self._predict([waiting.work for waiting in batch])
         except Exception as error:
             results = [error] * len(batch)
-        report.seconds = now() - begin
+        rows = sum(len(waiting.work.rows) for waiting in batch)
+        report = BatchReport(rows, [begin - waiting.since for waiting in batch], now() - begin)
         self._rows_per_second = report.rows / max(report.seconds, 1e-9)
         for waiting, result in zip(batch, results, strict=True):
             if waiting.result.done():

@@ -1,4 +1,4 @@
-"""A model's calibration as a file, so that a server need not see the data that it was measured on."""
+"""The calibration of a model as a file, so that a server does not need the data that it was measured on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMEDY = "write it with predbn calibrate, or predbn.serving.save_calibration(mo
 
 
 def save_calibration(model: nn.Module, path: str | Path) -> None:
-    """Write what `predbn.calibrate(model, …)` has measured."""
+    """Write the result of `predbn.calibrate(model, …)`."""
     calibration = state_dict(model)["calibration"]
     if not calibration:
         raise ServingError("the model is not calibrated: call predbn.calibrate(model, loader) first.")
@@ -21,7 +21,7 @@ def save_calibration(model: nn.Module, path: str | Path) -> None:
 
 
 def load_calibration(model: nn.Module, path: str | Path) -> None:
-    """Give a model the calibration of a file. The model becomes adapted with "train", which changes no prediction."""
+    """Load the calibration of a model. The model becomes adapted with "train", which changes no prediction."""
     try:
         content = read_tensors(Path(path), kind="a calibration", error=ServingError, remedy=_REMEDY)
     except FileNotFoundError:
@@ -32,5 +32,5 @@ def load_calibration(model: nn.Module, path: str | Path) -> None:
     state = state_dict(model)
     unknown = set(content["calibration"]) - set(state["strategies"])
     if unknown:
-        raise ServingError(f"{path} belongs to another model: this one has no layer '{min(unknown)}'.")
+        raise ServingError(f"{path} is of another model: this one has no layer '{min(unknown)}'.")
     load_state_dict(model, {**state, "calibration": content["calibration"]})

@@ -1,4 +1,4 @@
-"""Requests that cannot be answered, with the HTTP status that says why."""
+"""Errors that are answered with an HTTP status and one sentence."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from predbn.common import ServingError
 
 
 class RequestError(ServingError):
-    """One request that is wrong or comes at a wrong time. Its sentence goes to the client; the others are served.
+    """A request that cannot be answered. Its message goes to the client; other requests are not affected.
 
-    `retry_after` is after how many seconds it makes sense to send the request again.
+    `retry_after` is the number of seconds after which sending it again makes sense.
     """
 
-    def __init__(self, status: int, sentence: str, *, retry_after: int | None = None) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message)
         self.status, self.retry_after = status, retry_after
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it is sent to another process. Exceptions are otherwise made again from their sentence alone."""
+        """Pickle all arguments; by default exceptions are unpickled with their message alone."""
         return partial(RequestError, retry_after=self.retry_after), (self.status, str(self))
 
 
-def late_prediction(seconds: float) -> RequestError:
-    """A request waits no longer, but its rows may be in a pass that goes on, and changes the stream when it ends."""
+def shutting_down() -> RequestError:
+    return RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
+
+
+def prediction_timeout(seconds: float) -> RequestError:
+    """The client waits no longer, but a forward pass that has begun goes on and changes the stream when it ends."""
     return RequestError(
         503,
         f"there was no prediction within {seconds:g} s, but the stream may have counted the rows: "

@@ -1,4 +1,4 @@
-"""Who may send a request, and how much of it is read: token, host, size and time."""
+"""Access control and limits of requests: token, host, size and time."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ from .settings import Settings
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PUBLIC = ("/", "/v2/health/live", "/v2/health/ready")
-"""Needs no token: the page, which has no data in it, and what a load balancer asks."""
+"""Paths that need no token: the page, which contains no data, and health checks."""
 
 
 def check_access(request: Request, settings: Settings) -> None:
-    """Raise an error if a request may not be answered.
+    """Raise a RequestError if a request is not allowed.
 
-    A server without a token trusts all programs of its machine, but not the pages that are open in a browser there.
-    Their requests come from another site, or with a name for this machine that is not its own (DNS rebinding).
+    A server without a token trusts all programs on its machine, but not web pages that are open in a browser there,
+    whose requests come from another site, or with a foreign name in the header Host (DNS rebinding).
     """
     if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-        raise RequestError(403, "requests from pages of other sites are refused.")
+        raise RequestError(403, "cross-site requests are refused.")
     if settings.token is None:
         if settings.host in LOCAL and _host_of(request) not in LOCAL:
-            raise RequestError(
-                403, f"this server is for its own machine: call it {settings.host}, or start it with --host."
-            )
-    elif request.scope["path"] not in PUBLIC:  # request.url is made from the header Host, which may hold anything
+            raise RequestError(403, f"this server is local: use the host {settings.host}, or start it with --host.")
+    elif request.scope["path"] not in PUBLIC:  # not request.url, which depends on the header Host
         given = request.headers.get("authorization", "").encode("latin-1", "replace")
         if not hmac.compare_digest(given, f"Bearer {settings.token}".encode()):
             raise RequestError(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN.")
 
 
 def _host_of(request: Request) -> str:
-    """The name in the header Host, without the port."""
+    """The header Host without the port."""
     host = request.headers.get("host", "")
     name, _, port = host.rpartition(":")
     return (name if port.isdecimal() else host).strip("[]").lower()
 
 
 class BodyReader:
-    """Reads bodies. Together they never take more than `max_memory` bytes."""
+    """Reads bodies, which together never take more than `max_memory` bytes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -52,10 +50,10 @@ class BodyReader:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """The body of a request, which counts as memory until the end of the block."""
+        """The body of a request, which counts as memory inside the block."""
         encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
         if encoding not in ("", "identity"):
-            raise RequestError(415, f"the body is compressed ({encoding[:20]}): send it as it is.")
+            raise RequestError(415, f"the body has the encoding {encoding[:20]}: send it uncompressed.")
         if length.isascii() and length.isdecimal():
             self._check_size(int(length))
         chunks: list[bytes] = []
@@ -65,7 +63,7 @@ class BodyReader:
         except asyncio.TimeoutError:
             raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
         except ClientDisconnect:
-            raise RequestError(400, "the client has gone.") from None
+            raise RequestError(400, "the client has disconnected.") from None
         finally:
             self._held -= sum(map(len, chunks))
 

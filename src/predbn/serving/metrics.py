@@ -1,8 +1,8 @@
-"""What Prometheus reads at /metrics."""
+"""Prometheus metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,8 +14,8 @@ from .stream_record import StreamRecord
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-MOST_STREAMS = 100
-"""Only so many streams, those used last, have series of their own: Prometheus keeps every series that it has seen."""
+MAX_STREAMS = 100
+"""How many streams, the most recently used, have time series: Prometheus keeps every series that it has seen."""
 
 
 class Metrics:
@@ -49,7 +49,7 @@ class Metrics:
             self.checkpoints.labels(outcome)
 
     def count_batch(self, report: BatchReport) -> None:
-        """Add a batch."""
+        """Count a batch."""
         self.rows.inc(report.rows)
         self._batch_rows.observe(report.rows)
         self._compute.observe(report.seconds)
@@ -57,66 +57,64 @@ class Metrics:
             self._waiting.observe(seconds)
 
     def watch_streams(self, newest: Callable[[], Iterable[StreamRecord]]) -> None:
-        """Show how far the newest streams are off, whenever the metrics are read."""
-        self._registry.register(_StreamCollector(newest))
+        """Add the drift of these streams, collected whenever the metrics are read."""
+        self._registry.register(_Collected(lambda: _stream_families(newest())))
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     def families(self) -> list[Metric]:
-        """All of them, to be sent to another process."""
+        """All metrics, to be sent to another process."""
         return list(self._registry.collect())
 
 
 def replica_metrics(requests: Counter, replicas: Sequence[Sequence[Metric] | None]) -> bytes:
-    """What Prometheus reads if a server has replicas: theirs with the label `replica`, and the requests of the server.
+    """The metrics of a server with replicas: theirs with the label `replica`, and the requests of the server.
 
-    A replica that does not answer has no metrics; `predbn_replica_up` says so.
+    A replica that does not answer has no metrics, and `predbn_replica_up` is 0.
     """
     up = GaugeMetricFamily("predbn_replica_up", "Whether a replica answers.", labels=["replica"])
     families: dict[str, Metric] = {family.name: family for family in requests.collect()}
-    for number, own_families in enumerate(replicas):
-        up.add_metric([str(number)], own_families is not None)
-        for family in own_families or ():
+    for number, replica_families in enumerate(replicas):
+        up.add_metric([str(number)], replica_families is not None)
+        for family in replica_families or ():
             joined = families.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type, family.unit)
             )
             for sample in family.samples:
                 joined.samples.append(Sample(sample.name, {**sample.labels, "replica": str(number)}, sample.value))
     registry = CollectorRegistry()
-    registry.register(_Families([up, *families.values()]))
+    registry.register(_Collected(lambda: [up, *families.values()]))
     return generate_latest(registry)
 
 
-class _Families(Collector):
-    def __init__(self, families: Sequence[Metric]) -> None:
+class _Collected(Collector):
+    """Metrics that a function computes whenever they are read."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families
 
-    def collect(self) -> Iterator[Metric]:
-        return iter(self._families)
+    def collect(self) -> Iterable[Metric]:
+        return self._families()
 
 
-class _StreamCollector(Collector):
-    def __init__(self, newest: Callable[[], Iterable[StreamRecord]]) -> None:
-        self._newest = newest
-
-    def collect(self) -> Iterator[Metric]:
-        distance = GaugeMetricFamily(
-            "predbn_stream_distance",
-            "How far a stream's last batch was from the source statistics, in standard deviations; mean over layers.",
-            labels=["stream"],
-        )
-        believed = GaugeMetricFamily(
-            "predbn_stream_believed",
-            "How much of that distance the strategy has corrected: 0 for none of it, about 1 for all.",
-            labels=["stream"],
-        )
-        examples = GaugeMetricFamily("predbn_stream_examples", "Examples of a stream so far.", labels=["stream"])
-        for record in self._newest():
-            examples.add_metric([record.id], record.examples)
-            if record.distance is not None:
-                distance.add_metric([record.id], record.distance)
-            if record.believed is not None:
-                believed.add_metric([record.id], record.believed)
-        yield from (distance, believed, examples)
+def _stream_families(records: Iterable[StreamRecord]) -> list[Metric]:
+    distance = GaugeMetricFamily(
+        "predbn_stream_distance",
+        "Distance of a stream's last batch from the source statistics, in standard deviations; mean over layers.",
+        labels=["stream"],
+    )
+    believed = GaugeMetricFamily(
+        "predbn_stream_believed",
+        "The share of that distance that the strategy corrects: 0 for train, about 1 for batch.",
+        labels=["stream"],
+    )
+    examples = GaugeMetricFamily("predbn_stream_examples", "Examples of a stream so far.", labels=["stream"])
+    for record in records:
+        examples.add_metric([record.id], record.examples)
+        if record.distance is not None:
+            distance.add_metric([record.id], record.distance)
+        if record.believed is not None:
+            believed.add_metric([record.id], record.believed)
+    return [distance, believed, examples]

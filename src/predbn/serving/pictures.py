@@ -1,4 +1,4 @@
-"""A picture in the body of a request as one row for the model."""
+"""Decode a picture in the body of a request."""
 
 from __future__ import annotations
 
@@ -17,34 +17,29 @@ FORMATS = ("JPEG", "PNG")
 
 
 def picture_row(content: bytes, spec: ModelSpec, max_pixels: int) -> Array:
-    """The pixels of a JPEG or PNG, resized and cropped as the model needs them, uint8 [1, 3, H, W].
+    """The pixels of a JPEG or PNG after the model's resizing and cropping, uint8 [1, 3, H, W].
 
-    Its size is read from its header and compared with the limit before anything is unpacked.
+    The size is read from the header and checked before anything is decoded.
     """
     preprocessing = spec.preprocessing
     if preprocessing is None:
         raise RequestError(404, f"model '{spec.name}' does not take pictures: use /v2/models/{spec.name}/infer.")
+    too_large = RequestError(413, f"the picture has more than {max_pixels} pixels: send a smaller one.")
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             width, height = opened.size
             crop = resize_crop(preprocessing.size, preprocessing.resize, preprocessing.interpolation)
             assert crop is not None
-            resized_width, resized_height = crop.resized(width, height)  # a picture of 1 × 100,000 pixels becomes huge
+            resized_width, resized_height = crop.resized(width, height)  # 1 × 100,000 pixels become huge
             if max(width * height, resized_width * resized_height) > max_pixels:
-                raise RequestError(
-                    413, f"the picture has {width}×{height} pixels and the limit is {max_pixels}: send a smaller one."
-                )
+                raise too_large
             pixels: Array = np.asarray(crop(as_rgb(opened)))
     except RequestError:
         raise
     except UnidentifiedImageError:
-        raise RequestError(
-            415, "the body is not a picture: send a JPEG or PNG file, as curl --data-binary does."
-        ) from None
-    except Image.DecompressionBombError:  # a limit of Pillow's own
-        raise RequestError(
-            413, f"the picture has too many pixels and the limit is {max_pixels}: send a smaller one."
-        ) from None
+        raise RequestError(415, "the body is not a picture: send a JPEG or PNG file.") from None
+    except Image.DecompressionBombError:  # Pillow has a limit too
+        raise too_large from None
     except PICTURE_ERRORS:
         raise RequestError(422, "the picture is damaged or cut off: send it again.") from None
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])

@@ -6,23 +6,23 @@ All methods are called on one thread, to which the model belongs; others only re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from predbn.common import PredbnError, ServingError, first_line
+from predbn.gpu import CapturedModel, capture_padded
 from predbn.norm import (
     AdaptationError,
-    CapturedModel,
     Drift,
     DriftMeter,
     Strategy,
+    Train,
     UnnamedStream,
-    capture,
     device_of,
     remove_stream,
     streams,
@@ -32,17 +32,17 @@ from .errors import RequestError
 from .stream_record import StreamRecord
 from .work import Prediction, Work
 
+_MAX_GRAPHS = 32
+"""How many CUDA graphs are kept, one per shape of a batch."""
+_NOT_FINITE = "the model gave values that are not finite for this request."
+
 _log = logging.getLogger("predbn.serving")
 
 
-_GRAPHS = 32
-"""How many shapes of batches are kept as CUDA graphs: rows and streams vary (`norm/static_rows.py`)."""
-
-
 class _MeasuredModel(nn.Module):
-    """A model with what the server needs of a pass, so that a CUDA graph has all of it.
+    """A model with all outputs that the server needs, so that they are in one CUDA graph.
 
-    For each row: the scores of K classes, their probabilities, and how far its stream is off in L layers (seen, used),
+    For each row the logits and the probabilities of K classes, and the drift (seen, used) of its stream in L layers,
     [N, 2·K + 2·L].
     """
 
@@ -53,11 +53,11 @@ class _MeasuredModel(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         self.drift.clear()
         logits: Tensor = self.model(rows).float()
-        drift = (own.to(logits) for own in self._measure(len(rows)))
-        return torch.cat([logits, logits.softmax(1), *drift], 1)
+        seen, used = self._measure(len(rows))
+        return torch.cat([logits, logits.softmax(1), seen.to(logits), used.to(logits)], 1)
 
     def _measure(self, rows: int) -> Drift:
-        """The drift, or NaN if it cannot be measured. The streams have changed already: the prediction is valid."""
+        """The drift, or NaN if that fails: the streams have been updated already, and the prediction is valid."""
         try:
             return self.drift.measure(rows)
         except Exception as error:
@@ -69,9 +69,9 @@ class _MeasuredModel(nn.Module):
 class Predictor:
     """Predicts the rows of many requests together, each request with the statistics of its own stream.
 
-    The model has been adapted with this strategy and a store for streams that leave memory. `records` are the streams
-    in memory, at most `max_streams`; the one that was used last is at the end. With `keeps_unsaved`, one that could not
-    be saved stays. `on_event` is called with "evicted".
+    The model has been adapted with this strategy and a store for evicted streams. `records` are the streams in memory,
+    at most `max_streams`, the most recently used last. With `keeps_unsaved`, a stream that could not be saved stays.
+    `on_event` is called with "evicted".
     """
 
     def __init__(
@@ -84,8 +84,10 @@ class Predictor:
         keeps_unsaved: bool,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if not strategy.works_in_streams:
-            raise ServingError(f"strategy '{strategy}' predicts one stream at a time and cannot be served.")
+        if not strategy.works_on_segments:
+            raise ServingError(
+                f"strategy '{strategy}' cannot be served: it does not support several streams in a batch."
+            )
         self.model, self.strategy, self.records = model.eval(), strategy, records
         self.device = device_of(model)
         self.passes = 0
@@ -94,97 +96,90 @@ class Predictor:
         self.layers = measured.drift.layers
         self._measured: nn.Module = measured
         if self.device is not None and self.device.type == "cuda":
-            self._measured = capture(measured, _GRAPHS, pad=True).eval()
+            self._measured = capture_padded(measured, _MAX_GRAPHS).eval()
 
     @property
     def replays(self) -> int:
-        """How many of the passes were replayed as CUDA graphs."""
+        """How many forward passes were replayed as CUDA graphs."""
         return self._measured.replays if isinstance(self._measured, CapturedModel) else 0
 
     def predict(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
-        """A prediction for each request, or why there is none. One that cannot be predicted fails alone.
+        """A prediction or an error for each request.
 
-        A pass that fails changes no stream, so that its requests can be predicted again one by one.
+        A forward pass that fails changes no stream, so its requests are predicted again one by one.
         """
         for work in works:
             if work.starts and work.stream is not None:
                 self.forget(work.stream)
-        try:
-            results = self._forward(works)
-        except Exception as error:
-            if len(works) > 1:
-                if not isinstance(error, PredbnError):  # those are about one of the requests
-                    _log.warning("batch failed", extra={"reason": first_line(error)}, exc_info=error)
-                results = [self._predict_alone(work) for work in works]
-            else:
-                results = [_request_error(error)]
+        results = self._forward_or_split(works)
         for work, result in zip(works, results, strict=True):
             if work.ends and work.stream is not None and isinstance(result, Prediction):
                 self.forget(work.stream)
         self._remove_old_records()
         return results
 
-    def _predict_alone(self, work: Work) -> Prediction | RequestError:
+    def _forward_or_split(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
         try:
-            return self._forward([work])[0]
+            return self._forward(works)
         except Exception as error:
-            return _request_error(error)
+            if len(works) == 1:
+                return [_request_error(error)]
+            if not isinstance(error, PredbnError):  # an error of ours is about one of the requests
+                _log.warning("batch failed", extra={"reason": first_line(error)}, exc_info=error)
+        return [result for work in works for result in self._forward_or_split([work])]
 
     def _forward(self, works: Sequence[Work]) -> list[Prediction | RequestError]:
-        """One pass through the model."""
+        """One forward pass."""
         self.passes += 1
         sizes = [len(work.rows) for work in works]
         joined = works[0].rows if len(works) == 1 else np.concatenate([work.rows for work in works])
         rows = torch.tensor(joined, device=self.device)
-        if rows.dim() == 4:  # convolutions prefer it
+        if rows.dim() == 4:  # faster convolutions
             rows = rows.contiguous(memory_format=torch.channels_last)
         with torch.inference_mode(), self._streams(works):
-            found = self._measured(rows).cpu().numpy()
+            outputs = self._measured(rows).cpu().numpy()
         layers = len(self.layers)
-        classes = found.shape[1] // 2 - layers
-        scores, shares, seen, used = np.split(found, np.cumsum([classes, classes, layers]), 1)
-        ends = list(accumulate(sizes))
-        first_rows = [end - size for end, size in zip(ends, sizes, strict=True)]
-        self._count(works, seen[first_rows].tolist(), used[first_rows].tolist())
-        pieces = zip(np.split(shares, ends[:-1]), np.split(scores, ends[:-1]), strict=True)
-        return [_checked(Prediction(*piece)) for piece in pieces]
+        classes = outputs.shape[1] // 2 - layers
+        results: list[Prediction | RequestError] = []
+        for work, own_rows in zip(works, np.split(outputs, np.cumsum(sizes)[:-1]), strict=True):
+            logits, probabilities, seen, used = np.split(own_rows, np.cumsum([classes, classes, layers]), 1)
+            self._count(work, seen[0].tolist(), used[0].tolist())
+            is_finite = np.isfinite(logits).all()
+            results.append(Prediction(probabilities, logits) if is_finite else RequestError(500, _NOT_FINITE))
+        return results
 
-    @contextmanager
-    def _streams(self, works: Sequence[Work]) -> Iterator[None]:
-        """Give the rows of each request the statistics of its stream.
+    def _streams(self, works: Sequence[Work]) -> AbstractContextManager[Any]:
+        """Assign the rows of each request to its stream.
 
-        If the strategy remembers nothing, or the request names no stream, its rows are a stream of their own,
-        which ends with the pass.
+        If the strategy keeps no state, or the request names no stream, its rows are a stream of their own, which ends
+        with the forward pass.
         """
-        if self.strategy.is_identity:
-            yield
-            return
+        if isinstance(self.strategy, Train):
+            return nullcontext()
         keeps_state = self.strategy.keeps_state
         names = [work.stream if keeps_state and work.stream is not None else UnnamedStream() for work in works]
-        with streams(self._measured, [name for name, work in zip(names, works, strict=True) for _ in work.rows]):
-            yield
+        return streams(self._measured, [name for name, work in zip(names, works, strict=True) for _ in work.rows])
 
-    def _count(self, works: Sequence[Work], seen: Sequence[list[float]], used: Sequence[list[float]]) -> None:
-        """Note what the pass has shown of each stream."""
-        for work, own_seen, own_used in zip(works, seen, used, strict=True):
-            if work.stream is not None:
-                record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
-                record.count(len(work.rows), own_seen, own_used)
-                self.records[work.stream] = record
+    def _count(self, work: Work, seen: list[float], used: list[float]) -> None:
+        """Update the record of the stream, and make it the most recently used one."""
+        if work.stream is not None:
+            record = self.records.pop(work.stream, None) or StreamRecord(work.stream)
+            record.count(len(work.rows), seen, used)
+            self.records[work.stream] = record
 
     def forget(self, id: str) -> bool:
-        """Forget a stream, in memory and in the store; False if it is not known."""
+        """Delete a stream from memory and from the store; False if it is unknown."""
         is_known = self.records.pop(id, None) is not None
         if self.strategy.keeps_state:
             try:
                 remove_stream(self.model, id)
-            except AdaptationError:  # there is none
+            except AdaptationError:  # unknown
                 return is_known
             return True
         return is_known
 
     def _remove_old_records(self) -> None:
-        """Remove the records of streams that have left memory. One that could not be saved has not left it."""
+        """Remove the records of evicted streams; one that could not be saved is still in memory."""
         old = list(self.records.values())[: max(0, len(self.records) - self._max_streams)]
         for record in old:
             if record.is_changed and self._keeps_unsaved:
@@ -193,17 +188,11 @@ class Predictor:
             self._on_event("evicted")
 
 
-def _checked(prediction: Prediction) -> Prediction | RequestError:
-    if np.isfinite(prediction.logits).all():
-        return prediction
-    return RequestError(500, "the model gave values that are not finite for this request.")
-
-
 def _request_error(error: Exception) -> RequestError:
-    """What the client is told. An error of ours is about its rows, any other one is about the model."""
+    """The error for the client: one of ours is about its rows, any other is a bug of the model."""
     if isinstance(error, RequestError):
         return error
     if isinstance(error, PredbnError):
         return RequestError(422, f"{str(error).rstrip('.')}.")
     _log.error("model failed", extra={"reason": first_line(error)}, exc_info=error)
-    return RequestError(500, f"the model failed ({type(error).__name__}): the log of the server says more.")
+    return RequestError(500, f"the model failed ({type(error).__name__}): see the log of the server.")

@@ -1,8 +1,8 @@
-"""The Open Inference Protocol v2: what an inference request says, and what is answered.
+"""Inference requests and responses of the Open Inference Protocol v2.
 
-A body is JSON, or JSON followed by the bytes of tensors; the header `Inference-Header-Content-Length` then says how
-long the JSON is. The stream of a request is the parameter `stream`, the parameter `sequence_id` that Triton's clients
-send, or the header `x-session-id`.
+A body is JSON, or JSON followed by the bytes of tensors; the header `Inference-Header-Content-Length` is then the
+length of the JSON. The stream of a request is the parameter `stream`, the parameter `sequence_id` of Triton's clients,
+or the header `x-session-id`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from predbn.norm import DEFAULT_STREAM
 
 from .errors import RequestError
 from .model_spec import OUTPUTS, ModelSpec
-from .tensors import DATATYPES, Array, from_bytes, from_json
+from .tensors import Array, from_bytes, from_json
 from .work import Prediction, Work
 
 JSON_LENGTH = "inference-header-content-length"
 SESSION = "x-session-id"
 MAX_JSON = 8 << 20
-"""The most bytes of JSON. Nothing else can be answered while it is parsed, which takes about 0.1 s for so many."""
+"""In bytes: parsing blocks the event loop, for about 0.1 s at this size."""
 MAX_STREAM_ID = 128
-"""The most characters of a stream's id."""
+"""In characters."""
 
 
 @dataclass(frozen=True)
 class InferRequest:
-    """A parsed request: its work, its id, and the outputs to answer with, each as binary or not."""
+    """A parsed request: its work, its id, and whether each of the requested outputs is binary."""
 
     work: Work
     id: str | None
@@ -39,7 +39,7 @@ class InferRequest:
 
 
 def parse_request(body: bytes, headers: Mapping[str, str], spec: ModelSpec, max_rows: int) -> InferRequest:
-    """The request of a body; a RequestError with one sentence if something about it is wrong."""
+    """Parse a body. Raises a RequestError if anything about it is wrong."""
     text, binary = _split(body, headers.get(JSON_LENGTH))
     if len(text) > MAX_JSON:
         raise RequestError(413, f"the JSON has more than {MAX_JSON} bytes: send the tensor as bytes, or fewer rows.")
@@ -52,12 +52,12 @@ def parse_request(body: bytes, headers: Mapping[str, str], spec: ModelSpec, max_
         raise RequestError(400, "sequence_start and sequence_end need a sequence_id: send one.")
     identifier = request.get("id")
     if identifier is not None and not isinstance(identifier, str):
-        raise RequestError(400, "the id of a request must be a text.")
+        raise RequestError(400, "the id of a request must be a string.")
     return InferRequest(Work(rows, stream, starts=starts, ends=ends), identifier, _parse_outputs(request, parameters))
 
 
 def encode_response(request: InferRequest, prediction: Prediction, spec: ModelSpec) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of the answer."""
+    """The body and the headers of the response."""
     values = dict(zip(OUTPUTS, (prediction.probabilities, prediction.logits), strict=True))
     outputs, tail = [], []
     for name, is_binary in request.outputs.items():
@@ -68,34 +68,38 @@ def encode_response(request: InferRequest, prediction: Prediction, spec: ModelSp
         else:
             output["data"] = values[name].ravel().tolist()
         outputs.append(output)
-    answer: dict[str, Any] = {"model_name": spec.name, "model_version": "1", "outputs": outputs}
+    response: dict[str, Any] = {"model_name": spec.name, "model_version": "1", "outputs": outputs}
     if request.id is not None:
-        answer["id"] = request.id
-    text = json.dumps(answer).encode()
+        response["id"] = request.id
+    content = json.dumps(response).encode()
     if not tail:
-        return text, {"content-type": "application/json"}
-    headers = {"content-type": "application/octet-stream", JSON_LENGTH: str(len(text))}
-    return b"".join([text, *tail]), headers
+        return content, {"content-type": "application/json"}
+    headers = {"content-type": "application/octet-stream", JSON_LENGTH: str(len(content))}
+    return b"".join([content, *tail]), headers
 
 
 def stream_id(parameters: Mapping[str, Any], session: str | None) -> str | None:
-    """The stream that a request names; None if it names none, and then stands alone."""
-    named = {"parameter stream": parameters.get("stream"), "parameter sequence_id": parameters.get("sequence_id")}
-    named["header x-session-id"] = session
-    found: dict[str, str] = {}
-    for where, value in named.items():
-        if value is None or value == "" or (value == 0 and "sequence" in where):  # Triton's values for "no sequence"
+    """The stream of a request; None if it names none."""
+    sequence = parameters.get("sequence_id")
+    sources = {
+        "parameter stream": parameters.get("stream"),
+        "parameter sequence_id": None if sequence == 0 else sequence,  # 0 and "" mean "no sequence" in Triton's clients
+        "header x-session-id": session,
+    }
+    source_of: dict[str, str] = {}
+    for source, value in sources.items():
+        if value is None or value == "":
             continue
         if not isinstance(value, str | int) or isinstance(value, bool):
-            raise RequestError(400, f"the {where} must be a text or an integer.")
-        found[str(value)] = where
+            raise RequestError(400, f"the {source} must be a string or an integer.")
+        source_of[str(value)] = source
         if len(str(value)) > MAX_STREAM_ID or not str(value).isprintable():
-            raise RequestError(400, f"the {where} must be at most {MAX_STREAM_ID} printable characters.")
+            raise RequestError(400, f"the {source} must be at most {MAX_STREAM_ID} printable characters.")
         if str(value) == DEFAULT_STREAM:
-            raise RequestError(400, f"no stream may be called '{DEFAULT_STREAM}': choose another name.")
-    if len(found) > 1:
-        raise RequestError(400, f"the {' and the '.join(found.values())} name different streams: send one of them.")
-    return next(iter(found), None)
+            raise RequestError(400, f"the stream name '{DEFAULT_STREAM}' is reserved: choose another one.")
+    if len(source_of) > 1:
+        raise RequestError(400, f"the {' and the '.join(source_of.values())} name different streams: send only one.")
+    return next(iter(source_of), None)
 
 
 def _split(body: bytes, length: str | None) -> tuple[memoryview, memoryview]:
@@ -103,9 +107,7 @@ def _split(body: bytes, length: str | None) -> tuple[memoryview, memoryview]:
     view = memoryview(body)
     if length is None:
         return view, view[len(view) :]
-    is_number = (
-        length.isascii() and length.isdecimal() and len(length) < 20
-    )  # Python converts no more than 4,300 digits
+    is_number = length.isascii() and length.isdecimal() and len(length) < 20  # int() refuses 4,300 digits
     if not is_number or int(length) > len(body):
         raise RequestError(400, f"{JSON_LENGTH} is {length[:20]!r}, but the body has {len(body)} bytes.")
     return view[: int(length)], view[int(length) :]
@@ -133,10 +135,10 @@ def _flag(parameters: Mapping[str, Any], name: str) -> bool:
 
 def _parse_input(inputs: Any, binary: memoryview, spec: ModelSpec, max_rows: int) -> Array:
     if not isinstance(inputs, list) or len(inputs) != 1:
-        raise RequestError(400, f"the model takes one input, '{spec.input}': send exactly that in a list of inputs.")
+        raise RequestError(400, f"expected a list with one input, '{spec.input}'.")
     entry = _object(inputs[0], "an input")
     if entry.get("name") != spec.input:
-        raise RequestError(400, f"there is no input {str(entry.get('name'))[:40]!r}: the model takes '{spec.input}'.")
+        raise RequestError(400, f"unknown input {str(entry.get('name'))[:40]!r}: the model takes '{spec.input}'.")
     if entry.get("datatype") != spec.datatype:
         raise RequestError(
             400, f"input '{spec.input}' is {str(entry.get('datatype'))[:40]}, but the model takes {spec.datatype}."
@@ -151,7 +153,9 @@ def _parse_input(inputs: Any, binary: memoryview, spec: ModelSpec, max_rows: int
         raise RequestError(400, f"binary_data_size is {str(size)[:20]}, but {len(binary)} bytes follow the JSON.")
     else:
         rows = from_bytes(spec.input, binary, shape, spec.datatype)
-    _check_finite(rows, spec)
+    if rows.dtype.kind == "f" and not (is_finite := np.isfinite(rows).reshape(len(rows), -1).all(1)).all():
+        row = int(np.argmin(is_finite))
+        raise RequestError(400, f"row {row} of input '{spec.input}' has values that are NaN or infinite: leave it out.")
     return rows
 
 
@@ -165,29 +169,17 @@ def _parse_shape(shape: Any, spec: ModelSpec) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _check_finite(rows: Array, spec: ModelSpec) -> None:
-    """Raise an error that names the first row that is not finite."""
-    if DATATYPES[spec.datatype].kind != "f":
-        return
-    is_finite = np.isfinite(rows).reshape(len(rows), -1).all(1)
-    if not is_finite.all():
-        row = int(np.argmin(is_finite))
-        raise RequestError(400, f"row {row} of input '{spec.input}' has values that are NaN or infinite: leave it out.")
-
-
 def _parse_outputs(request: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, bool]:
-    """The outputs that are asked for, by default all, and whether each is wanted as bytes."""
+    """The requested outputs, by default all, and whether each is binary."""
     is_binary = _flag(parameters, "binary_data_output")
-    wanted = request.get("outputs")
-    if not wanted:
-        return dict.fromkeys(OUTPUTS, is_binary)
-    if not isinstance(wanted, list):
+    requested = request.get("outputs") or [{"name": name} for name in OUTPUTS]
+    if not isinstance(requested, list):
         raise RequestError(400, "outputs must be a list.")
     outputs = {}
-    for entry in wanted:
+    for entry in requested:
         name = _object(entry, "an output").get("name")
         if name not in OUTPUTS:
-            raise RequestError(400, f"there is no output {str(name)[:40]!r}: the model gives {' and '.join(OUTPUTS)}.")
-        own = _object(entry.get("parameters", {}), "the parameters of an output")
-        outputs[name] = _flag({"binary_data": is_binary, **own}, "binary_data")
+            raise RequestError(400, f"unknown output {str(name)[:40]!r}: the model has {' and '.join(OUTPUTS)}.")
+        of_output = _object(entry.get("parameters", {}), "the parameters of an output")
+        outputs[name] = _flag({"binary_data": is_binary, **of_output}, "binary_data")
     return outputs

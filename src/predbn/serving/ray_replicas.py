@@ -1,8 +1,8 @@
-"""The replicas of a server on a Ray cluster: how they are started, asked and ended.
+"""The replicas of a server on a Ray cluster: how they are started, called and ended.
 
-Every replica is a Ray Serve application of its own, with a single process: a request can reach no other replica than
-the one it is sent to, and waits if that one is just being replaced. (The replicas of one deployment share its requests:
-the routers of Ray Serve prefer one of them for a session, but by default take another if it is busy.)
+Every replica is a Ray Serve application with a single process, so that a request reaches exactly the replica that it is
+sent to, and waits while that one is restarted. (Within one deployment the routers of Ray Serve only prefer a replica
+for a session, and by default take another if it is busy.)
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .settings import Settings
 from .stream_folder import check_folder, identity_of
 
 _MAX_ONGOING = 1000
-"""Requests that a replica may have at once; more wait in the process of the server."""
+"""Concurrent requests of a replica; more wait in the process of the server."""
 _HEALTH_CHECK_SECONDS = 1.0
-"""How often Ray Serve looks whether a replica is still there."""
+"""How often Ray Serve checks whether a replica is alive."""
 _SHUTDOWN_POLL_SECONDS = 0.1
-"""How often a replica that is told to end looks whether it has requests left."""
+"""How often a replica that shuts down checks whether it has requests left."""
 
 _log = logging.getLogger("predbn.serving")
 
 
 class Replicas:
-    """So many replicas, which are running when this is made. `close` ends them.
+    """`count` replicas, started by the constructor and ended by `close`.
 
-    They share the folder `settings.state`, which is locked for as long as this is open. So replicas that another server
-    has left behind for this folder, because it was killed, can be ended first. `address` is that of `RayEngine`.
+    They share the folder `settings.state`, which stays locked until `close`. So replicas of this folder that a killed
+    server has left behind can be ended first. `address` is that of `RayEngine`.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Replicas:
         log_level: str,
     ) -> None:
         if count < 1:
-            raise ServingError(f"there are {count} replicas, but there must be at least 1.")
+            raise ServingError(f"replicas must be at least 1, got {count}.")
         if settings.state is None:
-            raise ServingError("replicas hand over streams in a folder: give state=, one that all nodes share.")
+            raise ServingError("replicas need state=, a folder that all nodes share.")
         folder = settings.state.resolve()
         device = device_of(model)
         self._device = "cpu" if device is None else device.type  # Ray chooses which GPU
@@ -80,18 +80,15 @@ class Replicas:
             self._handles = self._start(count, strategy, spec, shared, log_level)
             self._opened = opened.pop_all()
 
-    def __len__(self) -> int:
-        return len(self._handles)
-
     def close(self) -> None:
-        """End the replicas. What has changed since their last checkpoint is lost, unless they were stopped before."""
+        """End the replicas. Changes since their last checkpoint are lost, unless they were stopped before."""
         self._opened.close()
 
     async def ask(self, number: int, method: str, *arguments: Any) -> Any:
-        """Call a method of a replica. A RequestError if the replica dies meanwhile: the client has to try again."""
-        response = getattr(self._handles[number], method).remote(*arguments)
+        """Call a method of a replica's service. Raises a RequestError if the replica dies meanwhile."""
+        response = self._handles[number].call.remote(method, *arguments)
         try:
-            return await response
+            answer = await response
         except asyncio.CancelledError:
             response.cancel()
             raise
@@ -100,30 +97,33 @@ class Replicas:
         except (self._ray.exceptions.RayError, self._serve.exceptions.RayServeException) as error:
             _log.warning("replica lost", extra={"replica": number, "reason": first_line(error)})
             raise RequestError(
-                503, f"replica {number} has ended and is being replaced: send the request again.", retry_after=1
+                503, f"replica {number} has died and is being restarted: send the request again.", retry_after=1
             ) from None
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
 
     def _check_resources(self, count: int) -> None:
-        """Ray would wait for a node that never comes."""
+        """Refuse what the cluster cannot run: Ray would wait for a node forever."""
         unit = "GPU" if self._device == "cuda" else "CPU"
         available = int(self._ray.cluster_resources().get(unit, 0))
         if available < count:
             raise ServingError(
-                f"the Ray cluster has {available} {unit}, but {count} replicas need one each: add nodes, or ask for "
-                "fewer replicas."
+                f"the Ray cluster has {available} {unit}, but {count} replicas need one each: add nodes or use fewer "
+                "replicas."
             )
 
     def _put(self, model: nn.Module) -> Any:
-        """Put the model into Ray's object store, from which every replica takes it."""
+        """Put the model into Ray's object store, from which every replica reads it."""
         try:
             return self._ray.put(model.cpu())
         except Exception as error:
             raise ServingError(
-                f"the model cannot be sent to other processes ({first_line(error)}): it must be possible to pickle it."
+                f"the model cannot be sent to other processes ({first_line(error)}): make it picklable."
             ) from None
 
     def _start(self, count: int, strategy: Strategy, spec: ModelSpec, settings: Settings, log_level: str) -> list[Any]:
-        """Start the replicas and wait for them; the handle of each."""
+        """Start the replicas, wait for them, and return their handles."""
         deployment = self._serve.deployment(Replica).options(
             num_replicas=1,
             max_ongoing_requests=_MAX_ONGOING,
@@ -146,7 +146,7 @@ class Replicas:
         return handles
 
     def _why_not_started(self) -> str:
-        """The last line of the traceback in the process of a replica; empty if there is none."""
+        """The last line of the traceback of a replica, or an empty string."""
         for name, application in self._serve.status().applications.items():
             for deployment in application.deployments.values():
                 if name.startswith(self._prefix) and deployment.message:
@@ -154,7 +154,7 @@ class Replicas:
         return ""
 
     def _end_applications(self) -> None:
-        """End all replicas that belong to the folder."""
+        """End all replicas of the folder."""
         for name in self._serve.status().applications:
             if name.startswith(self._prefix):
                 self._serve.delete(name)
@@ -163,7 +163,7 @@ class Replicas:
 def _import_serve() -> Any:
     with needs_extra("serve-ray"):
         serve: Any = import_module("ray.serve")
-    logger = logging.getLogger("ray.serve")  # has handlers of its own, whose lines are not JSON
+    logger = logging.getLogger("ray.serve")  # its own handlers do not write JSON
     logger.handlers, logger.propagate = list(_log.handlers), False
     logger.setLevel(logging.WARNING)
     return serve

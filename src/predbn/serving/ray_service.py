@@ -1,9 +1,8 @@
 """A service whose streams are divided among replicas on a Ray cluster.
 
-This process answers HTTP as a server in one process does, and hands the rows of each request to the replica of its
-stream. Which one that is follows from the name of the stream and the number of replicas alone. All replicas keep their
-streams in the same folder, so that a new replica, or a server with another number of replicas, finds what earlier ones
-have saved.
+This process answers HTTP as a server in one process does, and sends the rows of each request to the replica of its
+stream, which depends on the name of the stream and the number of replicas alone. All replicas save their streams in
+the same folder, so that a restarted replica, or a server with another number of replicas, finds them.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from torch import nn
 
 from predbn.norm import Strategy, device_of
 
-from .errors import RequestError, late_prediction
-from .metrics import MOST_STREAMS, Metrics, replica_metrics
+from .errors import RequestError, prediction_timeout, shutting_down
+from .metrics import MAX_STREAMS, Metrics, replica_metrics
 from .model_spec import ModelSpec
 from .ray_replicas import Replicas
 from .settings import Settings
@@ -32,22 +31,22 @@ from .work import Prediction, Work
 R = TypeVar("R")
 
 _OVERVIEW_SECONDS = 2.0
-"""A replica that takes longer to say what it knows about all its streams is left out."""
+"""A replica that takes longer to list its streams or metrics is left out."""
 
 _log = logging.getLogger("predbn.serving")
 
 
 def replica_of(stream: str, replicas: int) -> int:
-    """The number of the replica that has a stream: the one with the largest hash of both (rendezvous hashing).
+    """The replica of a stream: the one with the largest hash of both (rendezvous hashing).
 
-    If there is one more replica, only the streams that go to the new one change theirs.
+    With one more replica, only streams that go to the new one change theirs.
     """
     hashes = [hashlib.sha256(f"{number}/{stream}".encode()).digest() for number in range(replicas)]
     return hashes.index(max(hashes))
 
 
 class RayService:
-    """Does what `Service` does, with replicas. They are started when it is made, and ended by `stop` or `close`."""
+    """A `Service` with replicas, started by the constructor and ended by `stop` or `close`."""
 
     def __init__(
         self,
@@ -62,18 +61,12 @@ class RayService:
     ) -> None:
         self.strategy, self.spec, self.settings, self.device = strategy, spec, settings, device_of(model)
         self.metrics = Metrics()
-        """Only the requests are counted here, the rest by the replicas."""
+        """Counts requests only; the replicas count everything else."""
         self.is_ready = False
-        self._started = time.time()
+        self._started, self._count = time.time(), replicas
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._replicas = Replicas(replicas, model, strategy, spec, settings, address=address, log_level=log_level)
         self._next_replica = itertools.cycle(range(replicas))
-
-    def __enter__(self) -> RayService:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the replicas at once."""
@@ -84,7 +77,7 @@ class RayService:
         self.is_ready = True
 
     async def stop(self) -> None:
-        """Let the replicas predict what is in their queues and save all streams, and end them."""
+        """Let the replicas finish their queues and save all streams, then end them."""
         self.is_ready = False
         for number, answer in enumerate(await self._ask_all("stop", self.settings.timeout)):
             if isinstance(answer, Exception):
@@ -95,30 +88,24 @@ class RayService:
     async def infer(self, work: Work) -> Prediction:
         """The prediction of one request, by the replica of its stream."""
         if not self.is_ready:
-            raise RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
-        timeout = self.settings.timeout
-        answer = await _within(timeout, self._infer(work), late_prediction(timeout))
-        if isinstance(answer, RequestError):
-            raise answer
-        return answer
+            raise shutting_down()
+        return await _within(self.settings.timeout, self._infer(work), prediction_timeout(self.settings.timeout))
 
-    async def _infer(self, work: Work) -> Prediction | RequestError:
-        number = next(self._next_replica) if work.stream is None else self._owner(work.stream)
-        async with self._turn(work.stream):
-            answer: Prediction | RequestError = await self._replicas.ask(number, "infer", work)
-        return answer
+    async def _infer(self, work: Work) -> Prediction:
+        stream = work.stream
+        number = next(self._next_replica) if stream is None else replica_of(stream, self._count)
+        async with self._turn(stream):
+            prediction: Prediction = await self._replicas.ask(number, "infer", work)
+        return prediction
 
     def _turn(self, stream: str | None) -> AbstractAsyncContextManager[None]:
-        """Waits for the earlier requests of the stream, if their order matters.
-
-        Ray does not promise that calls arrive in the order in which they are made.
-        """
+        """Wait for earlier requests of the stream, if their order matters: Ray may reorder calls."""
         if stream is None or not self.strategy.keeps_state:
             return nullcontext()
         return self._turns.setdefault(stream, asyncio.Lock())
 
     async def overview(self) -> dict[str, Any]:
-        """That of `Service`, for the streams of all replicas that answer."""
+        """As `Service.overview`, over all replicas that answer."""
         parts = [part for part in await self._ask_all("overview") if not isinstance(part, Exception)]
         streams = sorted((stream for part in parts for stream in part["streams"]), key=lambda stream: -stream["last"])
         return {
@@ -127,34 +114,32 @@ class RayService:
             "since": self._started,
             "rows": sum(part["rows"] for part in parts),
             "count": sum(part["count"] for part in parts),
-            "streams": streams[:MOST_STREAMS],
+            "streams": streams[:MAX_STREAMS],
         }
 
     async def details(self, id: str) -> dict[str, Any] | None:
-        """All that is known about a stream; None if nothing is."""
+        """As `Service.details`."""
         details: dict[str, Any] | None = await self._ask_owner(id, "details")
         return details
 
     async def forget(self, id: str) -> bool:
-        """Forget a stream; False if it is not known."""
+        """As `Service.forget`."""
         is_known: bool = await self._ask_owner(id, "forget")
         return is_known
 
     async def metrics_text(self) -> bytes:
-        """What Prometheus reads."""
-        answers = await self._ask_all("metrics")
+        """The metrics of all replicas in the text format of Prometheus."""
+        answers = await self._ask_all("metric_families")
         families = [None if isinstance(answer, Exception) else answer for answer in answers]
         return replica_metrics(self.metrics.requests, families)
 
-    def _owner(self, stream: str) -> int:
-        return replica_of(stream, len(self._replicas))
-
     async def _ask_owner(self, stream: str, method: str) -> Any:
-        return await _within(self.settings.timeout, self._replicas.ask(self._owner(stream), method, stream))
+        owner = replica_of(stream, self._count)
+        return await _within(self.settings.timeout, self._replicas.ask(owner, method, stream))
 
     async def _ask_all(self, method: str, seconds: float = _OVERVIEW_SECONDS) -> list[Any]:
-        """What each replica answers, or an exception."""
-        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(len(self._replicas)))
+        """The answer of each replica, or an exception."""
+        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(self._count))
         return await asyncio.gather(*calls, return_exceptions=True)
 
 

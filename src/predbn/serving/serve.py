@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,16 +14,16 @@ from torch import Tensor, nn
 from predbn.common import ServingError
 from predbn.norm import Strategy, find_strategy
 
-from .app import create_app
+from .app import AnyService, create_app
 from .calibration_file import load_calibration
 from .guard import LOCAL
 from .logs import log_as_json
 from .model_spec import ModelSpec, spec_of
-from .service import AnyService, Service
+from .service import Service
 from .settings import Settings
 
 _MAX_CONNECTIONS = 1000
-"""Further clients are answered with 503: each connection takes a file descriptor."""
+"""More connections are answered with 503: each takes a file descriptor."""
 
 _log = logging.getLogger("predbn.serving")
 
@@ -40,40 +41,31 @@ def serve(
     address: str = "auto",
     **settings: Any,
 ) -> None:
-    """Serve a model over HTTP until the process is told to end: Ctrl-C, or SIGTERM.
+    """Serve a model over HTTP until Ctrl-C or SIGTERM.
 
     calibration   a file of `save_calibration`; not needed if the model is calibrated already
     example       a batch of inputs, for a model that is not a `predbn.models.Classifier`
     labels        the names of the classes
-    engine        "in-process", or "ray" for several processes on the nodes of a Ray cluster
-    replicas      how many processes; each takes a core, or a GPU if the model is on one
+    engine        "in-process", or "ray" for replicas on the nodes of a Ray cluster
+    replicas      number of replicas; each takes a core, or a GPU if the model is on one
     address       of the Ray cluster: "auto" (the one that this machine belongs to), "host:port", or "local" to start
-                  one on this machine alone
-    settings      those of `Settings`: name, host, port, token, max_wait, max_batch, state and so on
+                  one on this machine
+    settings      fields of `Settings`: name, host, port, token, max_wait, max_batch, state, …
     """
-    chosen = Settings(**settings)
     log_as_json(log_level)
+    parts = service_parts(model, strategy, Settings(**settings), calibration, example, labels)
     if engine == "in-process":
-        run_server(prepare_service(model, strategy, chosen, calibration=calibration, example=example, labels=labels))
+        run_server(Service(*parts))
         return
     from .ray_service import RayService
 
-    prepared = service_parts(model, strategy, chosen, calibration, example, labels)
-    with RayService(*prepared, replicas=replicas, address=address, log_level=log_level) as service:
+    with closing(RayService(*parts, replicas=replicas, address=address, log_level=log_level)) as service:
         run_server(service)
 
 
-def prepare_service(
-    model: nn.Module,
-    strategy: str | Strategy,
-    settings: Settings,
-    *,
-    calibration: str | Path | None = None,
-    example: Tensor | None = None,
-    labels: tuple[str, ...] | None = None,
-) -> Service:
-    """Adapt a model for serving. It is changed in place."""
-    return Service(*service_parts(model, strategy, settings, calibration, example, labels))
+def prepare_service(model: nn.Module, strategy: str | Strategy, settings: Settings, **options: Any) -> Service:
+    """Adapt a model in place and make it a service; `options` are calibration, example and labels, as in `serve`."""
+    return Service(*service_parts(model, strategy, settings, **options))
 
 
 def service_parts(
@@ -84,7 +76,7 @@ def service_parts(
     example: Tensor | None = None,
     labels: tuple[str, ...] | None = None,
 ) -> tuple[nn.Module, Strategy, ModelSpec, Settings]:
-    """What a `Service` or a `RayService` is made of. The model gets its calibration."""
+    """The arguments of a `Service` or a `RayService`; loads the calibration of the model."""
     if calibration is not None:
         load_calibration(model, Path(calibration))
     spec = spec_of(model, settings.name, example=example, labels=labels)
@@ -92,7 +84,7 @@ def service_parts(
 
 
 def run_server(service: AnyService) -> None:
-    """Answer requests until a signal comes. Then the queue is emptied and all streams are saved."""
+    """Answer requests until a signal arrives, then finish the queue and save all streams."""
     settings = service.settings
     with open_socket(settings) as listening:
         host, port = listening.getsockname()[:2]
@@ -106,7 +98,7 @@ def run_server(service: AnyService) -> None:
             },
         )
         if settings.host not in LOCAL and settings.token is None:
-            _log.warning("anyone who can reach this machine can use the server: --token keeps others out")
+            _log.warning("anyone who can reach this machine can use the server: set --token")
         http_server(service).run(sockets=[listening])
 
 
@@ -124,12 +116,10 @@ def http_server(service: AnyService) -> uvicorn.Server:
 
 
 def open_socket(settings: Settings) -> socket.socket:
-    """Listen on the address; port 0 is any that is free."""
+    """Listen on the address; port 0 means any free port."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_MAX_CONNECTIONS)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
-        raise ServingError(
-            f"port {settings.port} of {settings.host} cannot be used ({reason}): choose another one with --port."
-        ) from None
+        raise ServingError(f"cannot listen on {settings.host}:{settings.port} ({reason}): change --port.") from None

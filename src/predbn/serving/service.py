@@ -1,6 +1,6 @@
 """The server without HTTP: requests go to the batcher, batches to the predictor, changed streams to the disk.
 
-The model has a thread of its own, and so has the disk: a slow disk does not keep predictions waiting.
+Model and disk have a thread each, so that a slow disk does not delay predictions.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import torch
+from prometheus_client.core import Metric
 from torch import nn
 
-from predbn.norm import Strategy, adapt, save_streams
+from predbn.norm import Strategy, adapt, device_of, save_streams
 
 from .batcher import Batcher, BatchReport
-from .errors import RequestError, late_prediction
-from .metrics import MOST_STREAMS, Metrics
+from .errors import prediction_timeout, shutting_down
+from .metrics import MAX_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
 from .settings import Settings
@@ -28,40 +28,7 @@ from .stream_record import StreamRecord
 from .work import Prediction, Work
 
 R = TypeVar("R")
-
-
 _log = logging.getLogger("predbn.serving")
-
-
-class AnyService(Protocol):
-    """What the HTTP interface needs: a `Service`, or a `RayService`, which has several of them."""
-
-    spec: ModelSpec
-    settings: Settings
-    metrics: Metrics
-
-    @property
-    def strategy(self) -> Strategy: ...
-
-    @property
-    def device(self) -> torch.device | None: ...
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    async def infer(self, work: Work) -> Prediction: ...
-
-    async def overview(self) -> dict[str, Any]: ...
-
-    async def details(self, id: str) -> dict[str, Any] | None: ...
-
-    async def forget(self, id: str) -> bool: ...
-
-    async def metrics_text(self) -> bytes: ...
 
 
 class Service:
@@ -76,7 +43,7 @@ class Service:
         *,
         replica: int | None = None,
     ) -> None:
-        self.spec, self.settings = spec, settings
+        self.spec, self.settings, self.strategy, self.device = spec, settings, strategy, device_of(model)
         self.metrics = Metrics()
         records: dict[str, StreamRecord] = {}
         self._folder: StreamFolder | None = None
@@ -102,27 +69,19 @@ class Service:
         self.rows = 0
 
     @property
-    def strategy(self) -> Strategy:
-        return self.predictor.strategy
-
-    @property
-    def device(self) -> torch.device | None:
-        return self.predictor.device
-
-    @property
     def is_ready(self) -> bool:
         """Whether requests are accepted."""
         return self._batcher is not None
 
     async def start(self) -> None:
-        """Begin to predict."""
+        """Start predicting."""
         settings = self.settings
         batcher = self._batcher = Batcher(
-            lambda works: self._on_model_thread(lambda: self.predictor.predict(works)),
+            lambda works: _run_on(self._model_thread, lambda: self.predictor.predict(works)),
             max_wait=settings.max_wait,
             max_batch=settings.max_batch,
             max_queue=settings.max_queue,
-            one_per_stream=self.predictor.strategy.keeps_state,
+            one_per_stream=self.strategy.keeps_state,
             report=self._report,
         )
         self.metrics.queue.set_function(lambda: batcher.rows_waiting)
@@ -130,13 +89,13 @@ class Service:
             self._checkpoints = asyncio.create_task(self._save_regularly())
 
     async def stop(self) -> None:
-        """Predict what is in the queue, save all streams, and end."""
+        """Predict what is in the queue, and save all streams."""
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await batcher.close()
         self._is_stopping.set()
         if self._checkpoints is not None:
-            await asyncio.wait([self._checkpoints])  # whatever has happened to it, the streams are saved now
+            await asyncio.wait([self._checkpoints])  # even if it failed, the streams are saved now
         if self._folder is not None:
             await self.checkpoint()
             self._folder.close()
@@ -147,18 +106,18 @@ class Service:
     async def infer(self, work: Work) -> Prediction:
         """The prediction of one request."""
         if self._batcher is None:
-            raise RequestError(503, "the server is shutting down: send the request again.", retry_after=5)
+            raise shutting_down()
         try:
             return await asyncio.wait_for(self._batcher.submit(work), self.settings.timeout)
         except asyncio.TimeoutError:
-            raise late_prediction(self.settings.timeout) from None
+            raise prediction_timeout(self.settings.timeout) from None
 
-    def newest_streams(self, most: int = MOST_STREAMS) -> list[StreamRecord]:
-        """The streams in memory that were used last, the newest first."""
-        return list(self.predictor.records.values())[: -most - 1 : -1]
+    def newest_streams(self, count: int = MAX_STREAMS) -> list[StreamRecord]:
+        """The most recently used streams in memory, newest first."""
+        return list(self.predictor.records.values())[: -count - 1 : -1]
 
     async def overview(self) -> dict[str, Any]:
-        """What the list of streams says: the streams used last, and how many there are in memory."""
+        """The most recently used streams, and how many there are in memory."""
         return {
             "model": self.spec.name,
             "strategy": str(self.strategy),
@@ -169,35 +128,34 @@ class Service:
         }
 
     async def details(self, id: str) -> dict[str, Any] | None:
-        """All that is known about a stream; None if nothing is."""
-        record = await self.stream(id)
+        """The record of a stream with its distances by layer; None if the stream is not known."""
+        record, folder = self.predictor.records.get(id), self._folder
+        if record is None and folder is not None:
+            record = await _run_on(self._disk_thread, lambda: folder.record(id))
         return None if record is None else record.details(self.predictor.layers)
 
     async def metrics_text(self) -> bytes:
-        """What Prometheus reads."""
+        """The metrics in the text format of Prometheus."""
         return self.metrics.text()
 
-    async def stream(self, id: str) -> StreamRecord | None:
-        """What is known about a stream; None if nothing is."""
-        record, folder = self.predictor.records.get(id), self._folder
-        if record is None and folder is not None:
-            record = await self._on_disk_thread(lambda: folder.record(id))
-        return record
+    async def metric_families(self) -> list[Metric]:
+        """The metrics, to be sent to another process."""
+        return self.metrics.families()
 
     async def forget(self, id: str) -> bool:
         """Forget a stream; False if it is not known."""
-        is_known = await self._on_model_thread(lambda: self.predictor.forget(id))
+        is_known = await _run_on(self._model_thread, lambda: self.predictor.forget(id))
         if is_known:
             self._count_event("forgotten")
         return is_known
 
     async def checkpoint(self) -> None:
-        """Save the streams that have changed. What cannot be saved is tried again at the next checkpoint."""
+        """Save the streams that have changed. What fails is tried again at the next checkpoint."""
         begin = time.perf_counter()
         try:
-            # A list, because the model thread changes the dictionary meanwhile.
+            # A copy, because the model thread changes the dictionary meanwhile.
             changed = sum(record.is_changed for record in list(self.predictor.records.values()))
-            await self._on_disk_thread(lambda: save_streams(self.predictor.model))
+            await _run_on(self._disk_thread, lambda: save_streams(self.predictor.model))
         except Exception as error:
             self.metrics.checkpoints.labels("failed").inc()
             is_bug = not isinstance(error, OSError)
@@ -214,12 +172,6 @@ class Service:
             except asyncio.TimeoutError:
                 await self.checkpoint()
 
-    async def _on_model_thread(self, function: Callable[[], R]) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._model_thread, function)
-
-    async def _on_disk_thread(self, function: Callable[[], R]) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._disk_thread, function)
-
     def _count_event(self, event: str) -> None:
         self.metrics.events.labels(event).inc()
 
@@ -229,3 +181,7 @@ class Service:
         _log.debug(
             "batch", extra={"rows": report.rows, "requests": len(report.waited), "seconds": round(report.seconds, 4)}
         )
+
+
+async def _run_on(thread: ThreadPoolExecutor, function: Callable[[], R]) -> R:
+    return await asyncio.get_running_loop().run_in_executor(thread, function)

@@ -1,4 +1,4 @@
-"""What a server may be told, with the defaults."""
+"""The settings of a server."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from predbn.common import ServingError
 
 @dataclass(frozen=True)
 class Settings:
-    """How requests are batched, what they may cost, and where the state of streams is kept."""
+    """Address, batching, limits, and where the state of streams is kept."""
 
     name: str = "model"
-    """The name of the model in addresses, as in /v2/models/NAME/infer."""
+    """The name of the model in URLs, as in /v2/models/NAME/infer."""
     host: str = "127.0.0.1"
     port: int = 8080
     token: str | None = None
-    """If set, a client has to send it as `Authorization: Bearer TOKEN`."""
+    """If set, clients must send `Authorization: Bearer TOKEN`."""
 
     max_wait: float = 0.005
-    """For at most so many seconds a request waits for others that are predicted with it."""
+    """How many seconds a request waits at most for others to be predicted with it."""
     max_batch: int = 64
-    """So many rows are predicted at once. A request with more is predicted by itself: its rows are one batch."""
+    """Rows of a forward pass. A request with more is predicted by itself, since its rows are one batch."""
     max_queue: int = 1024
-    """If so many rows are waiting, further requests are refused (503)."""
+    """Rows in the queue; further requests are refused (503)."""
 
     max_rows: int = 512
-    """The most rows of a request."""
+    """Rows of a request."""
     max_body: int = 64 << 20
-    """The most bytes of a request."""
+    """Bytes of a request."""
     max_memory: int = 512 << 20
-    """The most bytes of all requests that are being read or predicted; further ones are refused (503)."""
+    """Bytes of all requests that are being read or predicted; further ones are refused (503)."""
     max_pixels: int = 32 << 20
-    """The most pixels of a picture before it is resized."""
+    """Pixels of a picture, before and after resizing."""
     timeout: float = 30.0
-    """For so many seconds the server waits for the body of a request, and a request for its prediction."""
+    """How many seconds the server waits for the body of a request, and a request for its prediction."""
 
     state: Path | None = None
-    """The folder in which the state of streams is kept; without one it is lost when the server ends."""
+    """The folder for the state of streams; without one, it is lost when the server ends."""
     checkpoint_every: float = 10.0
-    """After so many seconds changed streams are saved."""
+    """How often changed streams are saved, in seconds."""
     max_streams: int = 1000
-    """So many streams are kept in memory. Others are read from the folder when they come back; without a folder, the
-    one that was used least recently is forgotten."""
+    """Streams in memory. Others are read from the folder at their next request; without a folder, the least recently
+    used one is forgotten."""
 
     def __post_init__(self) -> None:
         if self.state is not None:
-            object.__setattr__(self, "state", Path(self.state))  # a text will do
+            object.__setattr__(self, "state", Path(self.state))  # may be a string
         positive = [field.name for field in fields(self) if field.name.startswith("max_") and field.name != "max_wait"]
         for name in (*positive, "timeout", "checkpoint_every"):
             if not getattr(self, name) > 0:
-                raise ServingError(f"{name} is {getattr(self, name)}, but must be more than 0.")
+                raise ServingError(f"{name} must be positive, got {getattr(self, name)}.")
         if not 0 <= self.max_wait <= self.timeout:
-            raise ServingError(f"max_wait is {self.max_wait} s, but must be from 0 to the timeout, {self.timeout:g} s.")
+            raise ServingError(
+                f"max_wait must be between 0 and the timeout, {self.timeout:g} s, got {self.max_wait} s."
+            )
         if not self.name or "/" in self.name or not self.name.isprintable():
-            raise ServingError(f"the name {self.name!r} cannot be part of an address: use letters, digits and -_.")
+            raise ServingError(f"the name {self.name!r} cannot be part of a URL: use letters, digits and -_.")
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
-            raise ServingError("the token must be one or more ASCII characters, because it is sent in a header.")
+            raise ServingError("the token must be printable ASCII and not empty, because it is sent in a header.")

@@ -1,8 +1,8 @@
-"""The folder in which a server keeps its streams, so that they outlive it.
+"""The folder in which a server keeps its streams.
 
 The files are those of `predbn.norm.DirectoryStore`: one per stream, without pickle, each written atomically and with a
 checksum. A server that is killed loses at most what has changed since the last checkpoint. Streams that are not in
-memory are read when they come back, so that neither start nor memory depends on how many there are.
+memory are read at their next request, so that neither start-up nor memory depends on their number.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from predbn.norm import DirectoryStore, SavedStream, Strategy, describe
 from .stream_record import StreamRecord
 
 _RECORD = "record of the server"
-"""Stands in the file of a stream where a layer would: no layer has a name with spaces."""
+"""The key of the record among the layers of a file: no layer has a name with spaces."""
 _CARD = "server.json"
-_NETWORK = "network"
 _REPLICA = "replica-"
-_REMEDY = "delete the folder to begin anew, or choose another one"
+_REMEDY = "delete the folder to reset all streams, or choose another one"
 _log = logging.getLogger("predbn.serving")
 
 
 class StreamFolder(DirectoryStore):
-    """A store of streams that keeps the record of each stream in the same file. Other processes are kept out.
+    """A store that keeps the record of each stream in its file. It locks the folder against other processes.
 
-    `records` are the streams in memory. `identity` says which model and strategy the folder belongs to; a folder of
-    others is refused. The replicas of a server share its folder: `replica` is the number of this one. The server has
-    locked and checked the folder, and no two replicas have the same streams; a replica only waits until the one that
-    had its number before has ended.
+    `records` are the streams in memory. `identity` is the model and the strategy that the folder belongs to; a folder
+    of another one is refused. The replicas of a server share its folder, which the server has locked and checked;
+    `replica` is the number of this one. No two replicas have the same streams, and a replica only waits until the
+    process that had its number before has ended.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class StreamFolder(DirectoryStore):
         self._opened = ExitStack()
         if replica is not None:
             if not (folder / _CARD).exists():
-                raise ServingError(f"{folder} is not here what it is for the server: all nodes must share this folder.")
+                raise ServingError(f"{folder} is not the folder of the server: all nodes must share this folder.")
             self._opened.enter_context(lock_folder(folder, run=f"{_REPLICA}{replica}", wait=True, error=ServingError))
             return
         self._opened.enter_context(lock_folder(folder, error=ServingError))
@@ -65,7 +64,7 @@ class StreamFolder(DirectoryStore):
 
     def put(self, name: Hashable, saved: SavedStream) -> None:
         record = self._records.get(str(name)) or StreamRecord(str(name))
-        record.is_changed = False  # before it is written: it may change meanwhile
+        record.is_changed = False  # before writing, during which it may change
         try:
             super().put(name, {**saved, "layers": {**saved["layers"], _RECORD: record.state()}})
         except BaseException:
@@ -73,41 +72,38 @@ class StreamFolder(DirectoryStore):
             raise
 
     def get(self, name: Hashable) -> SavedStream | None:
-        found = self._read(name)
-        if found is None:
-            return None
-        record, saved = found
-        self._records[record.id] = record
+        record, saved = self._read(name)
+        if record is not None:
+            self._records[record.id] = record
         return saved
 
     def record(self, id: str) -> StreamRecord | None:
-        """What is known about a stream that is not in memory."""
-        found = self._read(id)
-        return None if found is None else found[0]
+        """The record of a stream that is not in memory."""
+        return self._read(id)[0]
 
-    def _read(self, name: Hashable) -> tuple[StreamRecord, SavedStream] | None:
-        """A stream; None if there is none. A damaged file is put aside, and its stream begins anew."""
+    def _read(self, name: Hashable) -> tuple[StreamRecord | None, SavedStream | None]:
+        """A stream, if it is there. A damaged file is renamed, and its stream is reset."""
         try:
             saved = super().get(name)
-            return None if saved is None else (StreamRecord.of(str(name), saved["layers"].pop(_RECORD)), saved)
+            return (None, None) if saved is None else (StreamRecord.of(str(name), saved["layers"].pop(_RECORD)), saved)
         except (AdaptationError, KeyError, TypeError) as error:
             path = self._path(name)
             path.replace(path.with_suffix(".damaged"))
             _log.error("stream damaged", extra={"stream": name, "reason": str(error)})
-            return None
+            return None, None
 
 
 def identity_of(model: nn.Module, strategy: Strategy) -> dict[str, Any]:
-    """What the streams of a folder have in common."""
+    """The model and the strategy that the streams of a folder belong to."""
     return {
         "strategy": str(strategy),
         "model": {layer.name: layer.channels for layer in describe(model)},
-        _NETWORK: _checksum(model),
+        "network": _checksum(model),
     }
 
 
 def _checksum(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers, among which are the source statistics."""
+    """SHA-256 of all parameters and buffers, source statistics included."""
     digest = hashlib.sha256()
     for tensor in chain(model.parameters(), model.buffers()):
         digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
@@ -116,9 +112,9 @@ def _checksum(model: nn.Module) -> str:
 
 
 def check_folder(folder: Path, identity: dict[str, Any]) -> None:
-    """Refuse a folder of another model or strategy, or one in which replicas of an earlier server are still writing.
+    """Refuse a folder of another model or strategy, or one to which replicas of a killed server are still writing.
 
-    Replicas may outlive a server that was killed. The caller has locked the folder.
+    The caller has locked the folder.
     """
     for path in folder.glob(f".{_REPLICA}*.lock"):
         with lock_folder(folder, run=path.stem[1:], error=ServingError):
@@ -129,12 +125,9 @@ def check_folder(folder: Path, identity: dict[str, Any]) -> None:
     except FileNotFoundError:
         write_json(card, identity)
         return
-    is_old = _NETWORK not in known  # written by a version that did not look at the weights
     for key, value in identity.items():
-        if known.get(key) != value and not (is_old and key == _NETWORK):
+        if known.get(key) != value:
             raise ServingError(f"{folder} holds streams of another {key}: {_REMEDY}.")
-    if is_old:
-        write_json(card, identity)
 
 
 class NoStore:

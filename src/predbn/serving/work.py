@@ -1,4 +1,4 @@
-"""What goes through the server: the rows of one request, and what the model says about them."""
+"""The rows of a request and their prediction."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .tensors import Array
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """The rows of one request. They are one batch: predictions never depend on what else is predicted with them.
+    """The rows of one request. They are one batch: predictions never depend on other requests.
 
-    stream   where the rows come from; None if they stand alone, and nothing is kept about them
-    starts   forget what is known about the stream first, because it begins anew
-    ends     forget the stream when the rows have been predicted
+    stream   the source of the rows; None if they stand alone, and nothing is kept about them
+    starts   forget the stream before the rows are predicted
+    ends     forget the stream after the rows are predicted
     """
 
     rows: Array

@@ -1,7 +1,7 @@
 """Rows that are chosen to harm the predictions of the other rows of their batch.
 
-Batch statistics couple the rows of a batch, so that whoever owns some of its rows can steer the predictions of the
-others. This is the "distribution invading attack" (Wu et al. 2023, "Uncovering adversarial risks of test-time
+Batch statistics couple the rows of a batch, so that an attacker who controls some rows can change the predictions of
+the others. This is the "distribution invading attack" (Wu et al. 2023, "Uncovering adversarial risks of test-time
 adaptation", ICML) in the form in which MedBN (Park et al. 2024, CVPR) measures it: projected gradient descent on the
 malicious rows with the signs of the gradients, from grey images, where any pixel may become anything from 0 to 255. The
 attacker knows the network, the defence, the labels and all other rows; gradients flow through the statistics.
@@ -95,7 +95,7 @@ class Attack:
 
 
 def target_class(labels: Tensor, classes: int) -> Tensor:
-    """The classes that rows with these labels shall be predicted as if they are chosen."""
+    """The target class of rows with these labels."""
     return (labels + 1) % classes
 
 

@@ -17,12 +17,12 @@ from predbn.common import derive_seed
 from predbn.data import CRITEO_WIDTH, Rows
 from predbn.models import ClickModel, CriteoNetwork, load_criteo
 
-from .cuda_graph import StepGraph
 from .networks import train_networks
+from .optimisers import make_adam
 from .process_group import ProcessGroup
 from .recipes import CriteoRecipe
-from .scoring import score
-from .trainer import Trainer, backend_settings, build_seeded, make_adam
+from .scoring import backend_settings, score
+from .trainer import Trainer, build_seeded
 
 WINDOW = 1 << 20
 _GPU_SHARE = 0.6
@@ -39,10 +39,10 @@ class CriteoData:
 
 
 def epoch_batches(rows: int, size: int, *, seed: int, epoch: int) -> Iterator[Tensor]:
-    """The positions of the rows of each batch of an epoch; a remainder that does not fill a batch is left out.
+    """The indices of the rows of each batch of an epoch; the last, incomplete batch is dropped.
 
     Windows of a million consecutive rows come in random order, and so do the rows within a window. The rows that are
-    read at a time are therefore in a few neighbouring shards, and memory does not grow with the data.
+    read at a time are therefore in a small part of the file, and memory does not grow with the data.
     """
     generator = torch.Generator().manual_seed(derive_seed(seed, "criteo order", epoch) >> 1)
     rest = torch.empty(0, dtype=torch.int64)
@@ -58,8 +58,7 @@ def epoch_batches(rows: int, size: int, *, seed: int, epoch: int) -> Iterator[Te
 class CriteoTrainer(Trainer):
     """The training of one seed.
 
-    On a GPU the step (forward and backward pass, Adam) is a CUDA graph. The rows of a batch are first brought to the
-    fixed memory that it reads, gathered on the GPU or copied from the mapped files.
+    The rows of a batch are gathered on the GPU if all of them are there, or copied from the mapped files.
     """
 
     recipe: CriteoRecipe
@@ -72,52 +71,53 @@ class CriteoTrainer(Trainer):
     def __init__(self, recipe: CriteoRecipe, seed: int, data: CriteoData, device: torch.device) -> None:
         self.data = data
         network = build_seeded(seed, lambda: CriteoNetwork(recipe.sizes, eps=recipe.eps, momentum=recipe.norm_momentum))
-        self.model = ClickModel(network).to(device)
-        self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
-        optimiser = make_adam(network.parameters(), self.learning_rate, momentum=recipe.momentum, eps=recipe.adam_eps)
-        super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
+        model = ClickModel(network).to(device)
+        learning_rate = torch.tensor(recipe.learning_rate, device=device)
+        optimiser = make_adam(network.parameters(), learning_rate, momentum=recipe.momentum, eps=recipe.adam_eps)
+        super().__init__(
+            recipe,
+            seed,
+            model,
+            optimiser,
+            ProcessGroup(device),
+            examples=len(data.train),
+            bf16=recipe.precision == "bf16",
+        )
         self.batch = torch.zeros((recipe.batch_size, CRITEO_WIDTH), dtype=torch.int32, device=device)
-        self.loss_sum = torch.zeros((), device=device, dtype=torch.float64)
         self.best: dict[str, Any] = {"loss": float("inf"), "epoch": 0, "network": network.state_dict()}
         self._positions: Iterator[Tensor] = iter(())
-        self.graph = StepGraph(network, optimiser, [self.loss_sum], device)
 
     def begin_epoch(self) -> None:
         batches = epoch_batches(len(self.data.train), self.recipe.batch_size, seed=self.seed, epoch=self.epoch)
         self._positions = islice(batches, self.step, None)
-        if self.step == 0:
-            self.loss_sum.zero_()
 
     def train_step(self) -> None:
+        with backend_settings(torch.backends.cuda.matmul, allow_tf32=self.recipe.precision != "fp32"):
+            super().train_step()
+
+    def load_batch(self) -> None:
         table = self.data.train.table(next(self._positions))
         if self.device.type == "cuda" and table.device.type == "cpu":
             table = table.pin_memory()
         self.batch.copy_(table, non_blocking=True)
-        self.learning_rate.fill_(self._learning_rate_at(self.epoch * self.steps + self.step))
-        with backend_settings(torch.backends.cuda.matmul, allow_tf32=self.recipe.precision != "fp32"):
-            self.graph.run(self._step)
 
-    def _learning_rate_at(self, step: int) -> float:
+    def read_batch(self) -> tuple[Tensor, Tensor]:
+        return self.batch[:, 1:], self.batch[:, 0].long()
+
+    def rate_at(self, step: int) -> float:
         return self.recipe.learning_rate_at(step, self.recipe.epochs * self.steps)
 
-    def _step(self) -> None:
-        rows, labels = self.batch[:, 1:], self.batch[:, 0].long()
-        loss, _ = self.optimise(self.model, rows, labels, bf16=self.recipe.precision == "bf16")
-        self.loss_sum.add_(loss)
-
     def evaluate(self) -> dict[str, float]:
-        loss = self.loss_sum.item() / self.steps
+        loss, _ = self.mean_totals()
         scores = dict.fromkeys(("nll", "auc", "brier", "ece"), math.nan)
         if math.isfinite(loss):  # the predictions of a network that has diverged cannot be scored
             scores = score(self.model, self.data.validation, self.device, size=_SCORED_AT_ONCE)
             self.keep_if_best(scores["nll"])
         return {
-            "learning_rate": self._learning_rate_at(self.epoch * self.steps - 1),
+            "learning_rate": self.last_rate,
             "loss": loss,
             "validation_loss": scores["nll"],
-            "validation_auc": scores["auc"],
-            "validation_brier": scores["brier"],
-            "validation_ece": scores["ece"],
+            **{f"validation_{name}": scores[name] for name in ("auc", "brier", "ece")},
         }
 
     def keep_if_best(self, loss: float) -> None:
@@ -133,12 +133,11 @@ class CriteoTrainer(Trainer):
         return super().finished or (patience is not None and self.epoch > 0 and waited >= patience)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "step": self.step, "loss_sum": self.loss_sum, "best": self.best}
+        return {**super().state_dict(), "best": self.best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.best = state["best"]
-        self.loss_sum.copy_(state["loss_sum"])
 
     def final_weights(self) -> dict[str, Tensor]:
         """Those of the best epoch."""
@@ -175,8 +174,7 @@ def train_criteo(
 ) -> None:
     """Train a network with every seed, one after another, and write it to `out`/criteo-mlp, as `train_networks` says.
 
-    `checkpoint_every` is in steps; a checkpoint is also written after each epoch. The other options are those of
-    `train_networks`.
+    `checkpoint_every` is in steps; the other options are those of `train_networks`.
     """
     device = torch.device(device)
 

@@ -1,8 +1,7 @@
 """A training step as a CUDA graph.
 
-A small network on a large GPU waits for the host: launching the kernels of a step one by one takes longer than their
-arithmetic. A graph launches all of them at once. It reads and writes fixed memory, so that everything that changes
-from step to step (the batch, a cursor, the learning rate) has to be in tensors that are overwritten in place.
+A graph reads and writes fixed memory, so that everything that changes from step to step (the batch, a cursor, the
+learning rate) has to be in tensors that are overwritten in place.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_WARM_UP_STEPS = 3
+from predbn.gpu import CudaGraphRecorder
 
 
 def on_stream(stream: torch.cuda.Stream | None) -> AbstractContextManager[Any]:
-    """Work in this block is queued on a stream; on the current one, or on the CPU, if it is None."""
+    """Queue work on a stream; on the current one, or on the CPU, if it is None."""
     return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
@@ -40,41 +39,37 @@ class StepGraph:
     ) -> None:
         self._network, self._optimiser, self._counters = network, optimiser, counters
         self._device, self._stream = device, stream
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replay: Callable[[], None] | None = None
 
     def run(self, step: Callable[[], None]) -> None:
         """Run the step, which has to be the same at every call."""
         if self._device.type != "cuda":
             step()
             return
-        if self._graph is None:
-            self._graph = self._capture(step, self._stream or torch.cuda.Stream(self._device))
         with on_stream(self._stream):
-            self._graph.replay()
+            if self._replay is None:
+                self._replay = self._capture(step)
+            self._replay()
 
-    def _capture(self, step: Callable[[], None], stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Callable[[], None]) -> Callable[[], None]:
         """Capture the step. The steps that warm up for it are undone, so that only replays train."""
-        torch.cuda.synchronize(self._device)
         weights = {name: tensor.clone() for name, tensor in self._network.state_dict().items()}
         moments = {p: {k: v.clone() for k, v in state.items()} for p, state in self._optimiser.state.items()}
         counters = [counter.clone() for counter in self._counters]
-        torch.cuda.synchronize(self._device)
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP_STEPS):
-                self._restore_counters(counters)
-                step()
-        torch.cuda.synchronize(self._device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+
+        def warm_up() -> None:
+            self._restore_counters(counters)
             step()
+
+        recorder = CudaGraphRecorder(self._stream or torch.cuda.Stream(self._device))
+        replay, _ = recorder.record(step, warm_up)
         self._network.load_state_dict(weights)
         for parameter, state in self._optimiser.state.items():
             for name, tensor in state.items():
                 before = moments.get(parameter, {}).get(name)
                 tensor.zero_() if before is None else tensor.copy_(before)
         self._restore_counters(counters)
-        torch.cuda.synchronize(self._device)
-        return graph
+        return replay
 
     def _restore_counters(self, values: Sequence[Tensor]) -> None:
         for counter, value in zip(self._counters, values, strict=True):

@@ -28,9 +28,7 @@ def train_networks(
     *,
     side_by_side: int = 1,
     resume: bool = False,
-    checkpoint_epochs: int = 1,
-    checkpoint_steps: int | None = None,
-    tensorboard: bool = False,
+    checkpoint_steps: int = 1000,
     progress: ProgressWithNote | None = None,
     on_network: Callable[[int, dict[str, Any]], object] = lambda seed, card: None,
     is_first: bool = True,
@@ -45,7 +43,7 @@ def train_networks(
     there, for example on another GPU. Of the processes of a group only the first writes and locks (`is_first`).
     """
     if side_by_side < 1:
-        raise TrainingError(f"side_by_side is {side_by_side}, but it must be at least 1.")
+        raise TrainingError(f"Expected side_by_side to be at least 1, but got {side_by_side}.")
     with _lock_networks(seeds, folder) if is_first else nullcontext():
         cards = finished_networks(recipe, seeds, folder, resume=resume)
         pending = [seed for seed in seeds if seed not in cards]
@@ -55,9 +53,7 @@ def train_networks(
             train_side_by_side(
                 [TrainingRun(trainer, folder / str(trainer.seed)) for trainer in trainers],
                 resume=resume,
-                checkpoint_epochs=checkpoint_epochs,
                 checkpoint_steps=checkpoint_steps,
-                tensorboard=tensorboard,
                 on_step=partial(report_steps, progress, trainers, done=start, networks=len(pending)),
             )
             for trainer in trainers:
@@ -67,7 +63,7 @@ def train_networks(
                     cards[trainer.seed] = save_network(trainer, folder / str(trainer.seed))
                     on_network(trainer.seed, cards[trainer.seed])
         if diverged:
-            raise TrainingError(f"The loss stopped being a number with {', '.join(diverged)}: lower the learning rate.")
+            raise TrainingError(f"The loss is not finite any more with {', '.join(diverged)}: lower the learning rate.")
         return cards
 
 
@@ -85,7 +81,7 @@ def finished_networks(
     """The cards of the networks that are finished, by seed. It is an error if there are any without `resume`.
 
     The card is written last: a network without one was interrupted and is finished from its checkpoint. A card whose
-    weights are missing, or are not those that it belongs to, is an error.
+    weights are missing or different is an error.
     """
     cards = {}
     for seed in seeds:
@@ -96,6 +92,8 @@ def finished_networks(
         if card.exists():
             cards[seed] = _read_card(card, weights)
             check_same_recipe(card, cards[seed]["recipe"], recipe.to_dict())
+            # Left behind if the training was killed between writing the card and deleting the checkpoint.
+            run_file(folder / str(seed), "checkpoint").unlink(missing_ok=True)
     return cards
 
 
@@ -106,8 +104,7 @@ def _read_card(path: Path, weights: Path) -> dict[str, Any]:
         raise TrainingError(f"{path} is not the card of a network, because it has no recipe: {remedy}.")
     if not weights.is_file():
         raise TrainingError(f"{path} exists, but {weights} does not: {remedy}.")
-    expected = card.get("weights_sha256")  # missing in cards of earlier versions
-    if expected is not None and expected != _sha256(weights):
+    if card.get("weights_sha256") != _sha256(weights):
         raise TrainingError(f"{weights} is damaged, or not what {path} belongs to: {remedy}.")
     return card
 

@@ -1,4 +1,4 @@
-"""The paper's recipes for CIFAR-10, Criteo and ImageNet, and the numbers for CIFAR-10 that the searches found."""
+"""The paper's recipes for CIFAR-10, Criteo and ImageNet, and the hyperparameters for CIFAR-10 from the searches."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ _DROPS = ((0.4, 0.1), (0.6, 0.01), (0.8, 0.001), (0.9, 0.0005))
 """CIFAR-10 and Criteo: from these fractions of the training on, the learning rate has these factors (epochs 40, 60, 80
 and 90 of 100)."""
 _IMAGENET_DROPS = ((30 / 90, 0.1), (60 / 90, 0.01), (80 / 90, 0.001))
-_HE2016_DROPS = ((32 / 64, 0.1), (48 / 64, 0.01))
-"""He et al. (2016): × 0.1 after 32,000 and again after 48,000 of 64,000 steps."""
 
-Schedule = Literal["paper", "he2016", "cosine"]
-"""How the learning rate of CIFAR-10 falls: in the paper's four drops, in He et al.'s two, or as half a cosine."""
+Schedule = Literal["paper", "cosine"]
+"""How the learning rate of CIFAR-10 falls: in the paper's four drops, or as half a cosine."""
 
 Precision = Literal["fp32", "tf32", "bf16"]
 MAX_PADDING = 31
-"""An image of 32 pixels can be reflected by no more."""
+"""An image of 32 pixels cannot be reflected further."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRecipe:
-    """The numbers that every recipe has. `eps` is the ε of the normalisation layers."""
+    """The hyperparameters that every recipe has. `eps` is the ε of the normalisation layers."""
 
     learning_rate: float
     momentum: float = 0.9
@@ -42,26 +40,26 @@ class BaseRecipe:
     def __post_init__(self) -> None:
         self._check_positive("learning_rate", "eps")
         self._check_at_least(epochs=1, batch_size=1)
-        if not 0 <= self.momentum < 1:
-            raise TrainingError(f"momentum is {self.momentum}, but it must be at least 0 and less than 1.")
+        self._check("momentum", "at least 0 and less than 1", 0 <= self.momentum < 1)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for cards and checkpoints."""
         return asdict(self)
 
+    def _check(self, name: str, requirement: str, is_met: bool) -> None:
+        if not is_met:
+            raise TrainingError(f"Expected {name} to be {requirement}, but got {getattr(self, name)!r}.")
+
     def _check_positive(self, *names: str) -> None:
         for name in names:
-            if not 0 < getattr(self, name) < math.inf:
-                raise TrainingError(f"{name} is {getattr(self, name)}, but it must be finite and greater than 0.")
-
-    def _check_weight_decay(self, weight_decay: float) -> None:
-        if not 0 <= weight_decay < math.inf:
-            raise TrainingError(f"weight_decay is {weight_decay}, but it must be finite and not negative.")
+            self._check(name, "finite and greater than 0", 0 < getattr(self, name) < math.inf)
 
     def _check_at_least(self, **minimums: int) -> None:
         for name, minimum in minimums.items():
-            if getattr(self, name) < minimum:
-                raise TrainingError(f"{name} is {getattr(self, name)}, but it must be at least {minimum}.")
+            self._check(name, f"at least {minimum}", getattr(self, name) >= minimum)
+
+    def _check_choice(self, name: str, choices: Iterable[str]) -> None:
+        self._check(name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
 
     def _dropped(self, drops: Iterable[tuple[float, float]], position: float) -> float:
         """The learning rate times the factor of the last drop, (where, factor), at or before a position."""
@@ -80,9 +78,9 @@ class Cifar10Recipe(BaseRecipe):
     does not mention any, but calls its network "standard", and the standard one is trained with it; 0 turns it off. It
     is added to the gradient (L2: ½ weight_decay ‖w‖² in the loss) or, if `decoupled`, each step subtracts
     lr · weight_decay · w, which is for Adam alone.
-    In the first `warm_up` epochs the learning rate rises linearly from 0 to that of the schedule. `scalar_rate` is the
-    share of it that the scalar parameters of Fixup have.
-    Crops come from images with `padding` pixels on each side, and `border` says what is in them (`augmentation.py`).
+    In the first `warm_up` epochs the learning rate rises linearly from 0 to that of the schedule. Fixup's scalar
+    parameters have `scalar_rate` times the learning rate.
+    Crops come from images with `padding` pixels on each side, which `border` fills (`augmentation.py`).
     """
 
     norm: str = "batch"
@@ -104,58 +102,34 @@ class Cifar10Recipe(BaseRecipe):
         super().__post_init__()
         find_normalisation(self.norm)
         self._check_at_least(padding=0, warm_up=0)
-        if self.padding > MAX_PADDING:
-            raise TrainingError(f"padding is {self.padding}, but it must be at most {MAX_PADDING}.")
-        for name, choices in (("border", BORDERS), ("schedule", get_args(Schedule))):
-            if getattr(self, name) not in choices:
-                raise TrainingError(f"{name} is {getattr(self, name)!r}, but it must be {', '.join(choices)}.")
+        self._check("padding", f"at most {MAX_PADDING}", self.padding <= MAX_PADDING)
+        self._check_choice("border", BORDERS)
+        self._check_choice("schedule", get_args(Schedule))
         self._check_positive("adam_eps", "scalar_rate")
-        self._check_weight_decay(self.weight_decay)
+        self._check("weight_decay", "finite and non-negative", 0 <= self.weight_decay < math.inf)
         if self.sgd and self.decoupled:
-            raise TrainingError("decoupled weight decay is for Adam, but the recipe has SGD: use L2.")
+            raise TrainingError("sgd and decoupled cannot be combined: use SGD with L2 weight decay.")
         if self.nesterov and not (self.sgd and self.momentum):
-            raise TrainingError("Nesterov's method needs SGD with a momentum greater than 0.")
+            raise TrainingError("nesterov needs sgd and a momentum greater than 0.")
 
     def learning_rate_at(self, epochs_done: float) -> float:
-        """The learning rate after so many epochs and fractions of one.
+        """The learning rate after `epochs_done` epochs, which may be a fraction.
 
         With the paper's schedule the first epoch always has the full rate, however short the training.
         """
         if self.schedule == "paper":
             drops = ((max(1, round(fraction * self.epochs)), factor) for fraction, factor in _DROPS)
             rate = self._dropped(drops, epochs_done)
-        elif self.schedule == "he2016":
-            rate = self._dropped(((fraction * self.epochs, factor) for fraction, factor in _HE2016_DROPS), epochs_done)
         else:
             rate = self.learning_rate * 0.5 * (1 + math.cos(math.pi * epochs_done / self.epochs))
         return rate * min(1.0, epochs_done / self.warm_up) if self.warm_up else rate
 
 
 def tuned_recipe(norm: str) -> Cifar10Recipe:
-    """The recipe with the numbers that `predbn tune` found for a normalisation (trials in `results/training`)."""
+    """The best recipe that `predbn tune` found for a normalisation (trials in `results/training`)."""
     recipe = Cifar10Recipe(norm=norm)
     numbers = json.loads((files("predbn.training.cifar10") / "tuned.json").read_text())
     return replace(recipe, **numbers.get(norm, {}))
-
-
-def he2016_recipe(norm: str) -> Cifar10Recipe:
-    """He et al. (2016): SGD, batch 128, 182 epochs of 45,000 images (63,882 steps; theirs are 64,000).
-
-    The scalars of Fixup have a tenth of the learning rate, as its authors advise. Normalisations that He et al. did
-    not train get an epoch of warm-up.
-    """
-    return Cifar10Recipe(
-        norm=norm,
-        sgd=True,
-        learning_rate=0.1,
-        momentum=0.9,
-        weight_decay=1e-4,
-        schedule="he2016",
-        warm_up=0 if norm == "batch" else 1,
-        scalar_rate=_scalar_rate(norm),
-        epochs=182,
-        batch_size=128,
-    )
 
 
 def cosine_recipe(norm: str) -> Cifar10Recipe:
@@ -164,28 +138,24 @@ def cosine_recipe(norm: str) -> Cifar10Recipe:
     Weight decay needs about 1/(learning rate × weight decay) steps to have an effect: 10,000 of 21,000. Fixup, which
     does not learn with this learning rate, has a quarter of it.
     """
+    fixup = find_normalisation(norm).fixup
     return Cifar10Recipe(
         norm=norm,
         sgd=True,
         nesterov=True,
-        learning_rate=0.05 if find_normalisation(norm).fixup else 0.2,
+        learning_rate=0.05 if fixup else 0.2,
         momentum=0.9,
         weight_decay=5e-4,
         schedule="cosine",
         warm_up=1,
-        scalar_rate=_scalar_rate(norm),
+        scalar_rate=0.1 if fixup else 1.0,
         epochs=120,
         batch_size=256,
     )
 
 
-def _scalar_rate(norm: str) -> float:
-    return 0.1 if find_normalisation(norm).fixup else 1.0
-
-
 CIFAR10_RECIPES: dict[str, Callable[[str], Cifar10Recipe]] = {
     "tuned": tuned_recipe,
-    "he2016": he2016_recipe,
     "cosine": cosine_recipe,
 }
 """Recipes by name, each for any normalisation."""
@@ -194,7 +164,7 @@ CIFAR10_RECIPES: dict[str, Callable[[str], Cifar10Recipe]] = {
 def find_cifar10_recipe(name: str, norm: str) -> Cifar10Recipe:
     """The recipe of that name for a normalisation."""
     if name not in CIFAR10_RECIPES:
-        raise TrainingError(f"There is no recipe {name!r}: choose from {', '.join(CIFAR10_RECIPES)}.")
+        raise TrainingError(f"Expected recipe to be one of {', '.join(CIFAR10_RECIPES)}, but got {name!r}.")
     return CIFAR10_RECIPES[name](norm)
 
 
@@ -204,8 +174,8 @@ class CriteoRecipe(BaseRecipe):
 
     `momentum` is Adam's β₁, `adam_eps` its ε. Each step moves the running statistics of the batch norm by
     `norm_momentum`: with 0.01 it takes some hundred steps to forget their initial values, too many for a short
-    training. With `patience`, training ends when the validation loss has not fallen for so many epochs; the network
-    of the best epoch is kept in any case. `precision` is that of the matrix products on a GPU.
+    training. Training ends when the validation loss has not fallen for `patience` epochs; the network of the best
+    epoch is kept in any case. `precision` is that of the matrix products on a GPU.
     """
 
     learning_rate: float = 1e-3
@@ -223,10 +193,8 @@ class CriteoRecipe(BaseRecipe):
         self._check_at_least(batch_size=2)  # a batch norm has no variance of a single row
         if self.patience is not None:
             self._check_at_least(patience=1)
-        if not 0 < self.norm_momentum <= 1:
-            raise TrainingError(f"norm_momentum is {self.norm_momentum}, but it must be above 0 and at most 1.")
-        if self.precision not in get_args(Precision):
-            raise TrainingError(f"precision is {self.precision!r}, but it must be {', '.join(get_args(Precision))}.")
+        self._check("norm_momentum", "greater than 0 and at most 1", 0 < self.norm_momentum <= 1)
+        self._check_choice("precision", get_args(Precision))
 
     def learning_rate_at(self, step: int, steps: int) -> float:
         """The learning rate of a step, counted from 0 over all epochs, out of all steps of the training."""
@@ -240,8 +208,8 @@ class CriteoRecipe(BaseRecipe):
 class ImageNetRecipe(BaseRecipe):
     """SGD with Nesterov momentum on ResNet-50 v1, batch 512, 90 epochs, 5 of them warm-up, drops at 30, 60 and 80.
 
-    The paper gives the ranges in which it searched for the learning rate and the momentum, but not what it found, and
-    it does not mention weight decay: these are the usual numbers for ResNet-50 (0.1 for every 256 images of a batch,
+    The paper gives the ranges of its search for the learning rate and the momentum, but not the results, and it does
+    not mention weight decay: these are the usual values for ResNet-50 (0.1 for every 256 images of a batch,
     0.9, 1e-4 on filters and matrices). `size` is the side of the images. `batch_size` is that of all GPUs together;
     each GPU normalises with the statistics of its own share.
     """
@@ -256,13 +224,12 @@ class ImageNetRecipe(BaseRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.momentum == 0:
-            raise TrainingError(f"momentum is {self.momentum}, but Nesterov's method needs one greater than 0.")
-        self._check_weight_decay(self.weight_decay)
+        self._check("momentum", "greater than 0 for Nesterov's method", self.momentum > 0)
+        self._check("weight_decay", "finite and non-negative", 0 <= self.weight_decay < math.inf)
         self._check_at_least(warm_up=0, size=1)
 
     def learning_rate_at(self, epochs_done: float) -> float:
-        """The learning rate after so many epochs and fractions of one: a linear warm-up from 0, then steps."""
+        """The learning rate after `epochs_done` epochs: a linear warm-up from 0, then the drops."""
         if epochs_done < self.warm_up:
             return self.learning_rate * epochs_done / self.warm_up
         drops = ((fraction * self.epochs - 1e-9, factor) for fraction, factor in _IMAGENET_DROPS)

@@ -7,9 +7,9 @@ A run has a path without a suffix, such as runs/resnet20-cifar10/batch/3, beside
 from __future__ import annotations
 
 import csv
-import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
@@ -52,75 +52,18 @@ def check_same_recipe(path: Path, stored: dict[str, Any], recipe: dict[str, Any]
 def _is_same(stored: Any, value: Any) -> bool:
     try:
         return bool(stored == value)
-    except (RuntimeError, ValueError):  # a tensor in place of a number
+    except (RuntimeError, ValueError):  # a tensor instead of a number
         return False
 
 
-class TrainingLog:
-    """A CSV file to which a row is appended after every epoch, and a TensorBoard log if asked for.
-
-    The first row that is appended names the columns. When a run is resumed, rows after the first `epochs_done` are
-    dropped, since those epochs are run again.
-    """
-
-    def __init__(self, path: Path, *, epochs_done: int = 0, tensorboard: bool = False) -> None:
-        self.path = path
-        rows = [row for row in read_log(path) if int(row["epoch"]) <= epochs_done]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as part, part.open("w", newline="") as file:
-            _write_rows(file, rows)
-        self._board = _open_tensorboard(path.with_suffix(""), epochs_done + 1) if tensorboard else None
-
-    def append(self, row: dict[str, float]) -> None:
-        """Add an epoch. It is on the disk before a checkpoint can say that the epoch is done."""
-        with self.path.open("a", newline="") as file:
-            _write_rows(file, [{name: _format(value) for name, value in row.items()}])
-            file.flush()
-            os.fsync(file.fileno())
-        if self._board is not None:
-            for name, value in row.items():
-                if name != "epoch":
-                    self._board.add_scalar(name, value, row["epoch"])
-            self._board.flush()
-
-    def close(self) -> None:
-        """Close the TensorBoard log."""
-        if self._board is not None:
-            self._board.close()
-
-
-def read_log(path: Path) -> list[dict[str, str]]:
-    """The complete rows of a log; none if there is no file. A row that a crash cut off is left out."""
-    if not path.exists():
-        return []
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if None not in row and None not in row.values()]
-        for row in rows:
-            int(row["epoch"])
-    except (ValueError, KeyError, csv.Error) as error:
-        raise TrainingError(f"{path} is not the log of a run ({error}): move it away; a new one is begun.") from None
-    return rows
-
-
-def _write_rows(file: TextIO, rows: list[dict[str, str]]) -> None:
-    """Write rows at the end of a file, with a header if it is empty."""
-    if rows:
+def write_log(path: Path, rows: Sequence[Mapping[str, float]]) -> None:
+    """Write the log of a run, one row per epoch."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as part, part.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
-        if file.tell() == 0:
-            writer.writeheader()
-        writer.writerows(rows)
+        writer.writeheader()
+        writer.writerows({name: _format(value) for name, value in row.items()} for row in rows)
 
 
 def _format(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _open_tensorboard(folder: Path, first_epoch: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TrainingError(
-            "TensorBoard is not installed: run `pip install tensorboard`, or leave out --tensorboard."
-        ) from None
-    return SummaryWriter(str(folder), purge_step=first_epoch)

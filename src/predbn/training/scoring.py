@@ -1,8 +1,10 @@
-"""How good a network is, in evaluation mode: loss and accuracy after an epoch, all scores when it is finished."""
+"""Scores of a network in evaluation mode: loss and accuracy after an epoch, all metrics at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +12,6 @@ from torch import Tensor, nn
 
 from predbn.data import Images, Rows
 from predbn.metrics import ScoreHistogram, Scores
-
-from .trainer import backend_settings
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def sum_loss_and_correct(model: nn.Module, batches: Iterable[tuple[Tensor, Tenso
 
 @torch.no_grad()
 def score(model: nn.Module, data: Images | Rows, device: torch.device, *, size: int = 500) -> dict[str, float]:
-    """Accuracy, NLL, Brier score (summed over the classes), ECE (10 bins) and, if there are two classes, the AUC.
+    """Accuracy, NLL, Brier score (summed over the classes), ECE (10 bins) and, for two classes, the AUC.
 
     With the running statistics, in batches of `size`, and with convolutions in fp32 without TF32.
     """
@@ -45,3 +45,16 @@ def score(model: nn.Module, data: Images | Rows, device: torch.device, *, size: 
     computed = scores.compute()
     values = {name: computed[name] for name in ("accuracy", "nll", "brier", "ece")}
     return {**values, "auc": histogram.auc()} if is_binary else values
+
+
+@contextmanager
+def backend_settings(backend: Any, **settings: bool) -> Iterator[None]:
+    """Change attributes of a torch backend, such as torch.backends.cudnn, for the length of a block."""
+    before = {name: getattr(backend, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            setattr(backend, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(backend, name, value)

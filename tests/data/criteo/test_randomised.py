@@ -9,7 +9,7 @@ from predbn.data import DataError, ShiftedDataset
 from predbn.data.criteo import PERCENTAGES, Randomised, Rows, synthetic_rows
 
 TABLE = torch.from_numpy(synthetic_rows(3000, seed=0).table)
-TRAIN, TEST = Rows([TABLE[:1000]], "train"), Rows([TABLE[1000:]], "test", first=1000)
+TRAIN, TEST = Rows(TABLE[:1000], "train"), Rows(TABLE[1000:], "test", first=1000)
 SPLITS = Randomised(TEST, train=TRAIN, seed=4)
 
 

@@ -43,11 +43,11 @@ def test_pooling_splits_is_binning_them_together():
         correct = random.uniform(size=count) < confidence
         sets.append((confidence, correct))
         rows += [{**KEYS, "corruption": name, **row} for row in binned(confidence, correct)]
-    found = pool_bins(check_reliability(pd.DataFrame(rows)))
+    pooled = pool_bins(check_reliability(pd.DataFrame(rows)))
     together = pd.DataFrame(binned(*(np.concatenate(part) for part in zip(*sets, strict=True)))).query("count > 0")
     for column in ("bin", "count", "confidence", "accuracy"):
-        assert found[column].to_numpy() == pytest.approx(together[column].to_numpy())
-    assert found["share"].sum() == pytest.approx(1)
+        assert pooled[column].to_numpy() == pytest.approx(together[column].to_numpy())
+    assert pooled["share"].sum() == pytest.approx(1)
 
 
 def test_a_panel_for_each_severity(rel):
@@ -58,9 +58,9 @@ def test_a_panel_for_each_severity(rel):
 
 
 def test_empty_bins_and_missing_columns_are_said(rel):
-    with pytest.raises(ReportError, match=r"Every bin .* is empty"):
+    with pytest.raises(ReportError, match=r"All bins .* are empty"):
         reliability(rel.assign(count=0))
-    with pytest.raises(ReportError, match="reliability frame has no column bin"):
+    with pytest.raises(ReportError, match=r"reliability frame needs the columns .*; it lacks bin"):
         reliability(rel.drop(columns="bin"))
 
 
@@ -78,9 +78,9 @@ def test_shares_and_accuracies_are_those_of_the_bins():
     styles = [SeriesStyle("a", GREY, True), SeriesStyle("b", HUES[0], False)]
     spec = confidence_bins(bins, styles).to_dict()
     rows = next(iter(spec["datasets"].values())) if "datasets" in spec else spec["vconcat"][0]["data"]["values"]
-    found = {(row["series"], row["bin"]): row for row in rows if "series" in row}
-    assert found["a", 0]["share"] == pytest.approx(0.75)
-    assert found["b", 5]["share"] == 1
-    assert found["a", 9]["accuracy"] == pytest.approx(0.9)
-    assert found["b", 5]["middle"] == pytest.approx(0.55)
+    by_bin = {(row["series"], row["bin"]): row for row in rows if "series" in row}
+    assert by_bin["a", 0]["share"] == pytest.approx(0.75)
+    assert by_bin["b", 5]["share"] == 1
+    assert by_bin["a", 9]["accuracy"] == pytest.approx(0.9)
+    assert by_bin["b", 5]["middle"] == pytest.approx(0.55)
     assert spec["title"]

@@ -1,117 +1,84 @@
 from __future__ import annotations
 
 import math
-import os
-import socket
-import sys
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from predbn.common import MissingPackageError
-from predbn.training import SEARCH_RANGES, TrainingError, best_recipe, enqueue_best, open_study, run_search, trial_table
+from predbn.common import write_json
+from predbn.training import SEARCH_RANGES, TrainingError, draw_points, recipe_at, run_search
 from predbn.training.cifar10.search import DECOUPLED_RANGE
 from predbn.training.cifar10.trainer import Cifar10Trainer
 
-from ..tiny import TINY
+from ..tiny import TINY, Interrupted, interrupt_after
 
-optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 pytestmark = pytest.mark.usefixtures("small_network")
+RESULTS = Path(__file__).parents[3] / "results" / "training"
 RECIPE = replace(TINY, epochs=1)
-SPACE = {name: optuna.distributions.FloatDistribution(*ends, log=True) for name, ends in SEARCH_RANGES.items()}
+POINTS = draw_points(4, seed=0)
 
 
-@pytest.fixture
-def storage(tmp_path):
-    return str(tmp_path / "new" / "search.journal")
+def test_points_depend_on_seed_and_number():
+    assert draw_points(2, seed=0) == {number: POINTS[number] for number in (0, 1)}
+    assert draw_points(4, seed=1)[0] != POINTS[0]
+    assert len({point["learning_rate"] for point in POINTS.values()}) == 4
 
 
-def params(study):
-    """The points of the complete trials, whatever their numbers."""
-    return sorted(tuple(trial.params.values()) for trial in study.trials if trial.value is not None)
+def test_a_recorded_search_has_the_points_that_are_drawn_today():
+    table = pd.read_csv(RESULTS / "search-layer.csv").set_index("trial")
+    for number, point in draw_points(10, seed=0, ranges={"learning_rate": (1e-3, 0.03)}).items():
+        assert {name: table.loc[number, name] for name in point} == point
 
 
-def test_draws_depend_on_seed_number_and_name(tmp_path):
-    points = []
-    for name, seed, order in (("a", 0, SPACE), ("b", 0, dict(reversed(SPACE.items()))), ("c", 1, SPACE)):
-        study = open_study(str(tmp_path / name), "s", seed=seed)
-        points.append([dict(sorted(study.ask(order).params.items())) for _ in range(3)])
-    assert points[0] == points[1]
-    assert points[0] != points[2]
-    assert len({point["learning_rate"] for point in points[0]}) == 3
-
-
-def test_draws_are_uniform_on_a_logarithmic_scale(tmp_path):
-    study = open_study(str(tmp_path / "s"), "s", seed=0)
-    drawn = [study.ask(SPACE).params for _ in range(100)]
+def test_points_are_uniform_on_a_logarithmic_scale():
+    points = draw_points(100, seed=0).values()
     for name, (low, high) in SEARCH_RANGES.items():
-        places = [math.log(point[name] / low) / math.log(high / low) for point in drawn]
-        assert 0 <= min(places) < 0.1
-        assert 0.9 < max(places) <= 1
-        assert abs(sum(places) / 100 - 0.5) < 4 * (1 / 12 / 100) ** 0.5
+        shares = [math.log(point[name] / low) / math.log(high / low) for point in points]
+        assert 0 <= min(shares) < 0.1
+        assert 0.9 < max(shares) <= 1
+        assert abs(sum(shares) / 100 - 0.5) < 4 * (1 / 12 / 100) ** 0.5
 
 
-def fail(done, total, note):
-    pytest.fail("the study was complete")
+def test_other_ranges_and_the_other_weight_decay():
+    for point in draw_points(20, seed=0, decoupled=True, ranges={"learning_rate": (2e-3, 3e-3)}).values():
+        assert 2e-3 <= point["learning_rate"] <= 3e-3
+        assert DECOUPLED_RANGE[0] <= point["weight_decay"] <= DECOUPLED_RANGE[1]
+        assert SEARCH_RANGES["adam_eps"][0] <= point["adam_eps"] <= SEARCH_RANGES["adam_eps"][1]
 
 
-@pytest.mark.parametrize("database", [False, True])
-def test_a_search_has_as_many_trials_as_asked_for(data, tmp_path, database):
-    storage = f"sqlite:///{tmp_path}/search.db" if database else str(tmp_path / "search.journal")
-    study, reports = open_study(storage, "s", seed=0), []
-    run_search(
-        study, RECIPE, data, trials=3, side_by_side=2, progress=lambda done, total, note: reports.append((done, total))
+def test_an_interrupted_search_ends_as_an_uninterrupted_one_with_others_side_by_side(data, tmp_path):
+    reports = []
+    whole = run_search(
+        RECIPE,
+        POINTS,
+        data,
+        tmp_path / "whole",
+        side_by_side=3,
+        progress=lambda done, total, note: reports.append((done, total)),
     )
-    assert reports == [(2, 6), (4, 6), (5, 6), (6, 6)]
-    assert [trial.number for trial in study.trials] == [0, 1, 2]
-    again = open_study(storage, "s", seed=0)
-    assert trial_table(again) == trial_table(study)
-    run_search(again, RECIPE, data, trials=3, side_by_side=2, progress=fail)
+    assert reports == [(3, 8), (6, 8), (7, 8), (8, 8)]
+    assert sorted(row["trial"] for row in whole) == [0, 1, 2, 3]
+    assert all({name: row[name] for name in SEARCH_RANGES} == POINTS[row["trial"]] for row in whole)
+    accuracies = [row["validation_accuracy"] for row in whole]
+    assert accuracies == sorted(accuracies, reverse=True)
+    with pytest.raises(Interrupted):
+        run_search(RECIPE, POINTS, data, tmp_path / "cut", side_by_side=2, progress=interrupt_after(3))
+    assert sorted(path.name for path in (tmp_path / "cut").glob("*.json")) == ["0.json", "1.json"]
+    assert run_search(RECIPE, POINTS, data, tmp_path / "cut", side_by_side=1) == whole
+    again = run_search(RECIPE, POINTS, data, tmp_path / "cut", side_by_side=1, progress=interrupt_after(1))
+    assert again == whole  # no trial was repeated
 
 
-def test_the_number_side_by_side_does_not_change_the_trials(data, tmp_path):
-    tables = []
-    for side_by_side in (1, 3):
-        study = open_study(str(tmp_path / str(side_by_side)), "s", seed=0)
-        run_search(study, RECIPE, data, trials=3, side_by_side=side_by_side)
-        tables.append(trial_table(study))
-    assert tables[0] == tables[1]
+def test_the_recipe_of_a_row():
+    recipe = recipe_at(RECIPE, {"trial": 3, "epochs": 7, **POINTS[1]})
+    assert recipe.momentum == pytest.approx(1 - POINTS[1]["one_minus_momentum"], rel=1e-3)
+    assert (recipe.learning_rate, recipe.weight_decay) == (POINTS[1]["learning_rate"], POINTS[1]["weight_decay"])
+    assert (recipe.epochs, recipe.norm) == (RECIPE.epochs, RECIPE.norm)
 
 
-def test_an_interrupted_search_ends_as_an_uninterrupted_one(data, storage, tmp_path, monkeypatch):
-    whole = open_study(str(tmp_path / "whole"), "s", seed=0)
-    run_search(whole, RECIPE, data, trials=4, side_by_side=2)
-
-    def interrupt(done, total, note):
-        if done > 4:
-            raise KeyboardInterrupt
-
-    study = open_study(storage, "s", seed=0)
-    with pytest.raises(KeyboardInterrupt):
-        run_search(study, RECIPE, data, trials=4, side_by_side=2, progress=interrupt)
-    assert len(trial_table(study)) == 2
-    alive = open_study(storage, "s", seed=0)
-    assert [trial.state.name for trial in alive.trials] == ["COMPLETE"] * 2 + ["RUNNING"] * 2
-    monkeypatch.setattr("predbn.training.cifar10.search._is_alive", lambda process: process != os.getpid())
-    study = open_study(storage, "s", seed=0)
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2 + ["FAIL"] * 2 + ["WAITING"] * 2
-    run_search(study, RECIPE, data, trials=4, side_by_side=2)
-    assert params(study) == params(whole)
-    values = [[row["validation_accuracy"] for row in trial_table(s)] for s in (study, whole)]
-    losses = [sorted(row["validation_loss"] for row in trial_table(s)) for s in (study, whole)]
-    assert values[0] == values[1]
-    assert losses[0] == losses[1]
-
-
-def test_trials_of_other_machines_are_not_touched(storage):
-    study = open_study(storage, "s", seed=0)
-    study.ask(SPACE).set_user_attr("worker", "elsewhere:1")
-    study.ask(SPACE).set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
-    study.ask(SPACE)
-    assert {trial.state.name for trial in open_study(storage, "s", seed=0).trials} == {"RUNNING"}
-
-
-def test_a_diverged_trial_has_the_accuracy_of_guessing(data, storage, monkeypatch):
+def test_a_diverged_trial_has_the_accuracy_of_guessing(data, tmp_path, monkeypatch):
     real = Cifar10Trainer.train_step
 
     def train_step(self):
@@ -120,61 +87,16 @@ def test_a_diverged_trial_has_the_accuracy_of_guessing(data, storage, monkeypatc
         real(self)
 
     monkeypatch.setattr(Cifar10Trainer, "train_step", train_step)
-    study = open_study(storage, "s", seed=0)
-    run_search(study, RECIPE, data, trials=2, side_by_side=2)
-    rows = {row["trial"]: row for row in trial_table(study)}
-    assert rows[1] | {"diverged": True, "validation_accuracy": 0.1, "validation_loss": None} == rows[1]
-    assert rows[0]["diverged"] is False
+    rows = run_search(RECIPE, draw_points(2, seed=0), data, tmp_path, side_by_side=2)
+    by_trial = {row["trial"]: row for row in rows}
+    assert by_trial[1] | {"diverged": True, "validation_accuracy": 0.1, "validation_loss": None} == by_trial[1]
+    assert by_trial[0]["diverged"] is False
 
 
-def test_other_ranges_and_the_other_weight_decay(data, storage):
-    study = open_study(storage, "s", seed=0)
-    run_search(
-        study, replace(RECIPE, decoupled=True), data, trials=2, side_by_side=2, ranges={"learning_rate": (2e-3, 3e-3)}
-    )
-    for row in trial_table(study):
-        assert 2e-3 <= row["learning_rate"] <= 3e-3
-        assert DECOUPLED_RANGE[0] <= row["weight_decay"] <= DECOUPLED_RANGE[1]
-        assert SEARCH_RANGES["adam_eps"][0] <= row["adam_eps"] <= SEARCH_RANGES["adam_eps"][1]
-
-
-def study_with(storage, name, values):
-    study = open_study(storage, name, seed=0)
-    for value in values:
-        trial = study.ask(SPACE)
-        for key, content in {"epochs": 1, "diverged": False, "validation_loss": 1.0}.items():
-            trial.set_user_attr(key, content)
-        study.tell(trial, value)
-    return study
-
-
-def test_the_best_recipe_and_the_table(storage):
-    study = study_with(storage, "s", [0.2, 0.9, 0.5])
-    assert [row["trial"] for row in trial_table(study)] == [1, 2, 0]
-    recipe, point = best_recipe(study, RECIPE), study.trials[1].params
-    assert recipe.learning_rate == pytest.approx(point["learning_rate"], rel=1e-3)
-    assert recipe.momentum == pytest.approx(1 - point["one_minus_momentum"], rel=1e-3)
-    assert (recipe.epochs, recipe.norm) == (RECIPE.epochs, RECIPE.norm)
-
-
-def test_finalists_start_with_the_best(data, storage):
-    earlier = study_with(storage, "s", [0.2, 0.9, 0.5])
-    study = open_study(storage, "finalists", seed=0)
-    for _ in range(2):
-        enqueue_best(study, earlier, 2)
-    run_search(study, RECIPE, data, trials=2, side_by_side=2)
-    result = sorted(trial_table(study), key=lambda row: row["trial"])
-    for row, expected in zip(result, trial_table(earlier)[:2], strict=True):
-        assert {name: row[name] for name in SEARCH_RANGES} == {name: expected[name] for name in SEARCH_RANGES}
-
-
-def test_a_storage_that_cannot_be_opened(tmp_path):
-    for storage in (f"sqlite:///{tmp_path}/absent/search.db", "nonsense://x"):
-        with pytest.raises(TrainingError, match=r"^The storage .* cannot be opened \(.+\): name a journal file"):
-            open_study(storage, "s", seed=0)
-
-
-def test_without_optuna(monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingPackageError, match=r'The search needs optuna: run `pip install "predbn\[tune\]"`'):
-        open_study("x", "s", seed=0)
+def test_trials_of_another_search_or_of_none(data, tmp_path):
+    run_search(RECIPE, {0: POINTS[0]}, data, tmp_path, side_by_side=1)
+    with pytest.raises(TrainingError, match=r"0\.json belongs to a run with .*: use the same .* or choose another"):
+        run_search(RECIPE, {0: POINTS[1]}, data, tmp_path, side_by_side=1)
+    write_json(tmp_path / "0.json", {"card": 1})
+    with pytest.raises(TrainingError, match=r"0\.json is not a trial of a search: delete it to repeat the trial"):
+        run_search(RECIPE, {0: POINTS[0]}, data, tmp_path, side_by_side=1)

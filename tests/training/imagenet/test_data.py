@@ -74,9 +74,9 @@ def test_wrong_folders_and_batches(folder):
     shutil.rmtree(folder / "val" / "cat")
     with pytest.raises(TrainingError, match=r"val has 1 classes and train has 2; 1 are .* such as cat in train: un"):
         open_imagenet(folder, RECIPE.preprocessing, subset=True)
-    with pytest.raises(TrainingError, match="has no folder 'train': name the folder that contains train and val"):
+    with pytest.raises(TrainingError, match="to contain the folders train and val, but it has no 'train'"):
         open_imagenet(folder / "val", RECIPE.preprocessing)
-    with pytest.raises(TrainingError, match="A batch of 10 cannot be divided among 4 processes"):
+    with pytest.raises(TrainingError, match="Expected batch_size to be a multiple of the 4 processes, but got 10"):
         epoch_order(40, seed=0, epoch=0, batch_size=10, ranks=4)
 
 

@@ -16,21 +16,24 @@ from predbn.models import ModelError, load, read_weights
 from predbn.training import ProcessGroup, TrainingError, join_process_group, open_imagenet, train_imagenet
 from predbn.training.imagenet import trainer
 
+from ..tiny import Interrupted, interrupt_after
 from .tiny import RECIPE, tiny_by_image, tiny_folder, tiny_resnet
 
 CPU = torch.device("cpu")
 ALONE = ProcessGroup(CPU)
 
 
-class Interrupted(Exception):
-    pass
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREDBN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return open_imagenet(tiny_folder(tmp_path_factory.mktemp("data")), RECIPE.preprocessing, subset=True)
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
-    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
+def data(opened, monkeypatch):
     monkeypatch.setattr(trainer, "resnet50", tiny_resnet)
-    return open_imagenet(tiny_folder(tmp_path / "data"), RECIPE.preprocessing, subset=True)
+    return opened
 
 
 def file_of(out, suffix, seed=0):
@@ -50,7 +53,7 @@ def train(data, out, recipe=RECIPE, group=ALONE, seed=0, **options):
     return train_imagenet(recipe, seed, data, out, group, **options)
 
 
-def test_a_run_writes_weights_card_and_log(data, tmp_path):
+def test_a_run_writes_weights_card_and_log_and_resumes_bit_for_bit(data, tmp_path):
     out, reports = tmp_path / "out", []
     card = train(data, out, progress=lambda *report: reports.append(report[:2]))
     assert reports == [(step, 9) for step in range(1, 10)]
@@ -60,39 +63,25 @@ def test_a_run_writes_weights_card_and_log(data, tmp_path):
     names = sorted(path.name for path in file_of(out, "csv").parent.iterdir())
     assert names == [".0.lock", "0.csv", "0.json", "0.safetensors"]
     assert [row["epoch"] for row in rows(out)] == ["1", "2", "3"]
+    assert float(rows(out)[-1]["learning_rate"]) == pytest.approx(RECIPE.learning_rate_at(2 + 2 / 3), rel=1e-5)
     with pytest.raises(TrainingError, match="use --resume"):
         train(data, out)
     assert train(data, out, resume=True) == card
-    with pytest.raises(TrainingError, match="14 training examples do not fill a batch of 15"):
-        train(data, tmp_path / "other", replace(RECIPE, batch_size=15))
+    # the weights of the tiny network do not fit the architecture, which shows that it is known
+    with pytest.raises(ModelError, match="does not fit the network"):
+        load(f"file:{file_of(out, 'safetensors')}#resnet50-imagenet/batch")
+    for stop in (2, 6):  # in the middle and at the end of an epoch
+        cut = tmp_path / f"cut-{stop}"
+        with pytest.raises(Interrupted):
+            train(data, cut, checkpoint_every=1, progress=interrupt_after(stop))
+        steps = []
+        train(data, cut, resume=True, checkpoint_every=1, progress=lambda done, *_, steps=steps: steps.append(done))
+        assert steps in (list(range(stop, 10)), list(range(stop + 1, 10)))
+        assert all(torch.equal(tensor, weights(cut)[name]) for name, tensor in weights(out).items())
+        assert rows(cut) == rows(out)
 
 
-@pytest.mark.parametrize("stop", [2, 4, 6])
-def test_an_interrupted_run_resumes_bit_for_bit(data, tmp_path, stop):
-    train(data, tmp_path / "whole")
-    steps = []
-
-    def interrupt(done, total, note):
-        steps.append(done)
-        if len(steps) == stop:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        train(data, tmp_path / "cut", checkpoint_every=1, progress=interrupt)
-    with pytest.raises(TrainingError, match="use --resume"):
-        train(data, tmp_path / "cut")
-    with pytest.raises(TrainingError, match=r"belongs to a run with learning_rate 0\.05, not 0\.1"):
-        train(data, tmp_path / "cut", replace(RECIPE, learning_rate=0.1), resume=True)
-    train(
-        data, tmp_path / "cut", resume=True, checkpoint_every=1, progress=lambda done, total, note: steps.append(done)
-    )
-    assert steps == list(range(1, 10))
-    whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
-    assert all(torch.equal(whole[name], cut[name]) for name in whole)
-    assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
-
-
-def test_the_steps_are_nesterovs(data, tmp_path, monkeypatch):
+def test_the_steps_are_nesterovs(data, monkeypatch):
     """One parameter against the equations: v ← m v + g, w ← w − rate (g + m v), with decay in g for matrices."""
 
     class Slope(nn.Module):
@@ -107,9 +96,10 @@ def test_the_steps_are_nesterovs(data, tmp_path, monkeypatch):
     recipe = replace(RECIPE, weight_decay=0.1)
     run = trainer.ImageNetTrainer(recipe, 0, data, ALONE)
     w, v = torch.full((2,), 0.5), torch.zeros(2)
-    images, labels = torch.zeros(4, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
+    batch = torch.zeros(4, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
+    run.batches = iter([batch] * 3)
     for step in range(3):
-        run.train_on(images, labels)
+        run.train_step()
         run.step += 1
         gradient = w.softmax(0) - torch.tensor([0.75, 0.25]) + 0.1 * w
         v = 0.9 * v + gradient
@@ -117,10 +107,11 @@ def test_the_steps_are_nesterovs(data, tmp_path, monkeypatch):
     torch.testing.assert_close(run.network.weight.detach()[:, 0], w)
 
 
-def test_a_loss_that_is_not_a_number_ends_the_run(data, tmp_path):
-    recipe = replace(RECIPE, learning_rate=1e30, warm_up=0)
+def test_what_cannot_be_trained(data, tmp_path):
+    with pytest.raises(TrainingError, match="Expected batch_size to be at most the 14 training examples, but got 15"):
+        train(data, tmp_path, replace(RECIPE, batch_size=15))
     with pytest.raises(TrainingError, match=r"with seed 0 \(epoch 1\): lower the learning rate"):
-        train(data, tmp_path / "out", recipe)
+        train(data, tmp_path, replace(RECIPE, learning_rate=1e30, warm_up=0))
 
 
 def run_process(rank, root, out, port):
@@ -130,13 +121,8 @@ def run_process(rank, root, out, port):
     with join_process_group(CPU) as group:
         data = open_imagenet(root, RECIPE.preprocessing, subset=True)
         train(data, out, group=group)
-
-        def interrupt(done, total, note):
-            if done == 4:
-                raise Interrupted
-
         try:
-            train(data, out, group=group, seed=1, checkpoint_every=2, progress=interrupt)
+            train(data, out, group=group, seed=1, checkpoint_every=2, progress=interrupt_after(4))
         except Interrupted:
             train(data, out, group=group, seed=1, resume=True)
 
@@ -145,6 +131,7 @@ def test_two_processes_take_the_steps_of_one(data, tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    monkeypatch.setenv("PREDBN_CACHE", str(tmp_path / "cache"))
     mp.spawn(run_process, args=(data.train.root.parent, tmp_path / "two", port), nprocs=2)
     monkeypatch.setattr(trainer, "resnet50", tiny_by_image)
     for seed in (0, 1):
@@ -155,10 +142,3 @@ def test_two_processes_take_the_steps_of_one(data, tmp_path, monkeypatch):
         assert (one["fc.weight"] - initial["fc.weight"]).abs().max() > 0.01
         for name in one:
             torch.testing.assert_close(two[name].float(), one[name].float(), rtol=1e-3, atol=1e-3)
-
-
-def test_the_architecture_that_loads_the_weights(data, tmp_path):
-    """The weights of the tiny network do not fit it, which shows that the architecture was found."""
-    train(data, tmp_path / "out")
-    with pytest.raises(ModelError, match="does not fit the network"):
-        load(f"file:{file_of(tmp_path / 'out', 'safetensors')}#resnet50-imagenet/batch")

@@ -1,30 +1,36 @@
-"""Lines of text as tables of int32, and a reason for every line that is not a row.
+"""Lines of text as a table, and a reason for every line that is not a row.
 
-Regular lines go through a fast parser. If one line of a text is not regular, pyarrow splits the text into columns
-(quotes, line ends of other systems, columns in any order and additional ones), and every value is checked, which is
-several times slower.
+pyarrow divides the lines into columns. A quote that is not closed would make it read on in the next lines, and bytes
+that are not UTF-8 make it give up on a line with too many columns. A text with either is divided line by line with
+Python's csv module, which is an order of magnitude slower.
 """
 
 from __future__ import annotations
 
-import re
+import csv
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from predbn.common import DataError
-
-from ..reading import in_one_line
-from .columns import CATEGORIES, COLUMNS, LABEL, MISSING_NUMBER, MISSING_TOKEN, WIDTH, token_of
-from .parse_regular import parse_regular
-from .source import PADDING, Piece, TextSource
+from .columns import (
+    CATEGORIES,
+    CATEGORY_LENGTH,
+    COLUMNS,
+    LABEL,
+    MISSING_NUMBER,
+    MISSING_TOKEN,
+    WIDTH,
+    hash_words,
+    token_of,
+)
+from .source import TextSource
 
 Table = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
-_WHOLE_NUMBER = r"^[+-]?[0-9]+(\.0*)?$"
+_INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
 
 
 class Rejected(NamedTuple):
@@ -35,92 +41,43 @@ class Rejected(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The rows of a text, int32 [n, 40], its number of lines, and the lines that are not rows."""
+    """The rows, int32 [n, 40], the number of lines, and the lines that are not rows."""
 
     table: Table
     lines: int
     rejected: list[Rejected]
 
 
-def parse(piece: Piece, source: TextSource, where: Mapping[str, str]) -> Parsed:
-    """Read whole lines. With `where`, keep only the rows that have these values in these additional columns."""
-    is_quoted = source.has_header and piece.buffer.find(b'"', PADDING, piece.end) >= 0
-    if source.columns == COLUMNS and not where and not is_quoted:
-        table = parse_regular(piece, source.delimiter)
-        if table is not None:
-            return Parsed(table, len(table), [])
-    return _parse_any(piece.text, source, where)
+class _Columns(NamedTuple):
+    """The columns as binary arrays of pyarrow, the number of the line of each row, and the lines without a row."""
+
+    by_name: Mapping[str, Any]
+    line_of_row: npt.NDArray[np.int64]
+    rejected: list[Rejected]
 
 
-def _parse_any(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
-    """The rows of lines of any kind, value by value."""
-    import pyarrow as pa
-
-    lines = text.splitlines(keepends=True)
-    rejected = _lines_that_pyarrow_cannot_read(text, lines, source)
-    numbers = np.delete(np.arange(1, len(lines) + 1), [line - 1 for line, _ in rejected])
-    if rejected:
-        text = b"".join(lines[number - 1] for number in numbers)
-    skipped: list[int] = []
-
-    def skip(row: Any) -> str:
-        reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
-        rejected.append(Rejected(int(numbers[row.number - 1]), reason))
-        skipped.append(row.number - 1)
-        return "skip"
-
-    try:
-        columns = _read(text, source, where, skip)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"{source.path} has lines that cannot be divided into columns ({in_one_line(error)}): correct them."
-        ) from None
-    if len(columns) + len(skipped) != len(numbers):
-        raise DataError(f"{source.path} has lines that cannot be told apart, such as {text[:80]!r}: correct them.")
-    numbers = np.delete(numbers, skipped)
-    table = np.empty((len(columns), WIDTH), np.int32)
-    is_row = np.ones(len(columns), np.bool_)
+def parse(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
+    """Read whole lines. With `where`, keep only the rows that have these values in these columns."""
+    names = tuple(dict.fromkeys((*COLUMNS, *where)))
+    is_simple = _is_utf8(text) and not (source.has_header and b'"' in text)
+    columns, line_of_row, rejected = (_divide_with_pyarrow if is_simple else _divide_by_line)(text, source, names)
+    lines = len(line_of_row) + len(rejected)
+    table = np.empty((len(line_of_row), WIDTH), np.int32)
+    is_row = np.ones(len(table), np.bool_)
     for position, name in enumerate(COLUMNS):
-        column = columns[name].combine_chunks()
+        column, values = columns[name], table[:, position]
         if name in CATEGORIES:
-            table[:, position] = _tokens(column)
+            values[:] = _tokens(column)
             continue
-        table[:, position], valid = _whole_numbers(column)
-        for row in np.flatnonzero(is_row & ~valid).tolist():
-            reason = f"{name} is {_text(column[row])!r}, which is not a whole number"
-            rejected.append(Rejected(int(numbers[row]), reason))
-        is_row &= valid
-    for row in np.flatnonzero(is_row & ~np.isin(table[:, 0], (0, 1))).tolist():
-        is_empty = all(not columns[name][row].is_valid for name in COLUMNS)
-        reason = "the line is empty" if is_empty else f"{LABEL} is {_text(columns[LABEL][row])!r}, neither 0 nor 1"
-        rejected.append(Rejected(int(numbers[row]), reason))
-        is_row[row] = False
-    return Parsed(table[is_row & _matches(columns, where)], len(lines), sorted(rejected))
-
-
-def _lines_that_pyarrow_cannot_read(text: bytes, lines: list[bytes], source: TextSource) -> list[Rejected]:
-    """Lines that would take others along: pyarrow reads an open quote to the next one, which may be far below.
-
-    A value is quoted if a quote is its first character. Two quotes within it are one, and it ends with the next one.
-    Bytes that are not UTF-8 may be part of a category, but make pyarrow give up on a line with too many columns.
-    """
-    reasons: dict[int, str] = {}
-    delimiter = re.escape(source.delimiter.encode())
-    rest, quoted = rb"[^%b\r\n]*" % delimiter, rb'"(?:[^"]|"")*"(?!")'
-    if source.has_header and b'"' in text:
-        value = rb'(?:%b%b|(?!")%b)' % (quoted, rest, rest)
-        closed = re.compile(rb"%b(?:%b%b)*[\r\n]*" % (value, delimiter, value))
-        open_lines = (number for number, line in enumerate(lines, 1) if b'"' in line and not closed.fullmatch(line))
-        reasons = dict.fromkeys(open_lines, "a quote is not closed")
-    if not _is_utf8(text):
-        begin_of_quoted = re.compile(rb"(^|%b)%b" % (delimiter, quoted))
-        for number, line in enumerate(lines, 1):
-            if number not in reasons and not _is_utf8(line):
-                bare = begin_of_quoted.sub(rb"\1", line) if source.has_header else line
-                columns = 1 + bare.count(source.delimiter.encode())
-                if columns != len(source.columns):
-                    reasons[number] = f"the line has {columns} columns instead of {len(source.columns)}"
-    return [Rejected(number, reason) for number, reason in reasons.items()]
+        values[:], is_valid = _integers(column)
+        expected = "a 32-bit integer"
+        if name == LABEL:
+            is_valid, expected = np.isin(values, (0, 1)), "0 or 1"
+        for row in np.flatnonzero(is_row & ~is_valid).tolist():
+            value = column[row].as_py().decode(errors="replace")
+            rejected.append(Rejected(int(line_of_row[row]), f"{name} is {value!r}, expected {expected}"))
+        is_row &= is_valid
+    return Parsed(table[is_row & _matches(columns, where)], lines, sorted(rejected))
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -131,66 +88,95 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _text(value: Any) -> str:
-    """A value of a column of text, which may hold any bytes."""
-    content: bytes | None = value.cast("binary").as_py()
-    return (content or b"").decode(errors="replace")
-
-
-def _read(text: bytes, source: TextSource, where: Mapping[str, str], reject: Any) -> Any:
-    """The columns that are needed, as text; `reject` is called for lines with another number of columns."""
+def _divide_with_pyarrow(text: bytes, source: TextSource, names: tuple[str, ...]) -> _Columns:
     import pyarrow as pa
     import pyarrow.csv
 
-    names = list(dict.fromkeys((*COLUMNS, *where)))
-    return pyarrow.csv.read_csv(
+    rejected: list[Rejected] = []
+
+    def reject(row: Any) -> str:
+        rejected.append(_wrong_width(row.number, row.actual_columns, row.expected_columns))
+        return "skip"
+
+    table = pyarrow.csv.read_csv(
         pa.BufferReader(text),
         pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(source.columns)),
         pyarrow.csv.ParseOptions(
-            delimiter=source.delimiter,
-            quote_char='"' if source.has_header else False,
-            ignore_empty_lines=False,
-            invalid_row_handler=reject,
+            delimiter=source.delimiter, quote_char=False, ignore_empty_lines=False, invalid_row_handler=reject
         ),
-        pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=names,
-            null_values=[""],
-            strings_can_be_null=True,
-            check_utf8=False,
-        ),
+        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), include_columns=list(names)),
     )
+    line_of_row = np.arange(1, len(table) + len(rejected) + 1)
+    line_of_row = np.delete(line_of_row, [line - 1 for line, _ in rejected])
+    return _Columns({name: table[name].combine_chunks() for name in names}, line_of_row, rejected)
 
 
-def _whole_numbers(column: Any) -> tuple[Table, Flags]:
-    """The numbers in a column of text, and which of them are 32-bit whole numbers or missing."""
+def _divide_by_line(text: bytes, source: TextSource, names: tuple[str, ...]) -> _Columns:
     import pyarrow as pa
-    import pyarrow.compute
 
-    is_whole = pyarrow.compute.match_substring_regex(column, _WHOLE_NUMBER).fill_null(False)
-    values = pyarrow.compute.if_else(is_whole, column, "0").cast(pa.float64()).to_numpy()
-    is_missing = column.is_null().to_numpy(zero_copy_only=False)
-    fits = is_whole.to_numpy(zero_copy_only=False) & (np.abs(values) < 2**31)
-    return np.where(fits, values, MISSING_NUMBER).astype(np.int32), fits | is_missing
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if source.has_header else csv.QUOTE_NONE
+    rows, line_of_row, rejected = [], [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        decoded = line.decode(errors="surrogateescape")
+        try:
+            cells = next(csv.reader([decoded], delimiter=source.delimiter, quoting=quoting, strict=True), [""])
+        except csv.Error:
+            rejected.append(Rejected(number, "a quote is not closed"))
+            continue
+        if len(cells) != len(source.columns):
+            rejected.append(_wrong_width(number, len(cells), len(source.columns)))
+            continue
+        rows.append(cells)
+        line_of_row.append(number)
+    positions = [source.columns.index(name) for name in names]
+    columns = {
+        name: pa.array([row[position].encode(errors="surrogateescape") for row in rows], pa.binary())
+        for name, position in zip(names, positions, strict=True)
+    }
+    return _Columns(columns, np.array(line_of_row, np.int64), rejected)
+
+
+def _wrong_width(line: int, actual: int, expected: int) -> Rejected:
+    return Rejected(line, f"the line has {actual} columns instead of {expected}")
+
+
+def _integers(column: Any) -> tuple[Table, Flags]:
+    """The integers in a column, and which of its values are 32-bit integers or missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_integer = pc.match_substring_regex(column, _INTEGER)
+    values = pc.if_else(is_integer, column, b"0").cast(pa.string()).cast(pa.float64()).to_numpy()
+    fits = is_integer.to_numpy(zero_copy_only=False) & (np.abs(values) < 2**31)
+    return np.where(fits, values, MISSING_NUMBER).astype(np.int32), fits | (_lengths(column) == 0)
 
 
 def _tokens(column: Any) -> Table:
-    """The tokens of a column of text, each different text hashed once."""
+    """The tokens of a column of categories."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    encoded = column.cast(pa.binary()).dictionary_encode()
-    tokens = np.array([token_of(text) for text in encoded.dictionary.to_pylist()] or [MISSING_TOKEN], np.int32)
-    is_missing = column.is_null().to_numpy(zero_copy_only=False)
-    return np.where(is_missing, MISSING_TOKEN, tokens[encoded.indices.fill_null(0).to_numpy()])
+    lengths = _lengths(column)
+    words = pc.if_else(pc.equal(pc.binary_length(column), CATEGORY_LENGTH), column, bytes(CATEGORY_LENGTH))
+    tokens = hash_words(np.frombuffer(words.cast(pa.binary(CATEGORY_LENGTH)).buffers()[1], "<u8", len(column)))
+    tokens[lengths == 0] = MISSING_TOKEN
+    for row in np.flatnonzero((lengths != 0) & (lengths != CATEGORY_LENGTH)).tolist():
+        tokens[row] = token_of(column[row].as_py())
+    return tokens
 
 
-def _matches(columns: Any, where: Mapping[str, str]) -> Flags:
+def _lengths(column: Any) -> npt.NDArray[np.int32]:
+    import pyarrow.compute as pc
+
+    lengths: npt.NDArray[np.int32] = pc.binary_length(column).to_numpy()
+    return lengths
+
+
+def _matches(columns: Mapping[str, Any], where: Mapping[str, str]) -> Flags:
     """Which rows have the values of `where`."""
-    import pyarrow.compute
+    import pyarrow.compute as pc
 
-    matches = np.ones(len(columns), np.bool_)
+    matches = np.ones(len(columns[LABEL]), np.bool_)
     for name, value in where.items():
-        values = columns[name].combine_chunks().cast("binary")
-        equal = pyarrow.compute.equal(values, value.encode(errors="surrogateescape"))
-        matches &= equal.fill_null(False).to_numpy(zero_copy_only=False)
+        matches &= pc.equal(columns[name], value.encode(errors="surrogateescape")).to_numpy(zero_copy_only=False)
     return matches

@@ -14,7 +14,6 @@ of a batch norm on the features do not change, so prediction-time BN has nothing
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from copy import copy
 from typing import Any
@@ -26,6 +25,7 @@ from predbn.common import DataError
 from predbn.shifts import randomise_features, randomise_tokens
 
 from ..batch import Device, Order
+from ..images import sha256_of
 from ..shifted import CLEAN
 from .columns import CATEGORIES, NUMBERS
 from .rows import RowBatch, Rows
@@ -76,8 +76,7 @@ class Randomised:
         """SHA-256 of the clean rows, and of the rows that `marginals` draws from."""
         if self._marginals is None:
             return dict(self.clean.sums)
-        digest = hashlib.sha256(self._marginals.cpu().contiguous().numpy().data).hexdigest()
-        return {**self.clean.sums, "marginals": digest}
+        return {**self.clean.sums, "marginals": sha256_of(self._marginals)}
 
     def seeded(self, seed: int) -> Randomised:
         """The same rows with another seed."""

@@ -1,7 +1,7 @@
 """Synthetic rows with the shape of Criteo's and known click probabilities. They are not Criteo's data.
 
 They are for tests, for benchmarks, and for experiments in which the best possible score must be known. They share
-with the real rows: 13 numbers and 26 categories, the number of different categories per column, few of them frequent
+with the real rows: 13 numbers and 26 categories, the number of distinct categories per column, few of them frequent
 and most of them rare, dependence between columns, the share of missing values, and a click rate of about a quarter.
 
 Each row has two hidden factors z, on which all its columns depend:
@@ -19,11 +19,9 @@ standardised logarithm of the number. A row is determined by the seed and its in
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,29 +29,29 @@ import torch
 
 from predbn.common import Draws, atomic_write
 
-from .columns import CATEGORIES, COLUMNS, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH, hash_words, hex_words
+from .columns import CATEGORIES, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH, hash_words, hex_words
 
 # fmt: off
-_DIFFERENT = np.array([
+_CARDINALITIES = np.array([
     1472, 577, 8_200_000, 1_800_000, 305, 23, 11_724, 633, 3, 90_903, 5_918, 6_400_000, 3_207,
     27, 15_501, 4_400_000, 10, 5_485, 2_161, 3, 5_600_000, 17, 15, 273_605, 104, 129_345,
 ])
-"""How many different categories each column of the full file has (Ovadia et al. 2019)."""
+"""How many distinct categories each column of the full file has (Ovadia et al. 2019)."""
 
-_MISSING_NUMBERS = np.array([.45, 0, .21, .22, .03, .22, .04, 0, .04, .45, .04, .76, .22], np.float32)
-_MISSING_CATEGORIES = np.array([
+_MISSING_NUMBER_SHARES = np.array([.45, 0, .21, .22, .03, .22, .04, 0, .04, .45, .04, .76, .22], np.float32)
+_MISSING_CATEGORY_SHARES = np.array([
     0, 0, .03, .03, 0, .12, 0, 0, 0, 0, 0, .03, 0, 0, 0, .03, 0, 0, .44, .44, .03, .76, 0, .03, .44, .44,
 ], np.float32)
 _LOG_MEANS = np.array([1.0, 2.0, 2.0, 1.6, 7.0, 3.5, 1.7, 2.0, 3.7, .4, .8, .3, 1.7], np.float32)
 _LOG_SCALES = np.array([1.0, 2.0, 1.2, .9, 2.2, 1.6, 1.2, 1.0, 1.4, .5, .7, .7, 1.0], np.float32)
 # fmt: on
-_LEAST = np.where(np.arange(13) == 1, -1, 0)
+_MIN_NUMBERS = np.where(np.arange(13) == 1, -1, 0)
 _FEATURES = len(NUMBERS) + len(CATEGORIES)
-_LOG_DIFFERENT = np.log(_DIFFERENT + 1).astype(np.float32)
+_LOG_CARDINALITIES = np.log(_CARDINALITIES + 1).astype(np.float32)
 _ANGLES = 2 * torch.pi * torch.arange(_FEATURES) / 5
-_LOADINGS, _OWN_SCALE = 0.5 * torch.stack((_ANGLES.cos(), _ANGLES.sin())), 0.75**0.5
+_LOADINGS, _NOISE_SCALE = 0.5 * torch.stack((_ANGLES.cos(), _ANGLES.sin())), 0.75**0.5
 
-_EFFECTS = (0.55 / np.sqrt(1 + np.argsort(np.argsort(_DIFFERENT)))).astype(np.float32)
+_EFFECTS = (0.55 / np.sqrt(1 + np.argsort(np.argsort(_CARDINALITIES)))).astype(np.float32)
 """The fewer categories a column has, the larger their effects."""
 
 _NUMBER_EFFECTS = np.where(np.arange(13) % 3 == 0, 0.3, -0.15).astype(np.float32)
@@ -86,7 +84,7 @@ class Synthetic:
         table = np.empty((len(self), WIDTH), np.int32)
         table[:, 0] = self.labels
         table[:, 1:14] = self.numbers
-        tokens = hash_words(hex_words(self.categories.reshape(-1))).reshape(self.categories.shape)
+        tokens = hash_words(hex_words(self.categories)).reshape(self.categories.shape)
         table[:, 14:] = np.where(self.missing, MISSING_TOKEN, tokens)
         return table
 
@@ -94,24 +92,24 @@ class Synthetic:
 def synthetic_rows(count: int, *, seed: int, first: int = 0) -> Synthetic:
     """The rows with the indices `first` to `first + count − 1`."""
     draws = Draws(seed, "synthetic criteo", 0, torch.arange(first, first + count))
-    hidden, own, chance = draws.normal(2), draws.normal(_FEATURES), draws.uniform(_FEATURES + 1).numpy()
-    values = hidden[:, :1] * _LOADINGS[0] + hidden[:, 1:] * _LOADINGS[1] + _OWN_SCALE * own
+    hidden, noise, chance = draws.normal(2), draws.normal(_FEATURES), draws.uniform(_FEATURES + 1).numpy()
+    values = hidden[:, :1] * _LOADINGS[0] + hidden[:, 1:] * _LOADINGS[1] + _NOISE_SCALE * noise
 
     logs = values[:, : len(NUMBERS)].numpy()
     numbers = np.floor(np.exp(np.minimum(_LOG_MEANS + _LOG_SCALES * logs, np.float32(20)))).astype(np.int32) - 1
-    np.maximum(numbers, _LEAST, out=numbers)
-    is_unknown = chance[:, : len(NUMBERS)] < _MISSING_NUMBERS
-    numbers[is_unknown] = MISSING_NUMBER
+    np.maximum(numbers, _MIN_NUMBERS, out=numbers)
+    missing_numbers = chance[:, : len(NUMBERS)] < _MISSING_NUMBER_SHARES
+    numbers[missing_numbers] = MISSING_NUMBER
 
     shares = torch.special.ndtr(values[:, len(NUMBERS) :]).numpy()
-    ranks = np.exp(shares * _LOG_DIFFERENT).astype(np.uint64)
-    missing = chance[:, len(NUMBERS) : -1] < _MISSING_CATEGORIES
+    ranks = np.exp(shares * _LOG_CARDINALITIES).astype(np.uint64)
+    missing = chance[:, len(NUMBERS) : -1] < _MISSING_CATEGORY_SHARES
     words = _scramble(ranks, np.arange(1, len(CATEGORIES) + 1, dtype=np.uint64))
     effects = (words.astype(np.uint32) * np.float32(2**-32) - np.float32(0.5)) * np.float32(np.sqrt(12))
     effects[missing] = 0.0
 
     logits = _BIAS + (effects * _EFFECTS).sum(1, dtype=np.float64)
-    logits += (np.where(is_unknown, np.float32(0), logs) * _NUMBER_EFFECTS).sum(1, dtype=np.float64)
+    logits += (np.where(missing_numbers, np.float32(0), logs) * _NUMBER_EFFECTS).sum(1, dtype=np.float64)
     for first_column, second_column in _PAIRS:
         logits += _INTERACTION * effects[:, first_column] * effects[:, second_column]
     probability = 1 / (1 + np.exp(-logits))
@@ -131,38 +129,13 @@ def _scramble(ranks: npt.NDArray[np.uint64], features: npt.NDArray[np.uint64]) -
 
 
 def write_synthetic_text(path: str | Path, count: int, *, seed: int = 0) -> None:
-    """Write `count` synthetic rows in the layout of Kaggle's `train.txt`: tab-separated, without a header.
-
-    The file is gzipped if its name ends in .gz.
-    """
-    target = Path(path)
-    with atomic_write(target) as part, part.open("wb") as file:
-        if target.suffix == ".gz":
-            with gzip.GzipFile("", "wb", 1, file, 0) as compressed:
-                _write_text(cast(BinaryIO, compressed), count, seed)
-        else:
-            _write_text(file, count, seed)
-
-
-def _write_text(file: BinaryIO, count: int, seed: int) -> None:
-    import pyarrow.csv
-
-    options = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
-    for first in range(0, count, _ROWS_PER_WRITE):
-        rows = synthetic_rows(min(_ROWS_PER_WRITE, count - first), seed=seed, first=first)
-        pyarrow.csv.write_csv(_as_arrow(rows), file, options)
-
-
-def _as_arrow(rows: Synthetic) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute
-
-    columns = [pa.array(rows.labels)]
-    columns += [pa.array(rows.numbers[:, j], mask=rows.numbers[:, j] == MISSING_NUMBER) for j in range(len(NUMBERS))]
-    for f in range(len(CATEGORIES)):
-        words = hex_words(rows.categories[:, f].copy())
-        present = pa.array(~rows.missing[:, f])
-        digits = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(rows), [None, pa.py_buffer(words)])
-        text = digits.cast(pa.binary()).cast(pa.string())
-        columns.append(pa.compute.if_else(present, text, pa.scalar(None, pa.string())))
-    return pa.table(columns, names=list(COLUMNS))
+    """Write `count` synthetic rows in the layout of Kaggle's `train.txt`: tab-separated, without a header."""
+    with atomic_write(Path(path)) as part, part.open("w") as file:
+        for first in range(0, count, _ROWS_PER_WRITE):
+            rows = synthetic_rows(min(_ROWS_PER_WRITE, count - first), seed=seed, first=first)
+            cells = np.empty((len(rows), WIDTH), "U11")
+            cells[:, 0] = rows.labels
+            cells[:, 1:14] = np.where(rows.numbers == MISSING_NUMBER, "", rows.numbers.astype("U11"))
+            digits = hex_words(rows.categories).view("S8").astype("U8").reshape(rows.categories.shape)
+            cells[:, 14:] = np.where(rows.missing, "", digits)
+            file.writelines("\t".join(row) + "\n" for row in cells.tolist())

@@ -1,7 +1,8 @@
-"""The strategies: where a layer's statistics come from. One class per file; a new strategy needs nothing else."""
+"""The strategies: where a layer's statistics come from. One class per file; a new strategy needs nothing else.
 
-from .auto import Auto
-from .auto_stream import AutoStream
+`auto` and `auto_stream` are in `norm/auto/`.
+"""
+
 from .base import Strategy, find_strategy, strategies
 from .batch import Batch
 from .ema import Ema
@@ -11,8 +12,6 @@ from .prior import Prior
 from .train import Train
 
 __all__ = [
-    "Auto",
-    "AutoStream",
     "Batch",
     "Ema",
     "Frozen",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..gpu.rules import Mix, Rule
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy
@@ -19,16 +18,7 @@ class Batch(Strategy):
     """
 
     name: ClassVar[str] = "batch"
-    works_in_groups: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-    has_fixed_rule: ClassVar[bool] = True
-
-    @property
-    def uses_batch_alone(self) -> bool:
-        return True
+    works_on_segments: ClassVar[bool] = True
 
     def statistics(self, observation: Observation) -> Statistics:
-        return observation.mixed()
-
-    def rule(self, observation: Observation) -> Rule:
-        return Mix()
+        return observation.moments().statistics

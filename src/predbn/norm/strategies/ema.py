@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 
 from predbn.common import AdaptationError
 
-from ..gpu.rules import Mix, Rule
 from ..observation import Observation
-from ..statistics import Statistics
+from ..statistics import Statistics, mix
 from .base import Strategy, check_momentum, load_statistics, save_statistics
 
 
@@ -23,9 +22,8 @@ class Ema(Strategy):
 
     name: ClassVar[str] = "ema"
     keeps_state: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-    has_fixed_rule: ClassVar[bool] = True
     momentum: float = 0.1
     start: Literal["source", "first"] = "source"
 
@@ -39,14 +37,6 @@ class Ema(Strategy):
         average = load_statistics(state) or (observation.source if self.start == "source" else None)
         if average is None:
             return save_statistics(state, observation.moments().statistics)
-        return save_statistics(state, observation.mixed(average, self.momentum))
-
-    def rule(self, observation: Observation) -> Rule | None:
-        state = observation.state_in_place()
-        if state is not None and "mean" in state:
-            return Mix(Statistics(state["mean"], state["var"]), self.momentum, in_place=True)  # type: ignore[arg-type]
-        average = load_statistics(observation.state) or (observation.source if self.start == "source" else None)
-        return None if average is None else Mix(average, self.momentum)
-
-    def save(self, observation: Observation, rule: Rule, statistics: Statistics) -> None:
-        save_statistics(observation.state, statistics)
+        batch = observation.moments(allow_single_value=self.momentum != 1).statistics
+        average = Statistics(average.mean.to(batch.mean), average.var.to(batch.var))
+        return save_statistics(state, mix(average, batch, self.momentum))

@@ -1,16 +1,18 @@
-"""`frozen`: the statistics of the first batch of a stream."""
+"""`frozen`: the statistics of the first batches of a stream."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from predbn.common import AdaptationError
 
-from ..gpu.rules import Fixed, Rule
 from ..observation import Observation
 from ..statistics import Moments, Statistics, pool
-from .base import Strategy, load_statistics, save_statistics
+from .base import Strategy, load_statistics, load_tensor, save_statistics
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,8 @@ class Frozen(Strategy):
 
     name: ClassVar[str] = "frozen"
     keeps_state: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-    has_fixed_rule: ClassVar[bool] = True
     batches: int = 1
 
     def __post_init__(self) -> None:
@@ -38,20 +39,21 @@ class Frozen(Strategy):
     def statistics(self, observation: Observation) -> Statistics:
         state = observation.state
         saved = load_statistics(state)
+        if saved is not None and ("done" in state or observation.count_pass() > self.batches):
+            state["done"] = 1
+            return saved
         if saved is None:
             observation.count_pass()
             pooled = observation.moments()
-        elif "done" in state or observation.count_pass() > self.batches:
-            state["done"] = 1
-            return saved
         else:
-            earlier = Moments(*saved, values=state["values"], size=state["size"])
+            earlier = Moments(*saved, values=load_tensor(state, "values"), size=0)
             pooled = pool(earlier, observation.moments(allow_single_value=True))
-        state["values"], state["size"] = pooled.values, pooled.size
+        state["values"] = _as_counts(pooled.values, pooled.mean)
         return save_statistics(state, pooled.statistics)
 
-    def rule(self, observation: Observation) -> Rule | None:
-        if observation.has_streams or "done" not in observation.state:
-            return None
-        saved = load_statistics(observation.state)
-        return None if saved is None else Fixed(saved)
+
+def _as_counts(values: Tensor | int, like: Tensor) -> Tensor:
+    """Numbers of values, [1] or [S, 1]. Only their ratios matter: the dtype of statistics is precise enough."""
+    if isinstance(values, Tensor):
+        return values.detach().to(like).reshape(*like.shape[:-1], 1)
+    return torch.full((*like.shape[:-1], 1), float(values), dtype=like.dtype, device=like.device)

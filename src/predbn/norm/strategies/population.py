@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from predbn.common import AdaptationError
 
-from ..gpu.rules import Fixed, Rule
 from ..observation import Observation
 from ..statistics import Statistics
 from .base import Strategy, load_statistics
@@ -28,9 +27,8 @@ class Population(Strategy):
     """
 
     name: ClassVar[str] = "population"
+    works_on_segments: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-    has_fixed_rule: ClassVar[bool] = True
     exact: bool = True
 
     def statistics(self, observation: Observation) -> Statistics:
@@ -41,6 +39,3 @@ class Population(Strategy):
                 "loader=…) the data, or load saved ones with load_state_dict"
             )
         return statistics
-
-    def rule(self, observation: Observation) -> Rule | None:
-        return None if observation.has_streams else Fixed(self.statistics(observation))

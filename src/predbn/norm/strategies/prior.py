@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from predbn.common import AdaptationError
 
-from ..gpu.rules import Mix, Rule
 from ..observation import Observation
-from ..statistics import Statistics
+from ..statistics import Statistics, mix
 from .base import Strategy
 
 
@@ -23,9 +22,7 @@ class Prior(Strategy):
     """
 
     name: ClassVar[str] = "prior"
-    works_in_groups: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-    has_fixed_rule: ClassVar[bool] = True
+    works_on_segments: ClassVar[bool] = True
     N: float = 16
 
     def __post_init__(self) -> None:
@@ -34,17 +31,11 @@ class Prior(Strategy):
                 f"strategy 'prior' got N={self.N!r}; N is how many examples the source counts for, 0 or more"
             )
 
-    @property
-    def uses_batch_alone(self) -> bool:
-        return self.N == 0
-
     def statistics(self, observation: Observation) -> Statistics:
         source = observation.source
         if source is None or self.N == 0:
-            return observation.mixed()
-        return source if math.isinf(self.N) else observation.mixed(source_size=self.N)
-
-    def rule(self, observation: Observation) -> Rule | None:
+            return observation.moments().statistics
         if math.isinf(self.N):
-            return None
-        return Mix(observation.source, weight=None, source_size=self.N)
+            return source
+        batch = observation.moments(allow_single_value=True)
+        return mix(source, batch.statistics, batch.n / (batch.n + self.N))

@@ -18,13 +18,8 @@ class Train(Strategy):
     """
 
     name: ClassVar[str] = "train"
+    works_on_segments: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
-    works_in_groups: ClassVar[bool] = True
-    works_in_streams: ClassVar[bool] = True
-
-    @property
-    def is_identity(self) -> bool:
-        return True
 
     def statistics(self, observation: Observation) -> Statistics:
         return observation.source or observation.moments().statistics

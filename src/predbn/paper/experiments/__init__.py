@@ -6,51 +6,48 @@ from collections.abc import Sequence
 
 from predbn.common import PaperError
 
-from ..experiment import Experiment
-from . import (
-    activations,
-    auto,
-    batch_size,
-    cifar10_clean,
-    cifar10_normalisations,
-    cifar10_single_layer,
-    criteo_randomised_features,
-    embedding_divergence,
-    eps_at_prediction,
-    frozen_and_mixed,
-    imagenet_confidence,
-    imagenet_efficientnet,
-    imagenet_natural_shifts,
-    methods,
-)
+from ..experiment import Experiment, experiment
+from .activations import COVARIANCE_SPECTRA, DIMENSION_DISTRIBUTIONS, LAYER_DISTRIBUTIONS
+from .auto import AUTO_EXPERIMENT
+from .batch_size import CIFAR10_BATCH_SIZE, IMAGENET_BATCH_SIZE
+from .cifar10_clean import CLEAN_TEST_SET
+from .cifar10_normalisations import NORMALISATION_SCHEMES
+from .cifar10_single_layer import LAST_LAYER, ONE_BATCH_NORM_LAYER
+from .criteo_randomised_features import CRITEO
+from .embedding_divergence import EMBEDDING_DIVERGENCE
+from .eps_at_prediction import CIFAR10_EPS, IMAGENET_EPS
+from .frozen_and_mixed import CIFAR10_FROZEN_AND_MIXED, IMAGENET_FROZEN_AND_MIXED
+from .imagenet_confidence import IMAGENET_CONFIDENCE
+from .imagenet_efficientnet import IMAGENET_EFFICIENTNET
+from .methods import CIFAR10_METHODS, IMAGENET_METHODS
 
 __all__ = ["EXPERIMENTS", "choose", "plans_of"]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.id: experiment
-    for experiment in (
-        methods.CIFAR10_METHODS,
-        cifar10_clean.EXPERIMENT,
-        batch_size.CIFAR10_BATCH_SIZE,
-        frozen_and_mixed.CIFAR10_FROZEN_AND_MIXED,
-        eps_at_prediction.CIFAR10_EPS,
-        cifar10_normalisations.EXPERIMENT,
-        cifar10_single_layer.LAST_LAYER,
-        cifar10_single_layer.ONE_BATCH_NORM_LAYER,
-        activations.LAYER_DISTRIBUTIONS,
-        embedding_divergence.EXPERIMENT,
-        activations.COVARIANCE_SPECTRA,
-        activations.DIMENSION_DISTRIBUTIONS,
-        methods.IMAGENET_METHODS,
-        batch_size.IMAGENET_BATCH_SIZE,
-        frozen_and_mixed.IMAGENET_FROZEN_AND_MIXED,
-        imagenet_confidence.EXPERIMENT,
-        imagenet_natural_shifts.IMAGENET_V2,
-        imagenet_natural_shifts.IMAGENET_A,
-        imagenet_efficientnet.EXPERIMENT,
-        eps_at_prediction.IMAGENET_EPS,
-        criteo_randomised_features.EXPERIMENT,
-        auto.EXPERIMENT,
+    item.id: item
+    for item in (
+        CIFAR10_METHODS,
+        CLEAN_TEST_SET,
+        CIFAR10_BATCH_SIZE,
+        CIFAR10_FROZEN_AND_MIXED,
+        CIFAR10_EPS,
+        NORMALISATION_SCHEMES,
+        LAST_LAYER,
+        ONE_BATCH_NORM_LAYER,
+        LAYER_DISTRIBUTIONS,
+        EMBEDDING_DIVERGENCE,
+        COVARIANCE_SPECTRA,
+        DIMENSION_DISTRIBUTIONS,
+        IMAGENET_METHODS,
+        IMAGENET_BATCH_SIZE,
+        IMAGENET_FROZEN_AND_MIXED,
+        IMAGENET_CONFIDENCE,
+        experiment("I5"),  # the natural shifts: we do not have the data sets, so nothing is measured
+        experiment("I6"),
+        IMAGENET_EFFICIENTNET,
+        IMAGENET_EPS,
+        CRITEO,
+        AUTO_EXPERIMENT,
     )
 }
 

@@ -9,7 +9,8 @@ The plan `inside` runs one network of every kind on all splits and stores histog
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 import pandas as pd
@@ -18,14 +19,14 @@ from predbn.common import NotMeasured
 from predbn.evaluation import read_table as read_table_file
 from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, curves, densities, metric_info
 
-from ..claims import Claim, Measurement
-from ..experiment import Charts, Experiment, FigureSpec
+from ..claims import Measure, Measurement
+from ..experiment import Charts, FigureSpec, experiment
 from ..measurements import all_of, gains, mean
 from ..networks import WITH_BATCH_NORM
 from ..plans.cifar10 import ACTIVATIONS
 from ..run_activations import EIGENVALUES, STORED_CHANNELS, TRAINING
 from ..runs import Runs
-from ..series import CLEAN, TOP, Series, paired
+from ..series import CLEAN, SHIFTED, TOP, Series, Severities, paired
 
 ACTIVATIONS_TRAIN = Series("train BN", ACTIVATIONS, "train")
 ACTIVATIONS_PREDICTION = Series("prediction BN", ACTIVATIONS, "batch")
@@ -39,6 +40,7 @@ LOOKS = (
 )
 
 
+@lru_cache(maxsize=8)
 def read_table(runs: Runs, name: str) -> pd.DataFrame:
     """The table `histograms` or `spectra` of the network with batch norm, with readable names in `series`."""
     path = runs.plan_folder(ACTIVATIONS) / f"{name}.parquet"
@@ -52,6 +54,7 @@ def read_table(runs: Runs, name: str) -> pd.DataFrame:
     return labelled
 
 
+@lru_cache(maxsize=8)
 def pooled_distances(runs: Runs) -> pd.DataFrame:
     """W₁ between the training images and all shifted images together, as figure 2 pools them.
 
@@ -83,65 +86,60 @@ def _nearer_if_pooled(runs: Runs) -> list[Measurement]:
     return [mean(what, distances["train"] - distances["batch"], "distance", plural="layers")]
 
 
-def _distributions(
-    histograms: pd.DataFrame, places: list[str], title: str, channels: int, columns: int = 4
-) -> FigureVariant:
+def _distributions(runs: Runs, places: Sequence[str], title: str, channels: int, columns: int = 4) -> FigureVariant:
     """The densities of the first channels of some layers."""
+    histograms = read_table(runs, "histograms")
     shown = histograms[histograms["place"].isin(places) & (histograms["channel"] < channels)]
     panel = shown["place"] + " · " + shown["channel"].astype(str)
     order = [f"{place} · {channel}" for place in places for channel in range(channels)]
-    return FigureVariant(
-        densities(shown.assign(panel=panel), LOOKS, title=title, panels=order, columns=columns), list(LOOKS)
-    )
+    chart = densities(shown.assign(panel=panel), LOOKS, title=title, panels=order, columns=columns)
+    return FigureVariant(chart, list(LOOKS))
 
 
-def _layer_figures(runs: Runs) -> list[FigureSpec]:
-    rows = read_table(runs, "histograms")
-    layers = [place for place in dict.fromkeys(rows["place"]) if place not in ("embeddings", "logits")]
-    selected = [layers[0], layers[len(layers) // 2], layers[-1]]
-    caption = (
-        "Spatial means of the outputs of a layer, before the non-linearity, channel by channel: over the training "
-        "images, and over the test images of all shifted splits with train BN and with prediction-time BN."
-    )
-    every_layer: Charts = {(layer,): partial(_distributions, rows, [layer], f"Layer {layer}", 8) for layer in layers}
-    return [
+def _layers(runs: Runs) -> list[str]:
+    return [place for place in read_table(runs, "histograms")["place"].unique() if place not in EIGENVALUES]
+
+
+def _selected_layers(runs: Runs) -> FigureVariant:
+    layers = _layers(runs)
+    return _distributions(runs, [layers[0], layers[len(layers) // 2], layers[-1]], "Selected layers", 4)
+
+
+def _every_layer(runs: Runs) -> Charts:
+    return {
+        (layer,): partial(_distributions, places=[layer], title=f"Layer {layer}", channels=8) for layer in _layers(runs)
+    }
+
+
+_LAYERS_CAPTION = (
+    "Spatial means of the outputs of a layer, before the non-linearity, channel by channel: over the training images, "
+    "and over the test images of all shifted splits with train BN and with prediction-time BN."
+)
+
+LAYER_DISTRIBUTIONS = experiment(
+    "D1",
+    plans=(ACTIVATIONS,),
+    measures={
+        1: all_of(
+            _nearer_if_pooled,
+            gains(
+                ACTIVATIONS_PREDICTION,
+                ACTIVATIONS_TRAIN,
+                ("distance", "outside"),
+                name="gain of prediction BN, split by split",
+            ),
+        )
+    },
+    figures=[
         FigureSpec(
             "layers",
             "Distributions in selected layers",
-            caption,
+            _LAYERS_CAPTION,
             ("layers",),
-            {("selected",): partial(_distributions, rows, selected, "Selected layers", 4)},
+            {("selected",): _selected_layers},
         ),
-        FigureSpec("all-layers", "Distributions in every batch norm layer", caption, ("layer",), every_layer),
-    ]
-
-
-LAYER_DISTRIBUTIONS = Experiment(
-    id="D1",
-    figure="figures 2, A11 and A12",
-    title="activations of every batch norm layer",
-    plans=(ACTIVATIONS,),
-    claims=(
-        Claim(
-            "D1.1",
-            "figure 2",
-            "Prediction-time BN brings the activations of shifted images back to the support and shape of the training "
-            "distribution.",
-            "Shape: the distance (W₁) from the training distribution, in its standard deviations and averaged over "
-            "channels, must be smaller than with train BN: with all shifted images pooled, as in figure 2, and split "
-            "by split. Support: the share of values outside the range of the training images must be smaller too.",
-            all_of(
-                _nearer_if_pooled,
-                gains(
-                    ACTIVATIONS_PREDICTION,
-                    ACTIVATIONS_TRAIN,
-                    ("distance", "outside"),
-                    name="gain of prediction BN, split by split",
-                ),
-            ),
-        ),
-    ),
-    make_figures=_layer_figures,
+        FigureSpec("all-layers", "Distributions in every batch norm layer", _LAYERS_CAPTION, ("layer",), _every_layer),
+    ],
 )
 
 
@@ -155,88 +153,55 @@ def _spectra_not_identical(runs: Runs) -> list[Measurement]:
     return measurements
 
 
-def _spectrum(spectra: pd.DataFrame, place: str) -> FigureVariant:
+def _spectrum(runs: Runs, place: str) -> FigureVariant:
+    spectra = read_table(runs, "spectra")
     last = EIGENVALUES["embeddings"] if place == "embeddings" else 10
     shown = spectra[(spectra["place"] == place) & (spectra["rank"] <= last)]
     chart = curves(shown, f"eigenvalues of {place}", LOOKS, by="rank", title="rank", log=False, log_value=True)
     return FigureVariant(chart, list(LOOKS))
 
 
-def _spectrum_figures(runs: Runs) -> list[FigureSpec]:
-    rows = read_table(runs, "spectra")
-    caption = (
-        "Eigenvalues of the covariance in descending order, over the training images and over the test images of all "
-        "shifted splits. For the embeddings, the first 12, as in the paper."
-    )
-    charts: Charts = {(place,): partial(_spectrum, rows, place) for place in EIGENVALUES}
-    return [FigureSpec("spectra", "Covariance spectra", caption, ("of",), charts)]
-
-
-COVARIANCE_SPECTRA = Experiment(
-    id="D3",
-    figure="figure 11",
-    title="covariance spectra of embeddings and logits",
+COVARIANCE_SPECTRA = experiment(
+    "D3",
     plans=(ACTIVATIONS,),
-    claims=(
-        Claim(
-            "D3.1",
-            "figure 11",
-            "With prediction-time BN the covariance spectra of embeddings and logits are closer to those of the "
-            "training images than with train BN.",
-            "The gap is the mean absolute difference of the logarithms of the largest eigenvalues (12 for the "
-            "embeddings, 9 for the logits).",
-            gains(ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, SPECTRUM_METRICS, name="gain of prediction BN"),
-        ),
-        Claim(
-            "D3.2",
-            "figure 11",
-            "The spectra are closer, but not identical.",
-            "The gap must be larger than that of clean test images with train BN.",
-            _spectra_not_identical,
-        ),
-    ),
-    make_figures=_spectrum_figures,
+    measures={
+        1: gains(ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN, SPECTRUM_METRICS, name="gain of prediction BN"),
+        2: _spectra_not_identical,
+    },
+    figures=[
+        FigureSpec(
+            "spectra",
+            "Covariance spectra",
+            "Eigenvalues of the covariance in descending order, over the training images and over the test images of "
+            "all shifted splits. For the embeddings, the first 12, as in the paper.",
+            ("of",),
+            {(place,): partial(_spectrum, place=place) for place in EIGENVALUES},
+        )
+    ],
 )
 
 
-def _dimension_figures(runs: Runs) -> list[FigureSpec]:
-    rows = read_table(runs, "histograms")
-    caption = "Over the training images, and over the test images of all shifted splits with both strategies."
-    charts: Charts = {
-        ("embeddings",): partial(_distributions, rows, ["embeddings"], "Embeddings", STORED_CHANNELS),
-        ("logits",): partial(_distributions, rows, ["logits"], "Logits", 10, columns=5),
-    }
-    return [FigureSpec("dimensions", "Dimensions of embeddings and logits", caption, ("of",), charts)]
+def _larger_logits(severities: Severities, where: str) -> Measure:
+    name = f"train BN minus prediction BN{where}"
+    return gains(ACTIVATIONS_TRAIN, ACTIVATIONS_PREDICTION, ("logit_size",), severities, name=name)
 
 
-DIMENSION_DISTRIBUTIONS = Experiment(
-    id="D4",
-    figure="figure A15",
-    title="distributions of embeddings and logits",
+DIMENSION_DISTRIBUTIONS = experiment(
+    "D4",
     plans=(ACTIVATIONS,),
-    claims=(
-        Claim(
-            "D4.1",
-            "figure A15",
-            "With train BN the logits of shifted images are larger than with prediction-time BN.",
-            "Their root mean square must be larger over all 95 splits, and at severity 5 too: a difference that is "
-            "largest on clean images and gone where the shift is strongest is not one that the shift makes.",
-            all_of(
-                gains(
-                    ACTIVATIONS_TRAIN,
-                    ACTIVATIONS_PREDICTION,
-                    ("logit_size",),
-                    name="train BN minus prediction BN, all severities",
+    measures={1: all_of(_larger_logits(SHIFTED, ", all severities"), _larger_logits(TOP, " at severity 5"))},
+    figures=[
+        FigureSpec(
+            "dimensions",
+            "Dimensions of embeddings and logits",
+            "Over the training images, and over the test images of all shifted splits with both strategies.",
+            ("of",),
+            {
+                ("embeddings",): partial(
+                    _distributions, places=["embeddings"], title="Embeddings", channels=STORED_CHANNELS
                 ),
-                gains(
-                    ACTIVATIONS_TRAIN,
-                    ACTIVATIONS_PREDICTION,
-                    ("logit_size",),
-                    TOP,
-                    name="train BN minus prediction BN at severity 5",
-                ),
-            ),
-        ),
-    ),
-    make_figures=_dimension_figures,
+                ("logits",): partial(_distributions, places=["logits"], title="Logits", channels=10, columns=5),
+            },
+        )
+    ],
 )

@@ -10,9 +10,9 @@ from functools import partial
 
 from predbn.report import FigureVariant, XAxis, metric_info
 
-from ..claims import Claim, Measure
+from ..claims import Measure
 from ..drawing import boxes_of, looks_of, means_by, metric_figure
-from ..experiment import Charts, Experiment, FigureSpec
+from ..experiment import FigureSpec, experiment
 from ..measurements import all_of, gain_share, gains
 from ..plans import cifar10, imagenet
 from ..runs import Runs
@@ -44,7 +44,7 @@ def _further_gain(largest: Series, size: Series, train: Series) -> Measure:
 
 
 def _boxes(
-    runs: Runs, train: Series, sizes: Series, metric: str, severity: int = 5, largest: str | None = None
+    metric: str, runs: Runs, *, train: Series, sizes: Series, severity: int = 5, largest: str | None = None
 ) -> FigureVariant:
     """One box per batch size over the corruptions at one severity, and one for train BN, which has no batch size.
 
@@ -62,79 +62,47 @@ def _boxes(
     return boxes_of(parts, metric, looks_of((train, sizes)), x_axis=x_axis)
 
 
-def _cifar10_figures(runs: Runs) -> list[FigureSpec]:
-    charts: Charts = {
-        (metric_info(metric).label, f"severity {severity}"): partial(
-            _boxes, runs, TRAIN, CIFAR10_SIZES, metric, severity, "all"
-        )
-        for metric in FIGURE_METRICS
-        for severity in (5, 4, 3, 2, 1)
-    }
-    caption = "Boxes over the 19 corruptions at one severity, for every size of the prediction batch."
-    return [FigureSpec("batch-sizes", "Prediction batch sizes", caption, ("metric", "severity"), charts)]
-
-
-CIFAR10_BATCH_SIZE = Experiment(
-    id="C3",
-    figure="figures 5 and A6",
-    title="prediction batch sizes",
+CIFAR10_BATCH_SIZE = experiment(
+    "C3",
     plans=(cifar10.METHODS, cifar10.BATCH_SIZE),
-    claims=(
-        Claim(
-            "C3.1",
-            "figure 5",
-            "Batches of 100 images are enough for prediction-time BN to do well under shift.",
-            "With batches of 100 it must beat train BN on every metric at severity 5, which the paper shows.",
-            gains(CIFAR10_100, TRAIN, severities=TOP, name=_GAIN_OF_100),
-        ),
-        Claim(
-            "C3.2",
-            "figure 5",
-            "Beyond 100 images larger batches improve little.",
-            "A whole split as one batch may add no more than a tenth of what batches of 100 gain over train BN.",
-            _further_gain(CIFAR10_ALL, CIFAR10_100, TRAIN),
-        ),
-    ),
-    make_figures=_cifar10_figures,
+    measures={
+        1: gains(CIFAR10_100, TRAIN, severities=TOP, name=_GAIN_OF_100),
+        2: _further_gain(CIFAR10_ALL, CIFAR10_100, TRAIN),
+    },
+    figures=[
+        FigureSpec(
+            "batch-sizes",
+            "Prediction batch sizes",
+            "Boxes over the 19 corruptions at one severity, for every size of the prediction batch.",
+            ("metric", "severity"),
+            {
+                (metric_info(metric).label, f"severity {severity}"): partial(
+                    _boxes, metric, train=TRAIN, sizes=CIFAR10_SIZES, severity=severity, largest="all"
+                )
+                for metric in FIGURE_METRICS
+                for severity in (5, 4, 3, 2, 1)
+            },
+        )
+    ],
 )
 
-IMAGENET_BATCH_SIZE = Experiment(
-    id="I2",
-    figure="figure A7",
-    title="prediction batch sizes on ImageNet-C",
+IMAGENET_BATCH_SIZE = experiment(
+    "I2",
     plans=(imagenet.METHODS, imagenet.BATCH_SIZE),
-    claims=(
-        Claim(
-            "I2.1",
-            "figure A7",
-            "Batches of 100 images are enough for prediction-time BN to do well under shift.",
-            "With batches of 100 it must beat train BN at severity 5 on every metric.",
-            gains(IMAGENET_100, IMAGENET_TRAIN, severities=TOP, name=_GAIN_OF_100),
+    measures={
+        1: gains(IMAGENET_100, IMAGENET_TRAIN, severities=TOP, name=_GAIN_OF_100),
+        2: all_of(*(_further_gain(IMAGENET_500, size, IMAGENET_TRAIN) for size in (IMAGENET_100, IMAGENET_250))),
+        3: all_of(
+            gains(IMAGENET_500, IMAGENET_100, ("ece",), TOP, side="below", name=_GAIN_OF_500),
+            gains(IMAGENET_500, IMAGENET_100, ("accuracy", "brier"), TOP, name=_GAIN_OF_500),
         ),
-        Claim(
-            "I2.2",
-            "figure A7",
-            "Performance plateaus after batches of 100 or 250 images.",
-            "Batches of 500 may add no more than a tenth of what batches of 100, and of 250, gain over train BN.",
-            all_of(*(_further_gain(IMAGENET_500, size, IMAGENET_TRAIN) for size in (IMAGENET_100, IMAGENET_250))),
-        ),
-        Claim(
-            "I2.3",
-            "caption of figure A7",
-            "Beyond batches of 100 images ECE rises a little, while accuracy and Brier score continue to improve.",
-            "Batches of 500 are compared with batches of 100 at severity 5.",
-            all_of(
-                gains(IMAGENET_500, IMAGENET_100, ("ece",), TOP, side="below", name=_GAIN_OF_500),
-                gains(IMAGENET_500, IMAGENET_100, ("accuracy", "brier"), TOP, name=_GAIN_OF_500),
-            ),
-        ),
-    ),
-    make_figures=lambda runs: [
+    },
+    figures=[
         metric_figure(
             "batch-sizes",
             "Prediction batch sizes on ImageNet-C",
             "Boxes over the 19 corruptions at severity 5, for every size of the prediction batch.",
-            partial(_boxes, runs, IMAGENET_TRAIN, IMAGENET_SIZES),
+            partial(_boxes, train=IMAGENET_TRAIN, sizes=IMAGENET_SIZES),
             FIGURE_METRICS,
         )
     ],

@@ -7,13 +7,14 @@ training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from ..claims import Claim, Measurement
+from ..claims import Measurement
 from ..drawing import looks_of, severity_figure
-from ..experiment import Experiment, FigureSpec
+from ..experiment import FigureSpec, experiment
 from ..measurements import gains, share
 from ..plans.cifar10 import CROPS, CROPS_CONTINUED, METHODS
 from ..runs import Runs
@@ -44,63 +45,32 @@ def _because_of_the_border(runs: Runs) -> list[Measurement]:
     ]
 
 
-def _figures(runs: Runs) -> list[FigureSpec]:
-    caption = "Boxes over the networks, each trained with another seed."
-    border = (
-        "Training leaves a black border around the images that it moves; a continued border repeats the edge pixels."
-    )
-    single = tuple(series for series in CIFAR10_SERIES if series.method != "ensemble")
-    crops = (TRAIN, PREDICTION, *BLACK_BORDER, *CONTINUED_BORDER)
-    return [
-        severity_figure(
-            runs,
-            name,
-            title,
-            text,
-            series,
-            METRICS,
-            looks_of(series, pairs=True),
-            severities=CLEAN,
-            over="model",
-            is_own=True,
-        )
-        for name, title, text, series in (
-            ("clean", "The clean test set", caption, single),
-            ("crops", "The clean test set, cropped as in training", f"{caption} {border}", crops),
-        )
-    ]
+def _figure(name: str, title: str, caption: str, series: Sequence[Series]) -> FigureSpec:
+    looks = looks_of(series, pairs=True)
+    return severity_figure(name, title, caption, series, METRICS, looks, severities=CLEAN, over="model")
 
 
-EXPERIMENT = Experiment(
-    id="C2",
-    figure="figures 4a and A1, severity 0",
-    title="the clean test set",
+CLEAN_TEST_SET = experiment(
+    "C2",
     plans=(METHODS, CROPS, CROPS_CONTINUED),
-    claims=(
-        Claim(
-            "C2.1",
-            None,
-            "On the clean test set of CIFAR-10 prediction-time BN is worse in accuracy and Brier score, as the paper "
-            "says of ImageNet.",
-            "Pairs are networks, each with both strategies, because there is only one clean test set.",
-            gains(PREDICTION, TRAIN, ("accuracy", "brier"), side="below", **ON_CLEAN),
+    measures={
+        1: gains(PREDICTION, TRAIN, ("accuracy", "brier"), side="below", **ON_CLEAN),
+        2: gains(PREDICTION, TRAIN, ("accuracy",), bound=-SMALL_LOSS, **ON_CLEAN),
+        3: _because_of_the_border,
+    },
+    figures=[
+        _figure(
+            "clean",
+            "The clean test set",
+            "Boxes over the networks, each trained with another seed.",
+            [series for series in CIFAR10_SERIES if series.method != "ensemble"],
         ),
-        Claim(
-            "C2.2",
-            None,
-            "It is worse by a small amount only, as the paper says of ImageNet.",
-            "Two percentage points of accuracy count as small: about the spread between training recipes.",
-            gains(PREDICTION, TRAIN, ("accuracy",), bound=-SMALL_LOSS, **ON_CLEAN),
+        _figure(
+            "crops",
+            "The clean test set, cropped as in training",
+            "Boxes over the networks. Training leaves a black border around the images that it moves; a continued "
+            "border repeats the edge pixels.",
+            (TRAIN, PREDICTION, *BLACK_BORDER, *CONTINUED_BORDER),
         ),
-        Claim(
-            "C2.3",
-            None,
-            "The loss of prediction-time BN on clean images comes from the black border that training crops have and "
-            "test images do not have.",
-            "On test images cropped as in training, with that border, it must lose less than a quarter of what it "
-            "loses on whole images; with a border that continues the image, more than half. Pairs are networks.",
-            _because_of_the_border,
-        ),
-    ),
-    make_figures=_figures,
+    ],
 )

@@ -5,12 +5,14 @@ Every scheme is evaluated with the eps of training, 0.001, and with a larger one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from predbn.common import NotMeasured
 from predbn.report import GREY, HUES, FigureVariant, SeriesStyle, metric_info
 
-from ..claims import Claim, Measurement
+from ..claims import Measurement
 from ..drawing import metric_figure, severity_boxes
-from ..experiment import Experiment, FigureSpec
+from ..experiment import experiment
 from ..measurements import gain, mean
 from ..networks import FIXUP, NORMALISED
 from ..plans.cifar10 import LARGE_EPS, METHODS, NORMALISATIONS, STRATEGIES
@@ -71,77 +73,47 @@ def _fixup(runs: Runs) -> list[Measurement]:
     return [mean(what, fall[NO_NORM.label] - midpoint, "accuracy")]
 
 
-def _figures(runs: Runs) -> list[FigureSpec]:
+def _boxes(runs: Runs, series: Sequence[Series], metric: str, hollow: Sequence[Series]) -> FigureVariant:
+    looks = [SeriesStyle(line.label, COLOURS[line], line in hollow) for line in series]
+    return severity_boxes(runs, series, metric, looks)
+
+
+def _measured_schemes(runs: Runs) -> list[tuple[Series, ...]]:
     measured = [scheme for scheme in SCHEMES if scheme[0].is_measured(runs)]
     if not any(scheme[0].plan == NORMALISATIONS for scheme in measured):
         raise NotMeasured("no network with another normalisation was measured")
+    return measured
 
-    def boxes(series: list[Series], metric: str, hollow: list[Series]) -> FigureVariant:
-        looks = [SeriesStyle(each.label, COLOURS[each], each in hollow) for each in series]
-        return severity_boxes(runs, series, metric, looks)
 
-    def draw_better(metric: str) -> FigureVariant:
-        return boxes([better_eps(runs, scheme, metric) for scheme in measured], metric, [*TRAIN_BOTH_EPS])
+def _draw_better_eps(metric: str, runs: Runs) -> FigureVariant:
+    series = [better_eps(runs, scheme, metric) for scheme in _measured_schemes(runs)]
+    return _boxes(runs, series, metric, TRAIN_BOTH_EPS)
 
-    def draw_both(metric: str) -> FigureVariant:
-        series = [series for scheme in measured for series in scheme]
-        return boxes(series, metric, [TRAIN, *(scheme[1] for scheme in measured if len(scheme) > 1)])
 
-    return [
+def _draw_both_eps(metric: str, runs: Runs) -> FigureVariant:
+    schemes = _measured_schemes(runs)
+    larger = [scheme[1] for scheme in schemes if len(scheme) > 1]
+    return _boxes(runs, [series for scheme in schemes for series in scheme], metric, [TRAIN, *larger])
+
+
+NORMALISATION_SCHEMES = experiment(
+    "C6",
+    plans=(METHODS, STRATEGIES, NORMALISATIONS),
+    measures={1: _most_accurate, 2: _instance_norm, 3: _fixup, 4: _fixup_on_clean_images},
+    figures=[
         metric_figure(
             "normalisations",
             "Other normalisations, each with its better eps",
             "Boxes over the 19 corruptions; the eps of every scheme is the better of 0.001 and 0.1 for the metric.",
-            draw_better,
+            _draw_better_eps,
             ("ece", "accuracy"),
         ),
         metric_figure(
             "normalisations-eps",
             "Other normalisations with both eps",
             "Boxes over the 19 corruptions. Hollow boxes are the larger eps, and train BN.",
-            draw_both,
+            _draw_both_eps,
             ("ece", "accuracy", "brier"),
         ),
-    ]
-
-
-EXPERIMENT = Experiment(
-    id="C6",
-    figure="figures 9 and A5",
-    title="normalisation schemes",
-    plans=(METHODS, STRATEGIES, NORMALISATIONS),
-    claims=(
-        Claim(
-            "C6.1",
-            "figure 9",
-            "Under shift, prediction-time BN has the best accuracy of all normalisation schemes.",
-            "Compared with train BN, instance, layer and group norm and Fixup, each with the better of its two eps, on "
-            "all 95 splits.",
-            _most_accurate,
-        ),
-        Claim(
-            "C6.2",
-            "figure 9",
-            f"Instance norm with an eps of {LARGE_EPS:g} has a lower ECE than prediction-time BN, and is notably less "
-            "accurate.",
-            "On all 95 splits. Prediction-time BN has the one of its two eps with the lower ECE. The paper does not "
-            "say how much is notable, so any loss of accuracy counts.",
-            _instance_norm,
-        ),
-        Claim(
-            "C6.3",
-            "figure A5",
-            "Without normalisation (Fixup) accuracy falls with severity as it does with train BN.",
-            "Its fall from severity 1 to 5 must be nearer to that of train BN than to that of prediction-time BN.",
-            _fixup,
-        ),
-        Claim(
-            "C6.4",
-            "figure A5",
-            "Without normalisation (Fixup) a network performs well on clean images.",
-            "It must come within two points of the accuracy of train BN.",
-            _fixup_on_clean_images,
-        ),
-    ),
-    make_figures=_figures,
+    ],
 )

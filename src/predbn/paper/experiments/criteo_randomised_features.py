@@ -17,18 +17,19 @@ from predbn.common import NotMeasured
 from predbn.data import PERCENTAGES
 from predbn.evaluation import Setting, read_table
 from predbn.metrics import Interval, t_mean
+from predbn.norm import Train
 from predbn.report import FigureVariant, XAxis, metric_info
 
-from ..claims import Claim, Measurement
+from ..claims import Measurement
 from ..drawing import boxes_of, looks_of, means_by
-from ..experiment import Charts, Experiment, FigureSpec
+from ..experiment import FigureSpec, experiment
 from ..markdown import bold_best, markdown_table
 from ..measurements import LEVEL
 from ..plans.cifar10 import LARGE_EPS
 from ..plans.criteo import LARGER_EPS, LATER, NETWORK, REAL, SYNTHETIC, UNSETTLED
 from ..run_criteo import RESAMPLES_FILE
 from ..runs import Runs
-from ..series import STRATEGY_LABELS, Series
+from ..series import STRATEGY_LABELS
 from .methods import methods_of
 
 KINDS = ("columns", "tokens")
@@ -169,114 +170,53 @@ def table(runs: Runs, plan: str = REAL) -> str:
 
 def _label(strategy: str) -> str:
     setting = Setting.parse(strategy)
-    label = "train BN" if setting.strategy.is_identity else "prediction BN"
+    label = "train BN" if isinstance(setting.strategy, Train) else "prediction BN"
     return label if setting.eps is None else f"{label}, eps {setting.eps}"
 
 
-def _figures(runs: Runs) -> list[FigureSpec]:
-    plans = ((REAL, "real rows"), (SYNTHETIC, "synthetic rows"))
-    return [_figure(runs, plan, rows) for plan, rows in plans if plan in runs.measured]
-
-
-def _figure(runs: Runs, plan: str, rows: str) -> FigureSpec:
-    caption = (
-        f"Test rows: {runs[plan].card['data']['rows']:,}, {rows}. Boxes over the networks, each trained with another "
-        "seed; there is one ensemble. Hollow boxes are train BN, filled boxes prediction-time BN. Columns: whole "
-        "columns of a batch are replaced by random categories. Tokens: each category is replaced on its own. "
-        "Marginals: each value is replaced by that of another row, which leaves the distribution of every feature "
-        "unchanged."
+def _figure(plan: str, rows: str) -> FigureSpec:
+    return FigureSpec(
+        plan,
+        f"Criteo with randomised features, {rows} rows",
+        f"{rows.capitalize()} test rows. Boxes over the networks, each trained with another seed; there is one "
+        "ensemble. Hollow boxes are train BN, filled boxes prediction-time BN. Columns: whole columns of a batch are "
+        "replaced by random categories. Tokens: each category is replaced on its own. Marginals: each value is "
+        "replaced by that of another row, which leaves the distribution of every feature unchanged.",
+        ("metric", "randomised"),
+        {
+            (metric_info(metric).label, kind): partial(_boxes, plan=plan, metric=metric, kind=kind)
+            for metric in ("brier", "auc", "ece")
+            for kind in (*KINDS, "marginals")
+        },
     )
+
+
+def _boxes(runs: Runs, plan: str, metric: str, kind: str) -> FigureVariant:
+    runs.frame(plan)  # raises NotMeasured
     methods = methods_of(plan, NETWORK, ("vanilla", "temperature", "ensemble"))
-    series = [each for each in methods if each.is_measured(runs)]
-    charts: Charts = {
-        (metric_info(metric).label, kind): partial(_boxes, runs, series, metric, kind)
-        for metric in ("brier", "auc", "ece")
-        for kind in (*KINDS, "marginals")
-    }
-    title = f"Criteo with randomised features, {rows}"
-    return FigureSpec(plan, title, caption, ("metric", "randomised"), charts, is_own=plan == SYNTHETIC)
-
-
-def _boxes(runs: Runs, series: list[Series], metric: str, kind: str) -> FigureVariant:
+    series = [line for line in methods if line.is_measured(runs)]
     parts = []
-    for each in series:
-        rows = each.values(runs, metric, (0, *PERCENTAGES))
-        parts.append(means_by(each, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
+    for line in series:
+        rows = line.values(runs, metric, (0, *PERCENTAGES))
+        parts.append(means_by(line, rows[rows["corruption"].isin(["clean", kind])], "severity", "model"))
     x_axis = XAxis("severity", "probability that a feature is randomised, %")
     return boxes_of(parts, metric, looks_of(series, pairs=True), x_axis=x_axis, over="model")
 
 
-_DEGRADES = "AUC and Brier score degrade as more features are randomised, with train BN and with prediction-time BN"
+_less_than_larger_eps = partial(_loses_less, train=f"train[eps={LARGE_EPS}]", label=f"train BN, eps {LARGE_EPS}")
 
-EXPERIMENT = Experiment(
-    id="K1",
-    figure="figures 4c and A4",
-    title="Criteo with randomised features",
+CRITEO = experiment(
+    "K1",
     plans=(REAL, LATER, UNSETTLED, LARGER_EPS, SYNTHETIC),
-    claims=(
-        Claim(
-            "K1.1",
-            "figure A4",
-            f"{_DEGRADES}.",
-            "The loss from 0 to 95 % must be above 0. Features are randomised in two ways, that of the reference "
-            "benchmark's code (columns) and that of its text (tokens). The Brier score is that of both classes "
-            "together.",
-            partial(_degrades, REAL),
-        ),
-        Claim(
-            "K1.2",
-            "figures 4c and A4",
-            "Prediction-time BN relaxes this trend.",
-            "From 0 % to the mean of the six percentages, prediction-time BN must lose less than train BN.",
-            partial(_loses_less, REAL),
-        ),
-        Claim(
-            "K1.3",
-            None,
-            f"On synthetic rows: {_DEGRADES}.",
-            "Like K1.1, with rows that are not Criteo's, and enough of them for the paper's network.",
-            partial(_degrades, SYNTHETIC),
-        ),
-        Claim(
-            "K1.4",
-            None,
-            "On synthetic rows: prediction-time BN relaxes this trend.",
-            "Like K1.2.",
-            partial(_loses_less, SYNTHETIC),
-        ),
-        Claim(
-            "K1.5",
-            None,
-            "On rows of a later period, with nothing randomised, prediction-time BN has the better AUC and Brier "
-            "score.",
-            "Our question, not the paper's: does what holds for artificial shifts also hold for a shift over time?",
-            _better_later,
-        ),
-        Claim(
-            "K1.6",
-            None,
-            "K1.2 does not depend on how well train BN knows its statistics.",
-            "Our question again. A running statistic that moves by 0.01 per step, Keras's default, still consists to a "
-            "third of its initial value (mean 0, variance 1) after a hundred steps, and networks for so few rows are "
-            "trained for a few hundred steps at most; those of K1.1 and K1.2 move by 0.1. This is K1.2 for networks "
-            "with 0.01.",
-            partial(_loses_less, UNSETTLED),
-        ),
-        Claim(
-            "K1.7",
-            None,
-            f"Prediction-time BN relaxes the trend more than train BN with an eps of {LARGE_EPS} does.",
-            "Our question: do the statistics of the batch help, or does it help not to divide by the tiny standard "
-            "deviations of features that were nearly constant in training? A larger eps does only the latter.",
-            partial(_loses_less, LARGER_EPS, train=f"train[eps={LARGE_EPS}]", label=f"train BN, eps {LARGE_EPS}"),
-        ),
-        Claim(
-            "K1.8",
-            None,
-            f"On synthetic rows, prediction-time BN relaxes the trend more than train BN with an eps of {LARGE_EPS}.",
-            "Like K1.7.",
-            partial(_loses_less, SYNTHETIC, train=f"train[eps={LARGE_EPS}]", label=f"train BN, eps {LARGE_EPS}"),
-        ),
-    ),
-    make_figures=_figures,
+    measures={
+        1: partial(_degrades, REAL),
+        2: partial(_loses_less, REAL),
+        3: partial(_degrades, SYNTHETIC),
+        4: partial(_loses_less, SYNTHETIC),
+        5: _better_later,
+        6: partial(_loses_less, UNSETTLED),
+        7: partial(_less_than_larger_eps, LARGER_EPS),
+        8: partial(_less_than_larger_eps, SYNTHETIC),
+    },
+    figures=[_figure(REAL, "real"), _figure(SYNTHETIC, "synthetic")],
 )

@@ -11,13 +11,12 @@ from predbn.common import NotMeasured
 from predbn.metrics import t_mean
 from predbn.report import SEVERITY_STYLES, FigureVariant, display_name, scatter
 
-from ..claims import Claim, Measurement
+from ..claims import Measurement
 from ..drawing import metric_figure
-from ..experiment import Experiment, FigureSpec
-from ..measurements import all_of, gains, share
+from ..experiment import experiment
+from ..measurements import all_of, gains, rank_correlation, share
 from ..networks import FIXUP, NORMALISED, ONE_LAYER
 from ..plans.cifar10 import ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER
-from ..rank_correlation import rank_correlation
 from ..runs import Runs
 from ..series import EVERY, PREDICTION, SHIFTED, TRAIN, Series, Severities, paired
 from .activations import ACTIVATIONS_PREDICTION, ACTIVATIONS_TRAIN
@@ -92,66 +91,45 @@ def _near_zero(runs: Runs) -> list[Measurement]:
     ]
 
 
-def _figures(runs: Runs) -> list[FigureSpec]:
+def _scatter(metric: str, runs: Runs) -> FigureVariant:
     measured = [scheme for scheme in SCHEMES if all(series.is_measured(runs) for series in scheme)]
     if not measured:
         raise NotMeasured("no network has both divergences and scores")
-
-    def draw(metric: str) -> FigureVariant:
-        parts = [points(runs, scheme, metric).assign(panel=scheme[0].label) for scheme in measured]
-        rows = pd.concat(parts, ignore_index=True)
-        rows = rows.assign(corruption=rows["corruption"].map(display_name))
-        labels = [scheme[0].label for scheme in measured]
-        chart = scatter(rows, metric, across="divergence", title="divergence, nats", panels=labels, log=True)
-        return FigureVariant(chart, list(SEVERITY_STYLES))
-
-    caption = (
-        "Each dot is a split. Horizontal axis: T⁻¹ Σ ln q̂/p̂ over the test points, with p̂ and q̂ Gaussians that have the "
-        "means and variances of the embeddings of training and test images (the axis is symmetric-logarithmic). The "
-        "stronger the shift, the stronger the colour."
-    )
-    title = "Divergence of embeddings and scores"
-    return [metric_figure("divergence", title, caption, draw, ("brier", "accuracy"))]
+    labels = [scheme[0].label for scheme in measured]
+    parts = [points(runs, scheme, metric).assign(panel=label) for scheme, label in zip(measured, labels, strict=True)]
+    rows = pd.concat(parts, ignore_index=True)
+    rows = rows.assign(corruption=rows["corruption"].map(display_name))
+    chart = scatter(rows, metric, across="divergence", title="divergence, nats", panels=labels, log=True)
+    return FigureVariant(chart, list(SEVERITY_STYLES))
 
 
-EXPERIMENT = Experiment(
-    id="D2",
-    figure="figures 3 and A2",
-    title="divergence of the embeddings against scores",
+EMBEDDING_DIVERGENCE = experiment(
+    "D2",
     plans=(ACTIVATIONS, METHODS, NORMALISATIONS, ONE_BN_LAYER),
-    claims=(
-        Claim(
-            "D2.1",
-            "figure 3",
-            "The further the embeddings of a split are from those of the training images, the worse its scores.",
-            "Spearman's rank correlation over the 95 splits with train BN; whole corruptions are resampled.",
-            _correlates_with_scores,
-        ),
-        Claim(
-            "D2.2",
-            "figure 3",
-            "With prediction-time BN the divergences of the splits cluster around zero, compared with train BN.",
-            "The only scale for a divergence near zero is that of train BN. The mean must be less than a quarter of "
-            "train BN's, and nine of ten splits must be below that quarter.",
-            _near_zero,
-        ),
-        Claim(
-            "D2.3",
-            "figure 3",
-            "With prediction-time BN the divergence is smaller than with any other normalisation.",
-            "Compared with instance, layer and group norm and Fixup, over all 95 splits.",
-            all_of(
-                *(
-                    gains(
-                        ACTIVATIONS_PREDICTION,
-                        other,
-                        ("divergence",),
-                        name=f"how much smaller it is with prediction BN than with {other.label}",
-                    )
-                    for other, _ in WITHOUT_BATCH_NORM
+    measures={
+        1: _correlates_with_scores,
+        2: _near_zero,
+        3: all_of(
+            *(
+                gains(
+                    ACTIVATIONS_PREDICTION,
+                    other,
+                    ("divergence",),
+                    name=f"how much smaller it is with prediction BN than with {other.label}",
                 )
-            ),
+                for other, _ in WITHOUT_BATCH_NORM
+            )
         ),
-    ),
-    make_figures=_figures,
+    },
+    figures=[
+        metric_figure(
+            "divergence",
+            "Divergence of embeddings and scores",
+            "Each dot is a split. Horizontal axis: T⁻¹ Σ ln q̂/p̂ over the test points, with p̂ and q̂ Gaussians with the "
+            "means and variances of the embeddings of training and test images (the axis is symmetric-logarithmic). "
+            "The stronger the shift, the stronger the colour.",
+            _scatter,
+            ("brier", "accuracy"),
+        )
+    ],
 )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from predbn.report import GREY, HUES, SeriesStyle
 
-from ..claims import Claim, Measure
+from ..claims import Measure
 from ..drawing import severity_figure
-from ..experiment import Experiment, FigureSpec
+from ..experiment import Experiment, FigureSpec, experiment
 from ..measurements import all_of, gain_share, gains
 from ..plans import cifar10, imagenet
-from ..runs import Runs
 from ..series import PREDICTION, SHIFTED, STRATEGY_LABELS, TOP, TRAIN, Series, Severities
 
 MARGINAL = 0.1
@@ -22,7 +21,6 @@ MARGINAL = 0.1
 
 def _frozen_and_mixed(
     id: str,
-    figure: str,
     on: str,
     batches: str,
     train: Series,
@@ -58,88 +56,49 @@ def _frozen_and_mixed(
             )
         )
 
-    def looks_of(mixed: tuple[Series, ...]) -> list[SeriesStyle]:
-        colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
+    def figure(name: str, title: str, caption: str, mixed: tuple[Series, ...]) -> FigureSpec:
         series = (train, prediction, frozen, *mixed)
-        return [
-            SeriesStyle(each.label, hue, each.strategy == "train") for each, hue in zip(series, colours, strict=True)
+        colours = (GREY, *HUES[:2], HUES[2], HUES[2], HUES[3], HUES[3])
+        looks = [
+            SeriesStyle(line.label, hue, line.strategy == "train") for line, hue in zip(series, colours, strict=True)
         ]
+        return severity_figure(name, f"{title}{on}", caption, series, ("ece", "accuracy", "brier"), looks)
 
-    def figures(runs: Runs) -> list[FigureSpec]:
-        return [
-            severity_figure(
-                runs,
-                name,
-                title,
-                caption,
-                (train, prediction, frozen, *mixed),
-                ("ece", "accuracy", "brier"),
-                looks_of(mixed),
-            )
-            for name, title, caption, mixed in (
-                (
-                    "statistics",
-                    f"Frozen statistics and mixed shifts{on}",
-                    f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. "
-                    "Mixed: every image of a batch has one of 5 or 19 corruptions at the same severity; these boxes "
-                    "are over draws of the mixture.",
-                    kinds,
-                ),
-                (
-                    "levels",
-                    f"Frozen statistics and shifts of mixed kinds and levels{on}",
-                    f"Like the figure before, but every image of a mixed batch is at {levels}.",
-                    kinds_and_levels,
-                ),
-            )
-        ]
-
-    return Experiment(
-        id=id,
-        figure=figure,
-        title=f"frozen statistics, and several shifts at once{',' if on else ''}{on}",
+    return experiment(
+        id,
         plans=tuple(dict.fromkeys((train.plan, prediction.plan, frozen.plan, mixtures, mixtures_of_levels))),
-        claims=(
-            Claim(
-                f"{id}.1",
-                "figure 6",
-                "Keeping the statistics of the first batch of a split for all its other batches costs only marginally.",
-                "Freezing may lose no more than a tenth of what prediction-time BN gains over train BN, on all 95 "
-                "splits.",
-                gain_share(
-                    "what freezing gains (+) or loses (−), as a share of the gain of prediction BN",
-                    (frozen, prediction),
-                    (prediction, train),
-                    side="above",
-                    bound=-MARGINAL,
-                ),
+        measures={
+            1: gain_share(
+                "what freezing gains (+) or loses (−), as a share of the gain of prediction BN",
+                (frozen, prediction),
+                (prediction, train),
+                side="above",
+                bound=-MARGINAL,
             ),
-            Claim(
-                f"{id}.2",
-                "figure 6",
-                "With 5, and even with 19 kinds of corruption in a batch, all at one level, prediction-time BN beats "
-                "train BN.",
-                "The figure has one box per level. Each image has one of the corruptions at that level. Pairs are "
-                "draws of the mixture, averaged over the levels.",
-                gains_of(kinds, "at one level", SHIFTED),
+            2: gains_of(kinds, "at one level", SHIFTED),
+            3: gains_of(kinds_and_levels, "at five levels", TOP),
+        },
+        figures=[
+            figure(
+                "statistics",
+                "Frozen statistics and mixed shifts",
+                f"{batches}Frozen: the statistics of the first batch of a split are kept for the rest of it. Mixed: "
+                "every image of a batch has one of 5 or 19 corruptions at the same severity; these boxes are over "
+                "draws of the mixture.",
+                kinds,
             ),
-            Claim(
-                f"{id}.3",
-                "section 5.3",
-                "With 5, and even with 19 kinds of corruption at all five levels in a batch, prediction-time BN beats "
-                "train BN.",
-                "The text speaks of several kinds and levels at once. Each image has one of the corruptions at one of "
-                "the five levels. Pairs are draws of the mixture.",
-                gains_of(kinds_and_levels, "at five levels", TOP),
+            figure(
+                "levels",
+                "Frozen statistics and shifts of mixed kinds and levels",
+                f"Like the figure before, but every image of a mixed batch is at {levels}.",
+                kinds_and_levels,
             ),
-        ),
-        make_figures=figures,
+        ],
     )
 
 
 CIFAR10_FROZEN_AND_MIXED = _frozen_and_mixed(
     "C4",
-    "figures 6 (top) and A8",
     on="",
     batches="",
     train=TRAIN,
@@ -152,7 +111,6 @@ CIFAR10_FROZEN_AND_MIXED = _frozen_and_mixed(
 
 IMAGENET_FROZEN_AND_MIXED = _frozen_and_mixed(
     "I3",
-    "figures 6 (bottom) and A9",
     on=" on ImageNet-C",
     batches="Batches of 500 images. ",
     train=Series("train BN", imagenet.METHODS, "train", network=imagenet.RESNET50),

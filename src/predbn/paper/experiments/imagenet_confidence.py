@@ -12,9 +12,9 @@ import pandas as pd
 from predbn.common import NotMeasured
 from predbn.report import FigureVariant, confidence_bins
 
-from ..claims import Claim, Measurement
+from ..claims import Measurement
 from ..drawing import looks_of
-from ..experiment import Charts, Experiment, FigureSpec
+from ..experiment import FigureSpec, experiment
 from ..measurements import mean
 from ..plans.imagenet import METHODS, RESNET50
 from ..runs import Runs
@@ -73,43 +73,18 @@ def _chart(runs: Runs, shifted: bool) -> FigureVariant:
     return FigureVariant(confidence_bins(pooled, LOOKS), LOOKS)
 
 
-def _figures(runs: Runs) -> list[FigureSpec]:
-    caption = (
-        "Top: the share of predictions in each of 100 bins of confidence. Bottom: the share of them that is right; on "
-        "the diagonal it equals the confidence. All 95 splits together, or the clean images."
-    )
-    charts: Charts = {("shifted",): partial(_chart, runs, True), ("clean",): partial(_chart, runs, False)}
-    return [FigureSpec("confidence", "Confidence, and accuracy by confidence", caption, ("images",), charts)]
-
-
-EXPERIMENT = Experiment(
-    id="I4",
-    figure="figure 10",
-    title="confidence and accuracy by confidence on ImageNet-C",
+IMAGENET_CONFIDENCE = experiment(
+    "I4",
     plans=(METHODS,),
-    claims=(
-        Claim(
-            "I4.1",
-            "figure 10",
-            "Prediction-time BN is less confident than train BN on shifted images.",
-            "The mean confidence over all 95 splits must be lower.",
-            _less_confident,
-        ),
-        Claim(
-            "I4.2",
-            "figure 10",
-            "At the same confidence, prediction-time BN is more often right.",
-            "In 100 bins of confidence, the difference in accuracy, weighted by the number of predictions of both "
-            "strategies in a bin, must be above 0.",
-            _more_accurate,
-        ),
-        Claim(
-            "I4.3",
-            "figure 10",
-            "It is not so much more accurate that it would be under-confident.",
-            "Accuracy may be at most two points above confidence.",
-            _not_under_confident,
-        ),
-    ),
-    make_figures=_figures,
+    measures={1: _less_confident, 2: _more_accurate, 3: _not_under_confident},
+    figures=[
+        FigureSpec(
+            "confidence",
+            "Confidence, and accuracy by confidence",
+            "Top: the share of predictions in each of 100 bins of confidence. Bottom: the share of them that is right; "
+            "on the diagonal it equals the confidence. All 95 splits together, or the clean images.",
+            ("images",),
+            {("shifted",): partial(_chart, shifted=True), ("clean",): partial(_chart, shifted=False)},
+        )
+    ],
 )

@@ -1,17 +1,21 @@
-"""What is computed for the paper's figures and for `auto`: plans, each of which serves one or more experiments.
+"""What is computed for the paper's figures: plans, each of which serves one or more experiments.
 
-There is one module for each data set, and one for `auto`.
+There is one module for each data set. The plans of `auto` are in its experiment, because no other experiment uses them.
 """
 
-from .auto import CIFAR10_AUTO_PLANS, IMAGENET_AUTO_PLANS
-from .base import CIFAR10, CRITEO, IMAGENET, PaperPlan
-from .cifar10 import CIFAR10_PLANS
-from .criteo import CRITEO_PLANS
-from .imagenet import IMAGENET_PLANS
+from . import cifar10, criteo, imagenet
+from .base import CIFAR10, CRITEO, IMAGENET, PLANS, PaperPlan, add_plans, cifar10_plan, imagenet_plan
 
-__all__ = ["CIFAR10", "CRITEO", "IMAGENET", "PLANS", "PaperPlan"]
-
-PLANS = {
-    plan.name: plan
-    for plan in (*CIFAR10_PLANS, *CRITEO_PLANS, *IMAGENET_PLANS, *CIFAR10_AUTO_PLANS, *IMAGENET_AUTO_PLANS)
-}
+__all__ = [
+    "CIFAR10",
+    "CRITEO",
+    "IMAGENET",
+    "PLANS",
+    "PaperPlan",
+    "add_plans",
+    "cifar10",
+    "cifar10_plan",
+    "criteo",
+    "imagenet",
+    "imagenet_plan",
+]

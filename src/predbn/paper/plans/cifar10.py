@@ -13,7 +13,7 @@ from typing import Any
 from predbn.evaluation import Model, Plan
 
 from ..networks import FIXUP, NORMALISED, ONE_LAYER, WITH_BATCH_NORM, reference_with_eps, seeds_of
-from .base import QUICK_IMAGES, PaperPlan, cifar10_plan
+from .base import QUICK_IMAGES, PaperPlan, add_plans, cifar10_plan
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 200, 500)
 EPS = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0, 3.0, 10.0)
@@ -66,7 +66,7 @@ def _without_batch_norm() -> tuple[Model, ...]:
     return _models(*chain(*both), *seeds_of(FIXUP, SEEDS))
 
 
-CIFAR10_PLANS = (
+CIFAR10_PLANS = add_plans(
     _plan(
         METHODS,
         "three methods with train and prediction-time BN on every split",

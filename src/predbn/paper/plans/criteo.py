@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from predbn.evaluation import Model, Plan
 
-from .base import CRITEO, PaperPlan
+from .base import CRITEO, PaperPlan, add_plans
 from .cifar10 import LARGE_EPS
 
 REAL, LATER, UNSETTLED, SYNTHETIC = "criteo", "criteo-later", "criteo-unsettled", "criteo-synthetic"
@@ -30,7 +30,7 @@ def _plan(name: str, what: str, full: Plan, quick: Plan | None = None) -> PaperP
     return PaperPlan(name, what, full, quick or full, CRITEO)
 
 
-CRITEO_PLANS = (
+CRITEO_PLANS = add_plans(
     _plan(
         REAL,
         "three methods with train and prediction-time BN on the test rows of Criteo under every randomisation, "

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from predbn.evaluation import Model, Plan
 
-from .base import IMAGENET, PaperPlan
+from .base import add_plans, imagenet_plan
 
 METHODS, BATCH_SIZE, STATISTICS, MIXTURES, MIXTURES_OF_LEVELS, EPS_AT_PREDICTION, LITE0_METHODS = (
     "resnet50-methods",
@@ -49,12 +49,7 @@ _MIXTURES_PLAN = replace(
 )
 
 
-def imagenet_plan(name: str, what: str, plan: Plan) -> PaperPlan:
-    """A plan on ImageNet, the same in both sizes, because no images come with the package for a quick one."""
-    return PaperPlan(name, what, plan, plan, IMAGENET)
-
-
-IMAGENET_PLANS = (
+IMAGENET_PLANS = add_plans(
     imagenet_plan(
         METHODS,
         "vanilla and temperature-scaled ResNet-50 with train and prediction-time BN on every split",

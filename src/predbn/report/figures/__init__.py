@@ -1,10 +1,9 @@
-"""Charts: each function returns an Altair chart of frames, a diagnosis or an examination; one module per family."""
+"""Charts: each function returns an Altair chart of frames or an examination; one module per family."""
 
 from .boxes import SEVERITY_AXIS, XAxis, box_chart, boxes
 from .curves import SEVERITY_STYLES, curves, scatter
-from .diagnosis import confidence, depth, spectra
-from .distributions import channels, densities
-from .examination import channels_of_layer, data_styles, fit_by_layer, shift_by_layer
+from .distributions import densities
+from .examination import channel_styles, channels_of_layer, fit_by_layer, fit_styles, shift_by_layer, shift_styles
 from .heatmap import heatmap
 from .reliability import confidence_bins, reliability
 
@@ -14,18 +13,16 @@ __all__ = [
     "XAxis",
     "box_chart",
     "boxes",
-    "channels",
+    "channel_styles",
     "channels_of_layer",
-    "confidence",
     "confidence_bins",
     "curves",
-    "data_styles",
     "densities",
-    "depth",
     "fit_by_layer",
+    "fit_styles",
     "heatmap",
     "reliability",
     "scatter",
     "shift_by_layer",
-    "spectra",
+    "shift_styles",
 ]

@@ -11,14 +11,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from predbn.common import ReportError
-
 from ..frames import check_results, display_name, mean_values, rows_of_metric
 from ..metric_info import MetricInfo, metric_info
 from ..style import SeriesStyle, series_styles
-from .encoding import by_series, inline_data, names_of, series_legend
-
-OVER = ("corruption", "model", "seed")
+from .encoding import by_series, inline_data, names_of, plain_axis, series_legend
 
 
 @dataclass(frozen=True)
@@ -42,22 +38,18 @@ class XAxis:
 SEVERITY_AXIS = XAxis("severity", "severity of the shift", label_expr="datum.value == 0 ? 'clean' : datum.value")
 
 
-def boxes(
-    frame: pd.DataFrame, metric: str, *, over: str = "corruption", intervals: pd.DataFrame | None = None
-) -> alt.LayerChart:
+def boxes(frame: pd.DataFrame, metric: str, intervals: pd.DataFrame | None = None) -> alt.LayerChart:
     """For each severity and series, the distribution of a metric over the corruptions.
 
     A box shows the quartiles and the median; its whiskers end at the minimum and the maximum. Every dot is one
-    corruption; pointing at a dot names it, and highlights the same corruption everywhere else. `over` may be "model"
-    or "seed" instead, if there is only one kind of shift. `intervals`, from `mean_intervals`, are drawn with the means.
+    corruption; pointing at a dot names it, and highlights the same corruption everywhere else. `intervals`, from
+    `mean_intervals`, are drawn with the means.
     """
-    if over not in OVER:
-        raise ReportError(f"Boxes cannot be drawn over {over!r}: use {', '.join(OVER)}.")
     rows = rows_of_metric(check_results(frame), metric)
-    values = mean_values(rows, over)
-    values = values.assign(what=values[over].map(lambda name: display_name(str(name))))
+    values = mean_values(rows)
+    values = values.assign(what=values["corruption"].map(display_name))
     means = None if intervals is None else intervals[intervals["metric"] == metric].dropna(subset=["low"])
-    return box_chart(values, metric, series_styles(rows), over=over, means=means)
+    return box_chart(values, metric, series_styles(rows), means=means)
 
 
 def box_chart(
@@ -92,7 +84,7 @@ def box_chart(
         offset = alt.XOffset("series:N", scale=alt.Scale(domain=domain, paddingInner=0.2))
 
     def y(field: str) -> alt.Y:
-        axis = alt.Axis(format=info.axis_format, tickCount=6, domain=False, ticks=False)
+        axis = plain_axis(format=info.axis_format, tickCount=6)
         return alt.Y(f"{field}:Q", title=None, axis=axis, scale=alt.Scale(zero=info.better == "lower", nice=True))
 
     box = alt.Chart(inline_data(five_numbers(values, x_axis.column))).encode(x=x, xOffset=offset)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..metric_info import metric_info
 from ..style import GREY, SeriesStyle
-from .encoding import by_series, facets, inline_data, names_of, series_legend
+from .encoding import by_series, facets, inline_data, names_of, plain_axis, series_legend
 
 SEVERITY_STYLES = tuple(
     SeriesStyle(f"severity {severity}" if severity else "clean", colour, False)
@@ -49,8 +49,7 @@ def curves(
         axis=_x_axis(values[by], log),
     )
     y_scale = alt.Scale(type="log") if log_value else alt.Scale(zero=info.better == "lower")
-    y_format = "~e" if log_value else info.axis_format
-    y_axis = alt.Axis(format=y_format, tickCount=6, domain=False, ticks=False, grid=not log_value)
+    y_axis = plain_axis(format="~e" if log_value else info.axis_format, tickCount=6, grid=not log_value)
 
     def y(field: str) -> alt.Y:
         return alt.Y(f"{field}:Q", title=None, scale=y_scale, axis=y_axis)
@@ -58,16 +57,15 @@ def curves(
     base = alt.Chart(inline_data(value_ranges(values, by))).encode(x=x)
     band = base.mark_area(opacity=0.18).encode(y=y("min"), y2="max:Q", **colour)
     line = base.mark_line(strokeWidth=2).encode(y=y("mean"), **colour, **dash)
-    number = ".1%" if info.percent else ".3~g"
     dots = base.mark_circle(size=40, opacity=1).encode(
         y=y("mean"),
         **colour,
         tooltip=[
             alt.Tooltip("series:N"),
             alt.Tooltip(f"{by}:Q", title=title),
-            alt.Tooltip("mean:Q", title=info.label, format=number),
-            alt.Tooltip("min:Q", title="lowest", format=number),
-            alt.Tooltip("max:Q", title="highest", format=number),
+            alt.Tooltip("mean:Q", title=info.label, format=info.tooltip_format),
+            alt.Tooltip("min:Q", title="lowest", format=info.tooltip_format),
+            alt.Tooltip("max:Q", title="highest", format=info.tooltip_format),
         ],
     )
     marks = []
@@ -90,7 +88,7 @@ def value_ranges(values: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _x_axis(values: pd.Series, log: bool) -> alt.Axis:
-    """If the values are a few whole numbers, such as batch sizes, the ticks are exactly these."""
+    """If the values are a few integers, such as batch sizes, the ticks are exactly these."""
     unique = sorted(values.unique())
     if log and len(unique) <= _MAX_TICKS and all(float(value).is_integer() for value in unique):
         return alt.Axis(grid=False, values=[int(value) for value in unique], format=",d")
@@ -117,20 +115,20 @@ def scatter(
                 f"{across}:Q",
                 title=title,
                 scale=alt.Scale(type="symlog" if log else "linear"),
-                axis=alt.Axis(tickCount=5, domain=False, ticks=False, format="~s"),
+                axis=plain_axis(tickCount=5, format="~s"),
             ),
             y=alt.Y(
                 "value:Q",
                 title=info.label,
                 scale=alt.Scale(zero=info.better == "lower"),
-                axis=alt.Axis(format=info.axis_format, tickCount=5, domain=False, ticks=False),
+                axis=plain_axis(format=info.axis_format, tickCount=5),
             ),
             **by_series(SEVERITY_STYLES, legend, column="level", color="colour"),
             tooltip=[
                 alt.Tooltip("corruption:N"),
                 alt.Tooltip("level:N", title="shift"),
                 alt.Tooltip(f"{across}:Q", title=title, format=".3~g"),
-                alt.Tooltip("value:Q", title=info.label, format=".1%" if info.percent else ".3f"),
+                alt.Tooltip("value:Q", title=info.label, format=info.tooltip_format),
             ],
         )
         .properties(width=220, height=220)

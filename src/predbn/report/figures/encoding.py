@@ -45,12 +45,9 @@ def by_series(
     return encoding
 
 
-def outlines(base: alt.Chart, styles: Sequence[SeriesStyle], interpolate: Any, opacity: float) -> list[alt.Chart]:
-    """For each series a pale area, and a line in its style."""
-    legend = series_legend("stroke")
-    area = base.mark_area(interpolate=interpolate, opacity=opacity).encode(**by_series(styles, legend, fill="colour"))
-    line = base.mark_line(interpolate=interpolate, strokeWidth=1.5)
-    return [area, line.encode(**by_series(styles, legend, stroke="colour", strokeDash="dash"))]
+def plain_axis(**options: Any) -> alt.Axis:
+    """An axis without a line and ticks."""
+    return alt.Axis(domain=False, ticks=False, **options)
 
 
 def facets(

@@ -2,87 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
 
 from predbn.common import ReportError
-from predbn.diagnostics import Examination, LayerFit, fit_limit, shift_limit
+from predbn.diagnostics import Examination
 
 from ..style import GREY, HUES, SeriesStyle
 from .encoding import by_series, inline_data, names_of, series_legend
-from .layers import layer_chart
 
-_STYLES = {"reference": SeriesStyle("reference", GREY, True), "data": SeriesStyle("data", HUES[1], False)}
+_REFERENCE, _DATA = SeriesStyle("reference", GREY, True), SeriesStyle("data", HUES[1], False)
+_STORED = SeriesStyle("stored statistics", HUES[1], False)
+_RECOMPUTED = SeriesStyle("statistics of the batch", HUES[0], True)
 _WIDE = 2.0
-"""Beyond this distance the axis is one of square roots, so that the others can still be told apart."""
+"""Beyond this distance the axis is one of square roots, so that the others can still be distinguished."""
 
 
-def data_styles(examination: Examination) -> list[SeriesStyle]:
-    """The styles of the data that was measured."""
-    return [_STYLES[name] for name in examination.examples]
+def fit_styles() -> list[SeriesStyle]:
+    """The styles of `fit_by_layer`."""
+    return [_REFERENCE]
+
+
+def shift_styles(examination: Examination) -> list[SeriesStyle]:
+    """The styles of `shift_by_layer`: if the stored statistics are wrong, only those of the batch are used."""
+    return [_RECOMPUTED] if examination.is_broken else [_STORED, _RECOMPUTED]
+
+
+def channel_styles(examination: Examination) -> list[SeriesStyle]:
+    """The styles of `channels_of_layer`."""
+    return [style for style in (_REFERENCE, _DATA) if style.series in examination.examples]
 
 
 def fit_by_layer(examination: Examination) -> alt.LayerChart:
-    """How far the stored statistics of each layer are from those of the reference and of the data."""
-    rows = list(_fits(examination.layers))
-    return _by_layer(
-        rows,
-        data_styles(examination),
-        "from the stored statistics, standard deviations",
-        title="How well the stored statistics fit",
-        description=f"Distance from the stored statistics, by layer: {names_of(data_styles(examination))}",
-    )
+    """How far the stored statistics of each layer are from those of the reference."""
+    rows = [
+        {"layer": row.layer, "series": _REFERENCE.series, "distance": row.fit, "limit": row.fit_limit}
+        for row in examination.layers
+        if row.fit is not None
+    ]
+    return _by_layer(rows, fit_styles(), "stored standard deviations", "How well the stored statistics fit")
 
 
 def shift_by_layer(examination: Examination) -> alt.LayerChart:
     """How far the statistics of the data are from those of the reference."""
+    styles = shift_styles(examination)
     rows = [
-        _point(row.layer, "data", row.shift, shift_limit(row.shift_chance))
+        {"layer": row.layer, "series": style.series, "distance": distance, "limit": row.shift_limit}
         for row in examination.layers
-        if row.shift is not None and row.shift_chance is not None
+        for style, distance in zip(styles, (row.shift, row.shift_recomputed), strict=False)
+        if distance is not None
     ]
-    return _by_layer(
-        rows,
-        [_STYLES["data"]],
-        "from the reference, standard deviations",
-        title="How far the data has shifted",
-        description="Distance of the data's statistics from the reference's, by layer",
-    )
+    return _by_layer(rows, styles, "standard deviations of the reference", "How far the data has shifted")
 
 
 def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
-    """One point per channel: by how much its mean is off, and how much wider or narrower it is than stored."""
-    fit = examination.channels[layer]
+    """One point per channel: how far its mean is from the stored one, and how much wider it is."""
     rows = [
         {"series": name, "channel": channel, "mean": mean, "ratio": ratio}
-        for name, (means, ratios) in fit.items()
+        for name, (means, ratios) in examination.channels[layer].items()
         for channel, (mean, ratio) in enumerate(zip(means, ratios, strict=True))
     ]
-    styles = [_STYLES[name] for name in fit]
-    nought: dict[str, float] = {"mean": 0.0, "ratio": 1.0}
     points = (
         alt.Chart(inline_data(pd.DataFrame(rows)))
         .mark_point(size=34, strokeWidth=1.5, opacity=1)
         .encode(
-            x=alt.X("mean:Q", title="mean, in stored standard deviations from the stored one"),
+            x=alt.X("mean:Q", title="mean − stored mean, in stored standard deviations"),
             y=alt.Y(
                 "ratio:Q",
-                title="standard deviation, times the stored one",
+                title="standard deviation / stored one",
                 scale=alt.Scale(type="log", nice=False, padding=16),
                 axis=alt.Axis(tickCount=5, format="~g"),
             ),
-            **by_series(styles, series_legend(), stroke="colour", fill="area"),
+            **by_series(channel_styles(examination), series_legend(), stroke="colour", fill="area"),
             tooltip=[
                 alt.Tooltip("series:N", title="measured on"),
                 alt.Tooltip("channel:Q", title="channel"),
-                alt.Tooltip("mean:Q", title="mean is off by", format=".2f"),
-                alt.Tooltip("ratio:Q", title="times as wide", format=".2f"),
+                alt.Tooltip("mean:Q", title="mean − stored mean", format=".2f"),
+                alt.Tooltip("ratio:Q", title="ratio of standard deviations", format=".2f"),
             ],
         )
     )
-    cross = alt.Chart(alt.InlineData(values=[nought]))
+    origin: dict[str, float] = {"mean": 0.0, "ratio": 1.0}
+    cross = alt.Chart(alt.InlineData(values=[origin]))
     lines = [
         cross.mark_rule(style="diagonal").encode(x="mean:Q"),
         cross.mark_rule(style="diagonal").encode(y="ratio:Q"),
@@ -96,35 +99,54 @@ def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
     return chart
 
 
-def _fits(rows: Sequence[LayerFit]) -> Iterator[dict[str, object]]:
-    for row in rows:
-        for name, value, chance in (
-            ("reference", row.reference, row.reference_chance),
-            ("data", row.data, row.data_chance),
-        ):
-            if value is not None and chance is not None:
-                yield _point(row.layer, name, value, fit_limit(chance))
-
-
-def _point(layer: str, series: str, distance: float, threshold: float) -> dict[str, object]:
-    return {"layer": layer, "series": series, "distance": distance, "threshold": threshold, "spanned": True}
-
-
-def _by_layer(rows: list[dict[str, object]], styles: list[SeriesStyle], x_title: str, **text: str) -> alt.LayerChart:
+def _by_layer(rows: list[dict[str, Any]], styles: list[SeriesStyle], x_title: str, title: str) -> alt.LayerChart:
+    """One row per layer in the order of the calls, with a dot per series at its distance and a bar up to its limit."""
     if not rows:
         raise ReportError("No layer was measured, so there is nothing to draw: examine the model with data.")
     frame = pd.DataFrame(rows)
-    is_wide = frame["distance"].max() > _WIDE
-    return layer_chart(
-        frame,
-        styles,
-        x_title=x_title,
-        scale=alt.Scale(type="sqrt") if is_wide else None,
-        tooltip=[
-            alt.Tooltip("layer:N", title="layer"),
-            alt.Tooltip("series:N", title="measured on"),
-            alt.Tooltip("distance:Q", title="distance", format=".3f"),
-            alt.Tooltip("threshold:Q", title="may be", format=".3f"),
-        ],
-        **text,
+    layers = list(dict.fromkeys(frame["layer"]))
+    spans: pd.DataFrame = (
+        frame.groupby("layer", sort=False)
+        .agg(low=("distance", "min"), high=("distance", "max"), limit=("limit", "max"))
+        .reset_index()
     )
+    row_height = 19 if len(layers) <= 40 else 13 if len(layers) <= 80 else 9
+    y = alt.Y(
+        "layer:N",
+        title=None,
+        sort=None,
+        scale=alt.Scale(domain=layers, padding=0.5),
+        axis=alt.Axis(
+            domain=False, ticks=False, labelLimit=150, labelFontSize=min(11, row_height), labelOverlap=True, grid=False
+        ),
+    )
+    scale = alt.Scale(type="sqrt") if frame["distance"].max() > _WIDE else alt.Undefined
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title=x_title, axis=alt.Axis(domain=False, ticks=False, tickCount=6), scale=scale)
+
+    base = alt.Chart(inline_data(spans)).encode(y=y)
+    limits = base.mark_bar(size=max(4, row_height - 7), color=GREY, opacity=0.18).encode(x=x("limit"))
+    span = base.mark_rule(color=GREY, opacity=0.6).encode(x=x("low"), x2=alt.X2("high:Q"))
+    dots = (
+        alt.Chart(inline_data(frame))
+        .mark_point(size=52 if row_height > 10 else 26, strokeWidth=1.5, opacity=1)
+        .encode(
+            y=y,
+            x=x("distance"),
+            **by_series(styles, series_legend(), stroke="colour", fill="area"),
+            tooltip=[
+                alt.Tooltip("layer:N", title="layer"),
+                alt.Tooltip("series:N", title="series"),
+                alt.Tooltip("distance:Q", title="distance", format=".3f"),
+                alt.Tooltip("limit:Q", title="limit", format=".3f"),
+            ],
+        )
+    )
+    chart: alt.LayerChart = alt.layer(limits, span, dots).properties(
+        width=640,
+        height=row_height * len(layers),
+        title=title,
+        description=f"{title}, by layer: {names_of(styles)}",
+    )
+    return chart

@@ -21,30 +21,23 @@ from ..frames import (
 )
 from ..metric_info import metric_info
 from ..strategy_info import strategy_labels
-from .encoding import inline_data
+from .encoding import inline_data, plain_axis
 
 ROW_HEIGHT = 21
 STRONG = 0.55
 """Cells of more than this share of the largest gain have a dark colour, so their text is white."""
 
 
-def heatmap(
-    frame: pd.DataFrame,
-    metric: str,
-    *,
-    strategy: str = "batch",
-    baseline: str = BASELINE,
-    method: str | None = None,
-) -> alt.LayerChart:
-    """The gain of `strategy` over `baseline`: one cell per split, corruptions sorted by family.
+def heatmap(frame: pd.DataFrame, metric: str, *, strategy: str = "batch", method: str | None = None) -> alt.LayerChart:
+    """The gain of `strategy` over `train`: one cell per split, corruptions sorted by family.
 
     The colour scale is symmetric about 0; blue is better whichever way the metric points. The clean test set has no
     severity, so its cell spans the row.
     """
     rows = check_results(frame)
     method = main_method(rows_of_metric(rows, metric)) if method is None else method
-    info, names = metric_info(metric), strategy_labels(rows["strategy"].unique())
-    cells = gain_over_baseline(rows, metric, strategy=strategy, baseline=baseline, method=method)
+    cells = gain_over_baseline(rows, metric, strategy=strategy, method=method)
+    info, label = metric_info(metric), strategy_labels(rows["strategy"].unique())[strategy]
     families = group_by_family(list(cells["corruption"]))
     headings = [family.capitalize() for family in families]
     domain = ["Clean test set"] if (cells["corruption"] == CLEAN).any() else []
@@ -53,7 +46,6 @@ def heatmap(
     size = cells["gain"].abs()
     extent = float(size[size < math.inf].max())
     extent = extent if extent > 0 else 1.0
-    compared = f"{names[strategy]} over {names[baseline]}"
     cells = cells.assign(
         row=[domain[0] if name == CLEAN else display_name(name) for name in cells["corruption"]],
         text=cells["gain"].map(info.change),
@@ -62,26 +54,20 @@ def heatmap(
         now=cells["after"].map(info.text),
         level=cells["severity"].map(severity_label),
     )
-    shifted = cells[cells["corruption"] != CLEAN]
-    clean = cells[cells["corruption"] == CLEAN]
-
     is_heading = f"indexof({headings!r}, datum.value) >= 0"
     y = alt.Y(
         "row:N",
         title=None,
         scale=alt.Scale(domain=domain, padding=0),
-        axis=alt.Axis(
-            domain=False,
-            ticks=False,
-            labelLimit=140,
-            labelFontWeight=alt.when(is_heading).then(alt.value(600)).otherwise(alt.value(400)),
+        axis=plain_axis(
+            labelLimit=140, labelFontWeight=alt.when(is_heading).then(alt.value(600)).otherwise(alt.value(400))
         ),
     )
     tick_label = f"format(datum.value * {100 if info.percent else 1}, '+~g')"
     x = alt.X(
         "severity:O",
         title="severity",
-        axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, titlePadding=4),
+        axis=plain_axis(orient="top", labelAngle=0, titlePadding=4),
         scale=alt.Scale(padding=0),
     )
     colour = alt.Color(
@@ -94,33 +80,29 @@ def heatmap(
         alt.Tooltip("row:N", title="corruption"),
         alt.Tooltip("level:N", title="severity"),
         alt.Tooltip("text:N", title="better by"),
-        alt.Tooltip("was:N", title=names[baseline]),
-        alt.Tooltip("now:N", title=names[strategy]),
+        alt.Tooltip("was:N", title=BASELINE),
+        alt.Tooltip("now:N", title=label),
     ]
     text_colour = alt.when("datum.strong").then(alt.value("#ffffff"))
-    text_style: dict[str, Any] = {"fontSize": 10.5, "baseline": "middle"}
-
     columns = ["row", "severity", "gain", "text", "strong", "was", "now", "level"]
+    full_width: dict[str, Any] = {"x": alt.value(0), "x2": alt.value("width")}
     layers: list[alt.Chart] = []
-    if not shifted.empty:
-        grid = alt.Chart(inline_data(shifted[columns])).encode(y=y, x=x)
-        layers.append(grid.mark_rect(style="cell-outline").encode(color=colour, tooltip=tooltip))
-        layers.append(grid.mark_text(**text_style).encode(text="text:N", color=text_colour))
-    if not clean.empty:
-        row = alt.Chart(inline_data(clean[columns])).encode(y=y)
-        layers.append(
-            row.mark_rect(style="cell-outline").encode(
-                x=alt.value(0), x2=alt.value("width"), color=colour, tooltip=tooltip
-            )
-        )
-        layers.append(row.mark_text(**text_style).encode(text="text:N", color=text_colour))
+    for of_rows, place, text_place in (
+        (cells[cells["corruption"] != CLEAN], {"x": x}, {"x": x}),
+        (cells[cells["corruption"] == CLEAN], full_width, {}),
+    ):
+        if not of_rows.empty:
+            base = alt.Chart(inline_data(of_rows[columns])).encode(y=y)
+            cell, text = base.mark_rect(style="cell-outline"), base.mark_text(fontSize=10.5, baseline="middle")
+            layers.append(cell.encode(**place, color=colour, tooltip=tooltip))
+            layers.append(text.encode(**text_place, text="text:N", color=text_colour))
     chart: alt.LayerChart = alt.layer(*layers).properties(
         width=380,
         height=ROW_HEIGHT * len(domain),
         title=alt.Title(
-            f"What {names[strategy]} gains over {names[baseline]}: {info.label}",
+            f"What {label} gains over {BASELINE}: {info.label}",
             subtitle=f"method {method}, in {info.change_unit}; blue is better, orange is worse",
         ),
-        description=f"Heat map of the gain in {info.label} of {compared} by corruption and severity.",
+        description=f"Heat map of the gain in {info.label} of {label} over {BASELINE} by corruption and severity.",
     )
     return chart

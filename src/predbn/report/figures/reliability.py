@@ -11,7 +11,7 @@ from predbn.common import ReportError
 
 from ..frames import add_series, check_reliability
 from ..style import SeriesStyle, series_styles
-from .encoding import by_series, diagonal, facets, inline_data, names_of, series_legend
+from .encoding import by_series, diagonal, facets, inline_data, names_of, plain_axis, series_legend
 
 
 def reliability(frame: pd.DataFrame) -> alt.FacetChart:
@@ -23,10 +23,10 @@ def reliability(frame: pd.DataFrame) -> alt.FacetChart:
     rows = check_reliability(frame)
     bins = pool_bins(rows)
     if bins.empty:
-        raise ReportError("Every bin of the reliability frame is empty: evaluate at least one image.")
+        raise ReportError("All bins of the reliability frame are empty: evaluate at least one image.")
     styles = series_styles(rows)
     legend = series_legend("stroke", symbolStrokeWidth=2)
-    percent = alt.Axis(format="%", values=[0, 0.5, 1], domain=False, ticks=False)
+    percent = plain_axis(format="%", values=[0, 0.5, 1])
     unit = alt.Scale(domain=[0, 1])
     base = alt.Chart().encode(
         x=alt.X("confidence:Q", title="confidence", scale=unit, axis=percent),
@@ -88,7 +88,7 @@ def confidence_bins(bins: pd.DataFrame, styles: Sequence[SeriesStyle]) -> alt.VC
         accuracy=bins["right"] / bins["count"],
         middle=(bins["lower"] + bins["upper"]) / 2,
     )
-    percent = alt.Axis(format="%", domain=False, ticks=False, tickCount=5)
+    percent = plain_axis(format="%", tickCount=5)
     unit = alt.Scale(domain=[0, 1], nice=False)
     legend = series_legend("stroke")
     base = (

@@ -1,7 +1,7 @@
 """The paper's CIFAR-10 augmentation: pad by 4 black pixels, crop at random, flip at random.
 
 The paper's code pads by 2, and a border may also continue the image: batches of crops with a black border have other
-statistics than whole images, which prediction-time BN takes for a shift (C2.3 in docs/replication.md).
+statistics than whole images, which prediction-time BN takes for a shift (C2.3 in docs/replication-cifar10.md).
 
 The random numbers of an epoch depend only on the seed, the epoch and the numbers of images and steps. They are drawn
 on the CPU, so that they are the same on every device, and applied by one gather on the device.
@@ -17,14 +17,14 @@ from torch import Tensor
 
 PADDING = 4
 Border = Literal["zero", "edge", "reflect"]
-"""What is in the border: black, the pixel at the edge, or the image reflected at that pixel."""
+"""The content of the border: black, the pixel at the edge, or the image reflected at that pixel."""
 BORDERS: tuple[Border, ...] = get_args(Border)
 BORDER_STUDY: dict[str, tuple[int, Border]] = {
     "zero-4": (4, "zero"),
     "reflect-4": (4, "reflect"),
     "zero-2": (2, "zero"),
 }
-"""The borders that docs/replication.md compares: the paper's text, one that continues the image, the paper's code."""
+"""Borders, compared in docs/replication-border.md: the paper's text, one that continues the image, the paper's code."""
 
 
 class Crops(NamedTuple):
@@ -39,7 +39,7 @@ class Crops(NamedTuple):
 
 
 def draw_crops(count: int, batch: int, *, seed: int, epoch: int, padding: int = PADDING) -> Crops:
-    """Every image at most once, in random order; a remainder that does not fill a batch is left out."""
+    """Shuffle the images; the last, incomplete batch is dropped."""
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) & (2**63 - 1))
     steps = count // batch
     order = torch.randperm(count, generator=generator)[: steps * batch].view(steps, batch)
@@ -57,11 +57,11 @@ def pad_images(images: Tensor, padding: int = PADDING, border: Border = "zero") 
 
 
 def _border_positions(size: int, padding: int, border: Border) -> Tensor:
-    """Which pixel of a row of `size` is at each place of the padded row (F.pad cannot do this with uint8)."""
-    places = torch.arange(-padding, size + padding)
+    """The index into a row of `size` pixels for each pixel of the padded row (F.pad cannot do this with uint8)."""
+    positions = torch.arange(-padding, size + padding)
     if border == "edge":
-        return places.clamp(0, size - 1)
-    return size - 1 - (size - 1 - places.abs()).abs()
+        return positions.clamp(0, size - 1)
+    return size - 1 - (size - 1 - positions.abs()).abs()
 
 
 def crop_images(padded: Tensor, order: Tensor, corner: Tensor, mirrored: Tensor, *, padding: int = PADDING) -> Tensor:

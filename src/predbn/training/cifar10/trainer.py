@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from predbn.data import Images
 from predbn.models import SIGNED_PREPROCESSING as SIGNED
-from predbn.models import Classifier, ModelInfo, accelerate, load_weights, read_weights, resnet20
+from predbn.models import Classifier, ModelInfo, load_weights, read_weights, resnet20
 
-from ..batch_count import share_batch_count
-from ..cuda_graph import StepGraph, on_stream
+from ..cuda_graph import on_stream
 from ..networks import train_networks
+from ..optimisers import decay_groups, make_adam, make_sgd
 from ..process_group import ProcessGroup
 from ..recipes import Cifar10Recipe
-from ..scoring import score, sum_loss_and_correct
-from ..trainer import Trainer, build_seeded, decay_groups, make_adam, make_sgd
+from ..scoring import score
+from ..trainer import ImageTrainer, build_seeded
 from .augmentation import PADDING, Border, Crops, crop_images, draw_crops, pad_images
 
 VALIDATION_BATCH = 2500
@@ -45,13 +45,11 @@ class Cifar10Data:
         return self._padded[padding, border]
 
 
-class Cifar10Trainer(Trainer):
+class Cifar10Trainer(ImageTrainer):
     """The training of one seed.
 
-    On a GPU the whole step (augmentation, forward and backward pass, optimiser) is a CUDA graph that runs on a stream
-    of its own, so that networks trained beside it use the time in which it leaves the GPU idle. Everything the step
-    reads is in fixed memory: the random crops and the learning rates of the epoch, and a cursor that the step itself
-    advances. Checkpoints are written between epochs only: the position within an epoch is not part of the state.
+    On a GPU the whole step, augmentation included, is a CUDA graph on a stream of its own: networks trained side by
+    side use the time in which it leaves the GPU idle. The crops of an epoch are on the device before its first step.
     """
 
     recipe: Cifar10Recipe
@@ -59,100 +57,56 @@ class Cifar10Trainer(Trainer):
     deterministic = True
 
     def __init__(self, recipe: Cifar10Recipe, seed: int, data: Cifar10Data) -> None:
-        self.data, device = data, data.device
-        self.padded = data.padded(recipe.padding, recipe.border)
-        network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
-        network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if device.type == "cuda":
-            accelerate(network)
-        self.batch_counts = share_batch_count(network)
-        self.learning_rate = torch.tensor(recipe.learning_rate, device=device)
-        self.scalar_rate = torch.zeros_like(self.learning_rate) if recipe.scalar_rate != 1 else None
-        groups = decay_groups(network, recipe.weight_decay, self.scalar_rate)
-        options: dict[str, Any] = {"momentum": recipe.momentum}
-        if recipe.sgd:
-            optimiser = make_sgd(groups, self.learning_rate, nesterov=recipe.nesterov, **options)
-        else:
-            options |= {"eps": recipe.adam_eps, "decoupled": recipe.decoupled}
-            optimiser = make_adam(groups, self.learning_rate, **options)
-        super().__init__(recipe, seed, network, optimiser, ProcessGroup(device), examples=len(data.train))
+        self.data, self.validation, device = data, data.validation, data.device
         self.architecture = f"resnet20-cifar10/{recipe.norm}"
         self.optimiser_name = "SGD" if recipe.sgd else "AdamW" if recipe.decoupled else "Adam"
-        self.classifier = Classifier(network, ModelInfo("training", 10, SIGNED)).to(device)
-        shape = (self.steps, recipe.batch_size)
-        self.crops = Crops(
-            order=torch.zeros(shape, dtype=torch.int64, device=device),
-            corner=torch.zeros((*shape, 2), dtype=torch.int64, device=device),
-            mirrored=torch.zeros(shape, dtype=torch.bool, device=device),
+        network = build_seeded(seed, lambda: resnet20(recipe.norm, eps=recipe.eps))
+        network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        learning_rate = torch.tensor(recipe.learning_rate, device=device)
+        self.scalar_rate = torch.zeros_like(learning_rate) if recipe.scalar_rate != 1 else None
+        groups = decay_groups(network, recipe.weight_decay, self.scalar_rate)
+        if recipe.sgd:
+            optimiser = make_sgd(groups, learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov)
+        else:
+            options = {"momentum": recipe.momentum, "eps": recipe.adam_eps}
+            optimiser = make_adam(groups, learning_rate, **options, decoupled=recipe.decoupled)
+        super().__init__(
+            recipe,
+            seed,
+            Classifier(network, ModelInfo("training", 10, SIGNED)).to(device),
+            optimiser,
+            ProcessGroup(device),
+            examples=len(data.train),
+            stream=torch.cuda.Stream(device) if device.type == "cuda" else None,
         )
-        self.rates = torch.zeros(self.steps, device=device)
-        self.cursor = torch.zeros(1, dtype=torch.int64, device=device)
-        self.loss_sum = torch.zeros((), device=device)
-        self.correct = torch.zeros((), dtype=torch.int64, device=device)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.validation_sums: Tensor | None = None
-        self.counters = [self.cursor, self.loss_sum, self.correct]
-        self.graph = StepGraph(network, optimiser, self.counters, device, stream=self.stream)
+        self.padded = data.padded(recipe.padding, recipe.border)
+        empty = draw_crops(recipe.batch_size, recipe.batch_size, seed=0, epoch=0)
+        self.batch = Crops(*(part[0].to(device) for part in empty))
 
     def begin_epoch(self) -> None:
-        recipe = self.recipe
-        crops = draw_crops(
-            len(self.data.train), recipe.batch_size, seed=self.seed, epoch=self.epoch, padding=recipe.padding
-        )
-        rates = torch.tensor([recipe.learning_rate_at(self.epoch + step / self.steps) for step in range(self.steps)])
+        recipe, count = self.recipe, len(self.data.train)
+        crops = draw_crops(count, recipe.batch_size, seed=self.seed, epoch=self.epoch, padding=recipe.padding)
         with on_stream(self.stream):
-            for tensor, value in zip((*self.crops, self.rates), (*crops, rates), strict=True):
-                tensor.copy_(value.pin_memory() if self.stream else value, non_blocking=True)
-            for counter in self.counters:
-                counter.zero_()
+            pinned = (part.pin_memory() if self.stream else part for part in crops)
+            self.crops = Crops(*(part.to(self.device, non_blocking=True) for part in pinned))
 
-    def train_step(self) -> None:
-        self.graph.run(self._step)
-
-    def _step(self) -> None:
-        order, corner, mirrored = (part.index_select(0, self.cursor)[0] for part in self.crops)
-        images = crop_images(self.padded, order, corner, mirrored, padding=self.recipe.padding)
-        labels = self.data.labels[order]
-        self.learning_rate.copy_(self.rates.index_select(0, self.cursor)[0])
+    def load_batch(self) -> None:
+        for part, crops in zip(self.batch, self.crops, strict=True):
+            part.copy_(crops[self.step])
         if self.scalar_rate is not None:
             torch.mul(self.learning_rate, self.recipe.scalar_rate, out=self.scalar_rate)
-        loss, logits = self.optimise(self.classifier, images, labels)
-        self.cursor.add_(1)
-        self.batch_counts.add_(1)
-        self.loss_sum.add_(loss)
-        self.correct.add_((logits.argmax(1) == labels).sum())
 
-    def queue_evaluation(self) -> None:
-        self.validation_sums = self._queue_validation()
+    def read_batch(self) -> tuple[Tensor, Tensor]:
+        images = crop_images(self.padded, *self.batch, padding=self.recipe.padding)
+        return images, self.data.labels[self.batch.order]
 
     def evaluate(self) -> dict[str, float]:
-        # Validation waits for the stream: only then may the sums of the epoch be read.
-        sums, self.validation_sums = self.validation_sums, None
-        validation_loss, validation_accuracy = self._read_validation(self._queue_validation() if sums is None else sums)
-        return {
-            "learning_rate": self.recipe.learning_rate_at(self.epoch - 1),
-            "loss": self.loss_sum.item() / self.steps,
-            "accuracy": self.correct.item() / (self.steps * self.recipe.batch_size),
-            "validation_loss": validation_loss,
-            "validation_accuracy": validation_accuracy,
-        }
+        """With the learning rate of the first step of the epoch."""
+        return {**super().evaluate(), "learning_rate": self.rate_at((self.epoch - 1) * self.steps)}
 
-    def validate(self, size: int = VALIDATION_BATCH) -> tuple[float, float]:
-        """Mean loss and accuracy on the validation images."""
-        return self._read_validation(self._queue_validation(size))
-
-    def _queue_validation(self, size: int = VALIDATION_BATCH) -> Tensor:
-        """The summed loss and the number of correct predictions, without waiting for them."""
+    def validation_batches(self) -> Iterable[tuple[Tensor, Tensor]]:
         images, labels = self.data.validation_images, self.data.validation_labels
-        with on_stream(self.stream):
-            batches = zip(images.split(size), labels.split(size), strict=True)
-            return sum_loss_and_correct(self.classifier, batches, self.device)
-
-    def _read_validation(self, sums: Tensor) -> tuple[float, float]:
-        with on_stream(self.stream):
-            loss, correct = sums.tolist()
-        count = max(1, len(self.data.validation_labels))
-        return loss / count, correct / count
+        return zip(images.split(VALIDATION_BATCH), labels.split(VALIDATION_BATCH), strict=True)
 
     def card(self) -> dict[str, Any]:
         data = self.data
@@ -196,6 +150,6 @@ def train_cifar10(
         seeds,
         out / "resnet20-cifar10" / recipe.norm,
         side_by_side=side_by_side,
-        checkpoint_epochs=checkpoint_every,
+        checkpoint_steps=checkpoint_every * max(1, len(data.train) // recipe.batch_size),
         **options,
     )

@@ -59,7 +59,7 @@ def read_crop(path: str | Path, size: int, *, seed: int, epoch: int, index: int)
             opened.draft("RGB", (math.ceil(full[0] * scale), math.ceil(full[1] * scale)))
             image = as_rgb(opened)
     except DataError as error:
-        raise DataError(str(error)) from None  # a DataLoader passes on only errors that are made from a text
+        raise DataError(str(error)) from None  # a DataLoader can only pass on errors that are built from a string
     x, y = image.width / full[0], image.height / full[1]
     box = (
         crop.left * x,

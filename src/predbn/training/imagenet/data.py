@@ -78,7 +78,7 @@ def open_imagenet(
     root = Path(root)
     for part in ("train", "val"):
         if not (root / part).is_dir():
-            raise TrainingError(f"{root} has no folder {part!r}: name the folder that contains train and val.")
+            raise TrainingError(f"Expected {root} to contain the folders train and val, but it has no {part!r}.")
     classes = class_folders(root / "train")
     if not subset:
         _check_classes(root / "train", classes, "ImageNet", wnids(), "unpack it again, or use --subset.")
@@ -106,13 +106,11 @@ def _check_classes(folder: Path, classes: Sequence[str], other: str, expected: S
 def epoch_order(count: int, *, seed: int, epoch: int, batch_size: int, rank: int = 0, ranks: int = 1) -> Tensor:
     """The images of a process in each step of an epoch, int64 [steps, batch_size / ranks].
 
-    The order depends on the seed and the epoch. All processes together see the same batches as a single process. A
-    remainder that does not fill a batch is left out; it is another one in each epoch.
+    The order depends on the seed and the epoch. All processes together see the same batches as a single process. The
+    images of the last, incomplete batch are dropped; they are others in each epoch.
     """
     if batch_size % ranks:
-        raise TrainingError(
-            f"A batch of {batch_size} cannot be divided among {ranks} processes: choose a multiple of {ranks}."
-        )
+        raise TrainingError(f"Expected batch_size to be a multiple of the {ranks} processes, but got {batch_size}.")
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) & (2**63 - 1))
     steps = count // batch_size
     order = torch.randperm(count, generator=generator)[: steps * batch_size].view(steps, ranks, batch_size // ranks)
@@ -120,7 +118,7 @@ def epoch_order(count: int, *, seed: int, epoch: int, batch_size: int, rank: int
 
 
 def _start_worker(number: int) -> None:
-    """The workers' own watchdog looks at the fork server, which lives on if this process is killed."""
+    """End with the training: PyTorch's watchdog watches the fork server, which survives this process."""
     end_with_parent()
 
 

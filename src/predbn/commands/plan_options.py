@@ -1,0 +1,99 @@
+"""The options of `predbn evaluate` that the fields of a plan declare: one option for every field."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer.core import TyperCommand
+
+from .options import split_values, usage_error
+
+if TYPE_CHECKING:
+    from predbn.evaluation import PlanField
+
+_METAVARS = {str: "TEXT", int: "INTEGER"}
+
+
+class PlanCommand(TyperCommand):
+    """A command with an option for every field of a plan; `given_fields` reads them.
+
+    The options are made when they are needed: importing the evaluation takes seconds.
+    """
+
+    @cached_property
+    def _plan_options(self) -> list[Any]:
+        from predbn.evaluation import plan_fields
+
+        declared = typer.Typer(add_completion=False)
+        declared.command()(_with_options(plan_fields()))
+        options = [option for option in typer.main.get_command(declared).params if option.name in plan_fields()]
+        for option in options:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""  # Typer would show <bool>
+        return options
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of the command itself, and those of the plan."""
+        return [*super().get_params(ctx), *self._plan_options]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Take the values of the plan out of the arguments of the command."""
+        ctx.meta["plan"] = {option.name: ctx.params.pop(option.name) for option in self._plan_options}
+        return super().invoke(ctx)
+
+
+def given_fields(context: typer.Context) -> dict[str, Any]:
+    """The fields of a plan that were given on the command line, with their values."""
+    from predbn.evaluation import plan_fields
+
+    values = {}
+    for name, declared in plan_fields().items():
+        given = context.meta["plan"][name]
+        if given is None or (declared.repeated and not given):
+            continue
+        if declared.repeated:
+            given = [declared.parse(text) for text in split_values(given)]
+        elif declared.kind is not bool:
+            given = declared.parse(given)
+        with usage_error(option_of(name, declared)):
+            values[name] = declared.check(name, given)
+    return values
+
+
+def option_of(name: str, declared: PlanField) -> str:
+    """How the option of a field is written."""
+    return f"--{(declared.option or name).replace('_', '-')}"
+
+
+def _help(declared: PlanField) -> str:
+    """The help text, whether the option may be repeated, and the default."""
+    default = declared.default if declared.repeated else (declared.default,)
+    shown = "" if declared.kind is bool else ", ".join(str(value) for value in default if value is not None)
+    repeated = " May be repeated." if declared.repeated else ""
+    return f"{declared.help}{repeated}" + (f" Default: {shown}." if shown else "")
+
+
+def _with_options(declarations: dict[str, PlanField]) -> Any:
+    """A function whose signature has these options. They are strings, which `given_fields` parses, or flags."""
+
+    def function(**_: Any) -> None: ...
+
+    parameters = []
+    for name, declared in declarations.items():
+        option, kind = option_of(name, declared), list[str] if declared.repeated else str
+        information = typer.Option(
+            option if declared.kind is not bool else f"{option}/--no-{option[2:]}",
+            help=escape(_help(declared)),
+            metavar=_METAVARS.get(declared.kind),
+            rich_help_panel=declared.panel,
+        )
+        annotation = Annotated[bool | None if declared.kind is bool else kind | None, information]  # type: ignore[valid-type]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    return function

@@ -1,0 +1,1 @@
+"""`auto` and `auto_stream`, and what calibration measures for them."""

@@ -1,0 +1,396 @@
+"""A batch norm layer that takes its statistics from a strategy in `.eval()` mode.
+
+`attach` gives a layer another class, a subclass of its own, and one plain attribute. Parameters, buffers, hooks, flags
+and the object itself stay, so every reference to the layer stays valid, and `detach` gives back the very same layer.
+
+A call of an adapted layer has three steps: observe the batch (`observation.py`), let the strategy choose statistics
+(`strategies/`), and normalise with them (`normalise.py`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from predbn.common import AdaptationError
+
+from .adaptation import VERSION, Adaptation, LayerAdaptation
+from .auto.mixed_classes import SeenLayer
+from .call import Call, running_call
+from .layers import Epilogue, device_of, epilogue_of, named_layers
+from .normalise import normalise
+from .observation import Observation
+from .segments import Groups, Segments
+from .statistics import Statistics
+from .strategies.base import Strategy
+from .strategies.train import Train
+from .streams.blocks import Selection, current_selection
+from .streams.stream import Part
+from .tracing import is_exporting, is_tracing, is_transformed
+
+
+def predict(
+    own: LayerAdaptation,
+    layer: Any,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    running: tuple[Tensor | None, Tensor | None],
+) -> Tensor:
+    """What takes the place of a call of torch's batch_norm with these arguments."""
+    shared = own.shared
+    call = running_call()
+    own_call = None if call is None else call.of(shared)
+    selection = current_selection(shared) if own_call is None else own_call.selection
+    if call is None:
+        selection.check_examples(x.shape[0])
+    # A layer that is called outside of a call of its model is a pass by itself.
+    own_pass = selection.new_pass() if own_call is None and shared.strategy.keeps_state else None
+    running_pass = own_pass if own_call is None else own_call.running_pass
+    is_kept = False
+    try:
+        parts = running_pass.parts() if running_pass is not None else []
+        observation = _observe(own, x, eps, running, call, selection, parts)
+        chosen = _choose(shared.strategy, observation, parts, x)
+        if observation.is_rejected and running_pass is not None:
+            running_pass.is_rejected = True
+        is_kept = True
+    finally:
+        if own_pass is not None:
+            own_pass.end(keep=is_kept)
+    _report(own, observation, chosen, own_call, x, eps)
+    return normalise(x, chosen, weight, bias, eps, observation.segments)
+
+
+def _observe(
+    own: LayerAdaptation,
+    x: Tensor,
+    eps: float,
+    running: tuple[Tensor | None, Tensor | None],
+    call: Call | None,
+    selection: Selection,
+    parts: list[Part],
+) -> Observation:
+    shared = own.shared
+    mean, var = running
+    examples = x.shape[0] if call is None else call.count_examples(x)
+    return Observation(
+        x,
+        layer=own.name,
+        layer_count=shared.layer_count,
+        eps=eps,
+        source=None if mean is None or var is None else Statistics(mean, var),
+        calibration=None if shared.strategy.calibration == "ignored" else own.calibration,
+        composition=None if call is None else call.composition,
+        examples=examples,
+        segments=_segments(own.name, examples, shared.group) if selection.segments is None else selection.segments,
+        names=selection.names,
+        part=parts[0] if parts else None,
+        stored=shared.default_stream.states.get(own.name, {}),
+        limit=shared.limit,
+        sync=shared.sync,
+        process_group=shared.process_group,
+    )
+
+
+def _segments(layer: str, examples: int, group: int | None) -> Segments | None:
+    if group is None:
+        return None
+    if examples % group:
+        raise AdaptationError(
+            f"layer '{layer}' got {examples} examples in groups of {group}, which leaves some over: predict a multiple "
+            "of the group"
+        )
+    return Groups(examples, group)
+
+
+def _choose(strategy: Strategy, observation: Observation, parts: list[Part], x: Tensor) -> Statistics:
+    """The strategy is asked once for the streams of each part of the pass."""
+    if len(parts) <= 1:
+        return strategy.statistics(observation)
+    chosen = [strategy.statistics(observation.of_part(part)) for part in parts]
+    order = torch.cat([part.index(x.device) for part in parts]).argsort()
+    mean, var = (
+        torch.cat([t.expand(len(part.streams), -1) for t, part in zip(values, parts, strict=True)])
+        for values in zip(*chosen, strict=True)
+    )
+    return Statistics(mean.index_select(0, order), var.index_select(0, order))
+
+
+def _report(
+    own: LayerAdaptation, observation: Observation, chosen: Statistics, call: Call | None, x: Tensor, eps: float
+) -> None:
+    """Keep what `describe` shows, and tell the observer and the call."""
+    seen = observation.seen
+    is_known = not is_transformed(x)
+    own.seen = None if seen is None or not is_known else Statistics(seen.mean.detach(), seen.var.detach())
+    own.used = Statistics(chosen.mean.detach(), chosen.var.detach()) if is_known else None
+    if own.shared.observer is not None:
+        own.shared.observer(observation, chosen)
+    if call is not None and call.composition is not None and seen is not None:
+        calibration = own.calibration
+        if calibration is not None and calibration.class_sizes is not None:
+            call.last_seen = SeenLayer(seen, calibration, eps)
+    if observation.bad_rows and (call is None or call.is_last_pass):
+        own.bad_rows += observation.bad_rows
+        own.shared.warn_of_bad_rows(own.name, observation.bad_rows)
+
+
+def _check_context(own: LayerAdaptation, layer: Any) -> None:
+    """Raise an error if the layer cannot be run where it is: in an exporter, or in a replica."""
+    strategy = own.shared.strategy
+    if not strategy.keeps_state:
+        if not torch.compiler.is_compiling() and torch._C._is_tracing() and torch.onnx.is_in_onnx_export():
+            raise AdaptationError(
+                "torch.onnx.export with dynamo=False writes wrong or invalid files for adapted models; use dynamo=True"
+            )
+        return
+    if is_tracing() and (is_exporting() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export()):
+        raise AdaptationError(
+            f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
+            "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"
+        )
+    if getattr(layer, "_is_replica", False):
+        raise AdaptationError(
+            f"strategy '{strategy.name}' keeps state, which the replicas of DataParallel cannot share; use "
+            "DistributedDataParallel with sync=True, or 'batch' or 'prior'"
+        )
+
+
+class AdaptedLayer(nn.Module):
+    """Mixed into the class of an adapted layer. In training mode the layer works as it always did."""
+
+    _predbn: LayerAdaptation
+    _predbn_source: type[nn.Module]
+    _predbn_epilogue: Epilogue | None
+
+    def forward(self, input: Tensor) -> Tensor:
+        if _keeps_its_forward(self, input):
+            return cast(Tensor, getattr(self, "_predbn_source", type(self)).forward(self, input))
+        check_input = getattr(self, "_check_input_dim", None)
+        if check_input is not None:
+            check_input(input)
+        layer, own = cast(Any, self), self._predbn
+        _check_context(own, layer)
+        running = layer.running_mean, layer.running_var
+        y = predict(own, layer, input, layer.weight, layer.bias, own.eps(layer), running)
+        return self._predbn_epilogue(self, y)  # type: ignore[misc]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """If the layer is moved, its states and calibration move along; their precision stays."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = device_of(self)
+        if device is not None:
+            self._predbn.moved(device)
+        return self
+
+    def extra_repr(self) -> str:
+        return ", ".join(part for part in (super().extra_repr(), f"strategy={self._predbn.shared.strategy}") if part)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """The class is created at run time: pickle and copy create it again from the source class."""
+        arguments = source_class(self), "_predbn_forward" in self.__dict__
+        return _new_adapted_layer, arguments, self.__dict__.copy()
+
+
+def is_identity(shared: Adaptation) -> bool:
+    """Whether the layers do what they did before they were adapted."""
+    is_train = type(shared.strategy) is Train and shared.observer is None
+    return is_train and shared.eps is None and shared.group is None
+
+
+def _keeps_its_forward(layer: AdaptedLayer, x: Any) -> bool:
+    """Whether the layer does now what it did before it was adapted.
+
+    A forward that was set on the instance may call ours although we do not know what it does around that call, or
+    although the layer is adapted no longer.
+    """
+    adaptation: LayerAdaptation | None = layer.__dict__.get("_predbn")
+    if adaptation is None or layer._predbn_epilogue is None:
+        return True
+    return _is_training(layer) or _is_unchanged(adaptation.shared, adaptation.name, x)
+
+
+def _is_training(layer: nn.Module) -> bool:
+    """Also counts the call of the layer.
+
+    Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is.
+    """
+    call = running_call()
+    if call is not None and not torch.compiler.is_compiling():
+        call.layer_calls += 1
+    return layer.training and (call is None or isinstance(layer, _BatchNorm) or call.model.training)
+
+
+def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:
+    """Whether the layer gives what it gave before: for "train", and for an empty batch."""
+    if is_identity(shared):
+        return True
+    if not isinstance(x, Tensor):
+        raise AdaptationError(f"layer '{name}' got a {type(x).__name__}, not a Tensor")
+    return x.numel() == 0 and not shared.sync
+
+
+class InterceptedLayer(AdaptedLayer):
+    """An adapted layer whose forward we do not know, or that has one set on the instance, as accelerate does.
+
+    It is run, and its call of torch's batch_norm is replaced.
+    """
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        forward = self.__dict__.get("_predbn_forward") or super(AdaptedLayer, self).forward
+        if _is_training(self) or is_identity(self._predbn.shared):
+            return forward(*args, **kwargs)
+        with _ReplaceBatchNorm(self._predbn, self) as replacement:
+            y = forward(*args, **kwargs)
+        if not replacement.called:
+            raise _unknown_forward_error(self._predbn.name, self)
+        return y
+
+
+class _ReplaceBatchNorm(TorchFunctionMode):
+    """Normalises in place of calls of torch's batch_norm, with the weight, bias and eps that they are given.
+
+    What the class does before and after that call stays as it is.
+    """
+
+    def __init__(self, adaptation: LayerAdaptation, layer: nn.Module) -> None:
+        super().__init__()
+        self.adaptation, self.layer, self.called = adaptation, layer, False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.batch_norm:
+            return self._replace(func, args, kwargs, *_functional_arguments(*args, **kwargs))
+        if func is torch.batch_norm:
+            return self._replace(func, args, kwargs, *_torch_arguments(*args, **kwargs))
+        return func(*args, **kwargs)
+
+    def _replace(
+        self, func: Any, args: Any, kwargs: Any, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
+    ) -> Any:
+        self.called = True
+        shared, layer = self.adaptation.shared, cast(Any, self.layer)
+        if _is_unchanged(shared, self.adaptation.name, x):
+            return func(*args, **kwargs)
+        _check_context(self.adaptation, layer)
+        eps = float(eps) if shared.eps is None else shared.eps
+        if mean is None or var is None:
+            mean, var = layer.running_mean, layer.running_var
+        return predict(self.adaptation, layer, x, weight, bias, eps, (mean, var))
+
+
+def _functional_arguments(
+    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Picks what we need out of the arguments of F.batch_norm."""
+    return input, running_mean, running_var, weight, bias, eps
+
+
+def _torch_arguments(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+    training: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The same for torch.batch_norm."""
+    return input, running_mean, running_var, weight, bias, eps
+
+
+def _unknown_forward_error(name: str, layer: nn.Module) -> AdaptationError:
+    cls = source_class(layer)
+    return AdaptationError(
+        f"layer '{name}' is a {cls.__module__}.{cls.__qualname__}, whose forward does not call torch's batch_norm, so "
+        "its statistics cannot be replaced; leave it out with layers=lambda name, layer: …"
+    )
+
+
+@cache
+def _adapted_class(source: type[nn.Module], intercepted: bool) -> type[nn.Module]:
+    """The adapted subclass of `source`.
+
+    It claims to come from the source's module, because torch.fx and other tools recognise torch.nn layers by that.
+    """
+    epilogue = None if intercepted else epilogue_of(source)
+    attributes = {
+        "__module__": source.__module__,
+        "__doc__": source.__doc__,
+        "_predbn_source": source,
+        "_predbn_epilogue": None if epilogue is None else staticmethod(epilogue),
+    }
+    adapted = InterceptedLayer if epilogue is None else AdaptedLayer
+    return type(f"Adapted{source.__name__}", (adapted, source), attributes)
+
+
+def _new_adapted_layer(source: type[nn.Module], intercepted: bool = False) -> nn.Module:
+    cls = _adapted_class(source, intercepted)  # type: ignore[arg-type]
+    return cls.__new__(cls)
+
+
+def source_class(layer: nn.Module) -> type[nn.Module]:
+    """The class that the layer has when it is not adapted."""
+    return _source_of(type(layer))  # type: ignore[arg-type]
+
+
+@cache
+def _source_of(cls: type[nn.Module]) -> type[nn.Module]:
+    if "_predbn_source" in cls.__dict__ or not issubclass(cls, AdaptedLayer):
+        return cast(type[nn.Module], cls.__dict__.get("_predbn_source", cls))
+    # A tool derived this class from ours, as parametrize does: derive the same one from the source class.
+    bases = tuple(_source_of(base) for base in cls.__bases__)
+    attributes = {k: v for k, v in cls.__dict__.items() if k not in ("__dict__", "__weakref__")}
+    return type(cls.__name__, bases, attributes)
+
+
+def source_statistics(layer: Any) -> Statistics | None:
+    """The statistics stored in training; None for a layer that never tracked any."""
+    if layer.running_mean is None or layer.running_var is None:
+        return None
+    return Statistics(layer.running_mean, layer.running_var)
+
+
+def attach(layer: nn.Module, adaptation: LayerAdaptation | None) -> None:
+    """Make a layer adapted; with None, the same as `detach`."""
+    if adaptation is None:
+        detach(layer)
+        return
+    VERSION.count += 1
+    attributes = layer.__dict__
+    if "forward" in attributes and not isinstance(layer, AdaptedLayer):
+        attributes["_predbn_forward"] = attributes.pop("forward")
+    layer.__class__ = _adapted_class(source_class(layer), "_predbn_forward" in attributes)  # type: ignore[arg-type]
+    attributes["_predbn"] = adaptation
+
+
+def detach(layer: nn.Module) -> None:
+    """Make an adapted layer the layer it was."""
+    VERSION.count += 1
+    layer.__class__ = source_class(layer)
+    layer.__dict__.pop("_predbn", None)
+    if "_predbn_forward" in layer.__dict__:
+        layer.__dict__["forward"] = layer.__dict__.pop("_predbn_forward")
+
+
+def attached(layer: nn.Module) -> LayerAdaptation | None:
+    """What is attached to a layer; None if it is not adapted."""
+    return layer._predbn if isinstance(layer, AdaptedLayer) else None
+
+
+def adapted_layers(model: nn.Module) -> list[tuple[str, nn.Module, LayerAdaptation]]:
+    """The adapted layers of a model with their names and what is attached to them."""
+    pairs = ((name, layer, attached(layer)) for name, layer in named_layers(model))
+    return [(name, layer, adaptation) for name, layer, adaptation in pairs if adaptation is not None]
+
+
+def adaptations(model: nn.Module) -> list[Adaptation]:
+    """The adaptations in a model: one, unless parts of it were adapted separately."""
+    unique = {id(adaptation.shared): adaptation.shared for _, _, adaptation in adapted_layers(model)}
+    if not unique:
+        raise AdaptationError("the model is not adapted; call predbn.adapt(model, …) first")
+    return list(unique.values())

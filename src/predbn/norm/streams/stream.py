@@ -1,0 +1,261 @@
+"""A stream, and how a pass through the model changes what streams remember.
+
+A *pass* is one call of the module that was given to `adapt` (see `call.py`), for one stream or for rows of several. In
+a pass every layer works on a copy of its state. The copies replace the states when the call has returned, all at once,
+and are dropped if it raised. A layer that is called on its own, outside of such a call, is a pass by itself. Passes of
+several threads on one stream take turns, as soon as they touch its state.
+
+torch.compile follows neither locks nor packing. In a compiled graph a pass is of a single stream, and changes its
+dictionary of states at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from predbn.common import AdaptationError
+
+from ..segments import Segments, tensor_on
+from ..tracing import is_tracing
+from .state import LayerState, Packed, States, copy_states, pack, stack
+
+_numbers = itertools.count()
+
+
+class Stream:
+    """The states of all layers for one source of data (a camera, a region, a user).
+
+    They are a dictionary in `states`, or packed in `packed` (`state.py`), or both. `previous` holds those before the
+    last pass, because activation checkpointing runs parts of that pass once more; in inference mode it cannot. `number`
+    is the order in which streams are locked. `users` counts the open blocks of the stream, `is_saved` says that it is
+    in a store as it is here, and `is_removed` that nobody can open it again.
+    """
+
+    def __init__(self, states: States | None = None) -> None:
+        self._states: States | None = {} if states is None else states
+        self._packed: Packed | None = None
+        self.previous: Packed | None = None
+        self.number = next(_numbers)
+        self.users = 0
+        self.is_saved = False
+        self.is_removed = False
+        self.lock = threading.RLock()
+
+    @property
+    def states(self) -> States:
+        if self._states is None:
+            assert self._packed is not None
+            self._states = self._packed.unpack()
+        return self._states
+
+    @states.setter
+    def states(self, states: States) -> None:
+        self._states, self._packed = states, None
+
+    @property
+    def packed(self) -> Packed:
+        if self._packed is None:
+            assert self._states is not None
+            self._packed = pack(self._states)
+        return self._packed
+
+    def keep(self, packed: Packed) -> None:
+        """Remember this from now on."""
+        self._packed, self._states = packed, None
+
+    def set_state(self, layer: str, state: LayerState) -> None:
+        """Replace what is remembered for one layer."""
+        with self.lock:
+            self.states = {**self.states, layer: state}
+
+    def clear(self) -> None:
+        """Forget everything, once no other thread is in a pass."""
+        with self.lock:
+            self.states, self.previous, self.is_saved = {}, None, False
+
+    def copied_states(self) -> States:
+        """The states with tensors of their own."""
+        with self.lock:
+            return copy_states(self.states)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Locks and layouts cannot be copied, and nobody uses a copy yet."""
+        return {"states": self.states, "is_saved": self.is_saved, "is_removed": self.is_removed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Stream.__init__(self, state.pop("states"))
+        self.__dict__.update(state)
+
+
+class Part:
+    """The states of streams of the same layout in one pass; `streams` are their positions in the batch.
+
+    `is_single` says that the batch is that of one stream. Tensors then have no dimension of streams.
+    """
+
+    def __init__(self, streams: list[int], load: Callable[[], States], *, is_single: bool) -> None:
+        self.streams, self.is_single = streams, is_single
+        self._load = load
+        self._old: States | None = None
+        self.states: States = {}
+        self._counted: set[str] = set()
+        self._index: Tensor | None = None
+
+    @property
+    def old(self) -> States:
+        """The states before the pass."""
+        if self._old is None:
+            self._old = self._load()
+        return self._old
+
+    def state(self, layer: str) -> LayerState:
+        """A layer's state in this pass."""
+        state = self.states.get(layer)
+        if state is None:
+            state = self.states[layer] = dict(self.old.get(layer, {}))
+        return state
+
+    def count(self, layer: str) -> int:
+        """How many passes have called this layer, including this one. Several calls in one pass count once."""
+        state = self.state(layer)
+        passes = state.get("passes", 0)
+        assert isinstance(passes, int)
+        if layer not in self._counted:
+            self._counted.add(layer)
+            passes += 1
+            state["passes"] = passes
+        return passes
+
+    def index(self, device: torch.device) -> Tensor:
+        """The positions on a device."""
+        if self._index is None or self._index.device != device:
+            self._index = tensor_on(device, self.streams)
+        return self._index
+
+    @property
+    def has_changed(self) -> bool:
+        return any(
+            state.keys() != (old := self.old.get(layer, {})).keys() or any(v is not old[k] for k, v in state.items())
+            for layer, state in self.states.items()
+        )
+
+    def new_states(self) -> States:
+        """The states after the pass, of all layers."""
+        return {**self.old, **self.states}
+
+
+class Pass:
+    """One pass over the examples of some streams, which are locked as soon as a layer asks for their states."""
+
+    def __init__(self, streams: Sequence[Stream], *, is_single: bool) -> None:
+        # A forward pass while autograd runs backward is one that activation checkpointing runs again.
+        self._is_repeated = not is_tracing() and torch._C._current_graph_task_id() != -1
+        if self._is_repeated and not is_single:
+            raise AdaptationError(
+                "activation checkpointing runs a pass again, for which the states of several streams are not kept; "
+                "predict one stream at a time with predbn.stream(model, …), or without checkpointing"
+            )
+        self.is_rejected = False
+        self._streams, self._is_single = streams, is_single
+        self._locked: list[Stream] = []
+        self._parts: list[Part] = []
+
+    def parts(self) -> list[Part]:
+        """The streams by layout."""
+        if not self._parts:
+            if not is_tracing() and not self._is_repeated:
+                for stream in sorted(self._streams, key=lambda stream: stream.number):  # so that no two passes block
+                    stream.lock.acquire()
+                    self._locked.append(stream)
+            self._parts = [self._single_part()] if self._is_single else self._mixed_parts()
+        return self._parts
+
+    def _single_part(self) -> Part:
+        stream = self._streams[0]
+        if self._is_repeated:
+            return Part([0], lambda: {} if stream.previous is None else stream.previous.unpack(), is_single=True)
+        return Part([0], lambda: stream.states if is_tracing() else stream.packed.unpack(), is_single=True)
+
+    def _mixed_parts(self) -> list[Part]:
+        by_layout: dict[int, list[int]] = {}
+        for position, stream in enumerate(self._streams):
+            by_layout.setdefault(id(stream.packed.layout), []).append(position)
+        return [
+            Part(
+                positions,
+                lambda positions=positions: stack([self._streams[p].packed for p in positions]).unpack(),  # type: ignore[misc]
+                is_single=False,
+            )
+            for positions in by_layout.values()
+        ]
+
+    def after(self, after_pass: Callable[..., None], output: Any, segments: Segments | None) -> None:
+        """Tell the strategy what the model has returned, before the states are kept."""
+        if self.is_rejected or self._is_repeated:
+            return
+        for part in self._parts:
+            if segments is None:
+                after_pass(part.states, output, None)
+                continue
+            is_per_example = isinstance(output, Tensor) and output.dim() > 0 and len(output) == len(segments)
+            part_output, part_segments = output if is_per_example else None, segments
+            if part_output is not None and len(self._parts) > 1:
+                rows, part_segments = segments.part(part.streams)
+                part_output = output[rows]
+            after_pass(part.states, part_output, part_segments)
+
+    def end(self, *, keep: bool) -> None:
+        """Keep the new states, or drop them."""
+        parts, self._parts = self._parts, []
+        try:
+            if keep and not self.is_rejected and not self._is_repeated:
+                for part in parts:
+                    if part.has_changed:
+                        self._keep(part)
+        finally:
+            while self._locked:
+                self._locked.pop().lock.release()
+
+    def _keep(self, part: Part) -> None:
+        """A stream whose new state is not finite keeps the old one."""
+        streams = [self._streams[position] for position in part.streams]
+        if is_tracing():
+            streams[0].states = part.new_states()
+            return
+        new = pack(part.new_states(), None if part.is_single else len(streams))
+        is_finite = new.is_finite()
+        if part.is_single:
+            stream = streams[0]
+            old = stream.packed
+            if is_finite is not None and not _is_true(is_finite):
+                # The host need not know it, unless the stream remembers something else now.
+                if old.layout is not new.layout or is_finite.is_cpu:
+                    new = new if bool(is_finite) else old
+                else:
+                    new = new.where(is_finite, old)
+            stream.previous = None if torch.is_inference_mode_enabled() else old
+            stream.keep(new)
+            return
+        if is_finite is not None and not _is_true(is_finite):
+            olds = [stream.packed for stream in streams]
+            if all(old.layout is new.layout for old in olds):
+                new = new.where(is_finite, stack(olds))
+            else:
+                keeps = is_finite.tolist()
+                for stream, row, is_kept in zip(streams, new.rows(len(streams)), keeps, strict=True):
+                    if is_kept:
+                        stream.keep(row)
+                return
+        for stream, row in zip(streams, new.rows(len(streams)), strict=True):
+            stream.keep(row)
+
+
+def _is_true(is_finite: Tensor) -> bool:
+    """Whether it is known without a synchronisation that all are finite."""
+    return is_finite.is_cpu and bool(is_finite.all())
