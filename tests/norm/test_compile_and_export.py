@@ -30,9 +30,7 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize(
-    "strategy", ["train", "batch", "auto", "auto_stream", "ema(start='first')", "frozen", "population"]
-)
+@pytest.mark.parametrize("strategy", ["batch", "auto", "auto_stream", "ema(start='first')", "frozen", "population"])
 @torch.no_grad()
 def test_one_graph_without_breaks(strategy):
     options = {"loader": [images()]} if strategy == "population" else {}

@@ -30,11 +30,6 @@ def unet() -> Case:
     return lambda: smp.Unet("resnet18", encoder_weights=None, classes=3), (torch.randn(4, 3, 32, 32), torch.zeros(4))
 
 
-def deeplab() -> Case:
-    smp = package("segmentation_models_pytorch")
-    return lambda: smp.DeepLabV3Plus("resnet18", encoder_weights=None, classes=3), [torch.randn(4, 3, 32, 32)]
-
-
 def torchvision_deeplab() -> Case:
     """Returns a dictionary."""
     models = package("torchvision.models.segmentation")
@@ -129,7 +124,6 @@ CASES = [
     mobilenet,
     preactivation_resnet,
     unet,
-    deeplab,
     torchvision_deeplab,
     features,
     volumes,

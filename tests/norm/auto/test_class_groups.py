@@ -21,7 +21,6 @@ from predbn.norm.auto.class_groups import ScoreCorrelation, ward_groups
 from predbn.norm.auto.composition import Composition
 from predbn.norm.layer import adapted_layers
 
-from ..models import Net, randomise
 from .models import accuracy_if_sorted, calibrate_on_clean_images, calibrated, classifier, images
 
 CLASSES = 150
@@ -146,9 +145,9 @@ def test_many_classes_are_calibrated_in_groups_and_saved_with_them():
     assert calibration.class_means.shape == (256 // GROUP_SIZE, 8)
     assert calibration.class_sizes.sum() == 256
     x = images(12, seed=9)
-    once = predbn.adapt(copy.deepcopy(model), "auto(passes=1)")
+    once = predbn.adapt(copy.deepcopy(model), "auto(passes=1)", robust=False)
     assert (model(x) - once(x)).abs().max() > 1e-3, "classes make a difference"
-    other = predbn.adapt(predbn.calibrate(classifier(CLASSES), list(images(256, seed=8).split(64))), "auto(passes=3)")
+    other = calibrated(classes=CLASSES, examples=200)
     assert torch.equal(predbn.load_state_dict(other, predbn.state_dict(model))(x), model(x))
 
 
@@ -226,11 +225,6 @@ def test_other_outputs_than_classes_say_so_once(kind):
     torch.testing.assert_close(several, once)
 
 
-def test_a_single_example_is_refused():
-    with pytest.raises(AdaptationError, match="a single example"):
-        predbn.calibrate(classifier(CLASSES), [images(1)])
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("before", [5, CLASSES])
 def test_the_calibration_of_a_model_with_other_classes_is_refused(before):
@@ -240,12 +234,3 @@ def test_the_calibration_of_a_model_with_other_classes_is_refused(before):
     predbn.load_state_dict(other, state)
     with pytest.raises(AdaptationError, match=f"predicts 7 classes, but was calibrated with {before}"):
         other(images(8))
-
-
-def test_the_calibration_of_a_model_with_other_channels_is_refused():
-    state = predbn.state_dict(calibrated("auto", classes=CLASSES))
-    wide = randomise(Net(width=16, classes=CLASSES)).eval()
-    with pytest.warns(UserWarning, match="not calibrated"):
-        predbn.adapt(wide, "auto")
-    with pytest.raises(AdaptationError, match="has 16 channels, the saved state has 8: it belongs to another model"):
-        predbn.load_state_dict(wide, state)

@@ -272,32 +272,6 @@ def test_a_stream_alone_and_with_others_is_the_same_stream(strategy):
             torch.testing.assert_close(y[rows], alone[stream](x[rows]), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
-@torch.no_grad()
-def test_streams_that_begin_while_others_go_on(strategy):
-    """Many begin in every batch, others leave, and come back."""
-    together, alone = adapted(strategy), adapted(strategy)
-    for step in range(3):
-        first = 14 * step
-        ids = 2 * [*range(first, first + 20)]
-        x = images(len(ids), size=3, seed=step, shift=step / 2).double()
-        with predbn.streams(together, ids):
-            found = together(x)
-        for stream in set(ids):
-            with predbn.stream(alone, stream):
-                wanted = alone(x[rows_of(ids, stream)])
-            torch.testing.assert_close(found[rows_of(ids, stream)], wanted, rtol=1e-8, atol=1e-8)
-        for model in (together, alone):
-            predbn.remove_stream(model, first + 15)  # it begins again in the next batch
-
-
-def test_ids_of_one_stream_are_that_stream():
-    model, alone = predbn.adapt(net(), "ema"), predbn.adapt(net(), "ema")
-    for seed in range(3):
-        with predbn.streams(model, ["a"] * 8):
-            assert torch.equal(model(images(seed=seed)), alone(images(seed=seed)))
-
-
 @pytest.mark.parametrize("ids", [[0, 1, 0], torch.tensor([0, 1, 0]), iter(["a", "b", "a"]), (("cam", 1), 2, None)])
 def test_ids_of_many_kinds(ids):
     model = predbn.adapt(net(), "ema")

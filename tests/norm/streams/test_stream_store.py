@@ -82,18 +82,6 @@ def test_the_least_recently_used_leave():
 
 
 @torch.no_grad()
-def test_memory_is_bounded():
-    """Hundreds of streams come and go."""
-    store = MemoryStore()
-    model = predbn.adapt(net(), "ema", max_streams=8, store=store)
-    for step in range(20):
-        with predbn.streams(model, [f"{step}-{i}" for i in range(20)]):
-            model(images(20, size=2))
-    assert len(in_memory(model)) == 8
-    assert len(store) == 392
-
-
-@torch.no_grad()
 def test_strategies_without_memory_keep_no_streams():
     model = predbn.adapt(net(), "prior")
     for step in range(50):
