@@ -34,7 +34,8 @@ def inputs_of(observation: Observation) -> Tensor:
 
 def values_of(observation: Observation) -> Tensor:
     """All values of each channel, [C, values], or [G, C, values] for a batch of G groups."""
-    x, group = inputs_of(observation), observation._group
+    x, segments = inputs_of(observation), observation.segments
+    group = None if segments is None else segments.group
     if group is None:
         return x.transpose(0, 1).flatten(1)
     return x.unflatten(0, (-1, group)).transpose(1, 2).flatten(2)

@@ -81,7 +81,7 @@ def test_figures_and_document_are_written(results, tmp_path):
         (["run", "C1", "--networks", "."], "results of their own"),
         (["run", "I1", "--root", "nowhere"], "does not exist"),
         (["run", "I1", "--weights", "nowhere"], "does not exist"),
-        (["figures", "C7", "--suffix", ".gif"], "end the name with"),
+        (["figures", "C7", "--suffix", ".gif"], "Expected a file name that ends with"),
         (["verify", "C1", "--results", "nowhere"], "nowhere does not exist"),
         (["verify", "C1", "--results", __file__], "is not a folder"),
     ],

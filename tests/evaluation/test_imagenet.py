@@ -70,8 +70,8 @@ def test_a_model_of_the_sets_own_classes_is_left_as_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        ("imagenet:{0}", "is not the folder with the classes of ImageNet: point at"),
-        ("imagenet:{0}/val/n01440764", "is one class of ImageNet: point at the folder above it"),
+        ("imagenet:{0}", "has no class folder of ImageNet such as n01440764, it has a, v2, val: give the folder"),
+        ("imagenet:{0}/val/n01440764", "has no class folder of ImageNet such as n01440764, it has none"),
         ("imagenet:{0}/a", "lacks 801 of the 1,000 classes of ImageNet"),
         ("imagenet-a:{0}/val", "has 1,000 classes of ImageNet, but ImageNet-A has 200"),
         ("imagenet-v2:{0}/val", "no class folder of ImageNet-v2 such as 0"),

@@ -138,17 +138,3 @@ def test_a_function_of_the_user():
 def test_batches_without_tensors(batch):
     with pytest.raises(predbn.AdaptationError, match="without tensors"):
         predbn.recompute(One().eval(), [batch])
-
-
-def test_diagnose_with_dictionaries():
-    from predbn.diagnostics import diagnose
-
-    batches = [{"x": X + i, "label": LABELS} for i in range(3)]
-    found = diagnose(One().eval(), batches, batches)
-    assert found.before.count == 18
-    assert found.batch_size == 6
-    other = [{"features": X + i} for i in range(3)]
-    found = diagnose(
-        One().eval(), other, other, strategy="population", forward=lambda model, batch: model(batch["features"])
-    )
-    assert found.before.count == 18

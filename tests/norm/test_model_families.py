@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 import predbn
 from predbn.norm import named_layers
-from predbn.norm.forward import count_examples
 
 from .models import randomise
 
@@ -220,16 +219,6 @@ def test_folded(case):
     folded = predbn.fold(model)
     assert not [m for m in folded.modules() if isinstance(m, nn.BatchNorm2d)]
     assert_close([folded(batch)], [model(batch)])
-
-
-@pytest.mark.parametrize("case", [volumes, speech, detector], indirect=True, ids=lambda case: case.__name__)
-def test_diagnose(case):
-    from predbn.diagnostics import diagnose
-
-    model, batch = case
-    diagnosis = diagnose(model, [batch], [batch])
-    assert diagnosis.before.count == diagnosis.batch_size == count_examples(batch)
-    assert "No shift" in diagnosis.sentences()[0]
 
 
 def test_streams_of_a_list_of_pictures(torchvision_operators):

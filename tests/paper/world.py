@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from predbn.evaluation import Plan, Setting
+from predbn.norm import Train
 from predbn.paper import PLANS
 from predbn.paper.experiments.auto import CIFAR10_AUTO_PLANS
 from predbn.paper.networks import WITH_BATCH_NORM
@@ -44,7 +45,7 @@ class World:
         clean = CLEAN[kind] + (0.02 if method == "ensemble" else 0.0)
         better = 0.035 * (0.6 + 0.4 * hard) * severity * (0.5 if method == "ensemble" else 1)
         loss = 0.008 + 0.2 / batch**0.8 + (0.01 if kind == "last" else 0.0)
-        if setting.strategy.is_identity:
+        if isinstance(setting.strategy, Train):
             return clean - fall
         if setting.layers == "last":
             return clean - fall - self.effect * 0.01 * (1 + severity)
@@ -57,7 +58,7 @@ class World:
     def ece(self, kind: str, method: str, setting: Setting, accuracy: float) -> float:
         share = {"vanilla": 0.6, "temperature": 0.45, "ensemble": 0.3}[method]
         share *= 0.1 if kind == "instance" else 1.0
-        adapted = not setting.strategy.is_identity
+        adapted = not isinstance(setting.strategy, Train)
         if adapted and setting.layers != "last":
             share *= 1 - 0.4 * self.effect
         eps = float(setting.eps or 1e-3)
@@ -108,7 +109,7 @@ class World:
 
     def activations(self, setting: Setting, hard: float, severity: int, error: float) -> dict[str, float]:
         """Measurements inside a network: they grow with the error, and prediction statistics remove most of it."""
-        moved = hard * severity if setting.strategy.is_identity else hard * severity * (1 - 0.95 * self.effect)
+        moved = hard * severity if isinstance(setting.strategy, Train) else hard * severity * (1 - 0.95 * self.effect)
         return {
             "divergence": 0.1 + 4 * moved + error,
             "distance": 0.05 + 0.2 * moved,

@@ -26,6 +26,7 @@ from .segments import Bucket, RowOrder, Segments
 from .state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, distance, pool_central_moments
 from .strategies import Batch, Ema, Frozen, Population, Prior, Strategy, Train, find_strategy, strategies
+from .strategies.base import load_statistics, save_statistics
 from .streams.api import remove_stream, reset, save_streams, stream, stream_bytes, streams
 from .streams.blocks import Selection, current_selection, open_blocks
 from .streams.registry import DEFAULT_STREAM, UnnamedStream
@@ -96,6 +97,7 @@ __all__ = [
     "is_native",
     "is_tracing",
     "load_state_dict",
+    "load_statistics",
     "named_layers",
     "needs_gradients",
     "open_blocks",
@@ -107,6 +109,7 @@ __all__ = [
     "reset",
     "restore",
     "robust",
+    "save_statistics",
     "save_streams",
     "select_by_name",
     "stack",

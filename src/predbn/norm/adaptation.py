@@ -79,7 +79,7 @@ class Adaptation:
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"layer '{layer}' got {count} examples that are not finite (NaN or infinite). They are left out of the "
+                f"layer '{layer}' got {count} examples that are not finite (NaN or infinite). They are not used for "
                 "statistics; predbn.describe(model) counts them",
                 UserWarning,
                 stacklevel=4,

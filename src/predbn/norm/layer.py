@@ -93,7 +93,7 @@ def _observe(
         segments=_segments(own.name, examples, shared.group) if selection.segments is None else selection.segments,
         names=selection.names,
         part=parts[0] if parts else None,
-        stored=shared.default_stream.states.get(own.name, {}),
+        stored=None if shared.strategy.keeps_state else shared.default_stream.states.get(own.name, {}),
         limit=shared.limit,
         sync=shared.sync,
         process_group=shared.process_group,
@@ -200,7 +200,7 @@ class AdaptedLayer(nn.Module):
         return _new_adapted_layer, arguments, self.__dict__.copy()
 
 
-def is_identity(shared: Adaptation) -> bool:
+def _is_identity(shared: Adaptation) -> bool:
     """Whether the layers do what they did before they were adapted."""
     is_train = type(shared.strategy) is Train and shared.observer is None
     return is_train and shared.eps is None and shared.group is None
@@ -231,7 +231,7 @@ def _is_training(layer: nn.Module) -> bool:
 
 def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:
     """Whether the layer gives what it gave before: for "train", and for an empty batch."""
-    if is_identity(shared):
+    if _is_identity(shared):
         return True
     if not isinstance(x, Tensor):
         raise AdaptationError(f"layer '{name}' got a {type(x).__name__}, not a Tensor")
@@ -246,7 +246,7 @@ class InterceptedLayer(AdaptedLayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         forward = self.__dict__.get("_predbn_forward") or super(AdaptedLayer, self).forward
-        if _is_training(self) or is_identity(self._predbn.shared):
+        if _is_training(self) or _is_identity(self._predbn.shared):
             return forward(*args, **kwargs)
         with _ReplaceBatchNorm(self._predbn, self) as replacement:
             y = forward(*args, **kwargs)

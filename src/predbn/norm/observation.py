@@ -172,7 +172,7 @@ class Observation:
             is_finite = x.detach().isfinite().flatten(1).all(1)
             if self._rows_per_example > 1:
                 is_finite = is_finite.unflatten(0, (-1, self._rows_per_example)).all(1)
-            if self._leave_out(is_finite):
+            if self._can_leave_out(is_finite):
                 size -= self.bad_rows
                 x = x[is_finite.repeat_interleave(self._rows_per_example)]
                 mean, var = moments.moments(x, self.eps)
@@ -188,7 +188,7 @@ class Observation:
         sizes = self.segments.size_tensor(mean)
         if not is_transformed(mean):
             is_finite = (mean.detach() + var.detach()).isfinite().all(1)
-            if not is_readable(mean) or self._leave_out(is_finite) or self.bad_rows:
+            if not is_readable(mean) or self._can_leave_out(is_finite) or self.bad_rows:
                 sizes = self.segments.sum(is_finite.long()[:, None])
                 statistics = moments.pooled(mean, var, self.segments, sizes, is_finite)
                 return Moments(*statistics, sizes * self._positions, sizes)
@@ -209,9 +209,9 @@ class Observation:
             size = is_finite.sum().double()
         elif self.segments is not None:
             if is_readable(mean):
-                self._leave_out(is_finite)
+                self._can_leave_out(is_finite)
             size = self.segments.sum(is_finite.long()[:, None])
-        elif is_readable(mean) and self._leave_out(is_finite):
+        elif is_readable(mean) and self._can_leave_out(is_finite):
             size -= self.bad_rows
         elif self.bad_rows:
             self.is_rejected = True
@@ -242,7 +242,7 @@ class Observation:
         """How many values an example has per channel."""
         return self._rows_per_example * math.prod(self._x.shape[2:])
 
-    def _leave_out(self, is_finite: Tensor) -> bool:
+    def _can_leave_out(self, is_finite: Tensor) -> bool:
         """Count the examples that are not finite. Whether they can be left out, because there are some and others."""
         self.bad_rows = len(is_finite) - int(is_finite.sum())
         return 0 < self.bad_rows < len(is_finite)

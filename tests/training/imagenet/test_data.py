@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -14,7 +17,6 @@ from predbn.training import TrainingError, open_imagenet
 from predbn.training.imagenet.augmentation import read_crop
 from predbn.training.imagenet.data import epoch_order
 
-from ...common.test_processes import wait_until_ended
 from .tiny import RECIPE, tiny_folder
 
 
@@ -103,3 +105,19 @@ if __name__ == "__main__":
         training.kill()
     assert len(workers) == 2
     wait_until_ended(workers)
+
+
+def wait_until_ended(pids: list[int]) -> None:
+    """Wait until the processes are gone, or kill them and fail; one that nobody waits for stays as a zombie."""
+    deadline = time.monotonic() + 60
+    while running := [pid for pid in pids if is_running(pid)]:
+        if time.monotonic() > deadline:
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            pytest.fail(f"still running: {running}")
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout.strip() != "" and not done.stdout.startswith("Z")

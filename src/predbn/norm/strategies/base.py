@@ -25,7 +25,10 @@ class Strategy(ABC):
 
     A strategy is a small immutable object. Its fields are its arguments; its class attribute `name` registers it, so
     that `adapt` finds it. What it remembers between batches goes into `observation.state`, as tensors and integers, and
-    never into the object itself: one object serves all layers, streams and models.
+    never into the object itself: one object serves all layers, streams and models. New tensors are assigned to the
+    state and never changed in place, because a pass that fails must leave the old ones. Streams whose states have
+    different keys, as when one begins, are handled one after the other: ``"mean" in observation.state`` needs no case
+    for several streams.
     """
 
     name: ClassVar[str]

@@ -122,8 +122,8 @@ def pack(states: States, streams: int | None = None) -> Packed:
     widths: dict[Kind, int] = {}
     starts: dict[tuple[str, int], int] = {}
     leading = () if streams is None else (streams,)
-    for layer, state in states.items():
-        for key, value in state.items():
+    for layer, state in sorted(states.items()):  # so that equal layouts have the same order
+        for key, value in sorted(state.items()):
             if not isinstance(value, Tensor):
                 numbers.append((layer, key, value))
                 continue

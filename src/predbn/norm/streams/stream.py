@@ -49,10 +49,11 @@ class Stream:
 
     @property
     def states(self) -> States:
-        if self._states is None:
-            assert self._packed is not None
-            self._states = self._packed.unpack()
-        return self._states
+        states, packed = self._states, self._packed  # another thread may replace both meanwhile
+        if states is None:
+            assert packed is not None
+            states = self._states = packed.unpack()
+        return states
 
     @states.setter
     def states(self, states: States) -> None:
