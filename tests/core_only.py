@@ -21,7 +21,7 @@ except ImportError:  # Python 3.10
     import tomli as tomllib
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-CORE = ("common", "norm", "keras", "metrics", "methods")
+CORE = ("common", "norm", "gpu", "keras", "metrics", "methods")
 OTHERS = (
     "onnx",
     "shifts",

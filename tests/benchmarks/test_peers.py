@@ -120,7 +120,7 @@ def test_unmix_tns_follows_its_equations_over_a_stream():
     model = predbn.adapt(layer(), UnMixTNS(components=3))
     stream = [batch(4, seed) for seed in range(3)]
     model(stream[0])
-    (state,) = predbn.state_dict(model)["streams"]["default"]["layers"].values()
+    (state,) = predbn.state_dict(model)["streams"]["default"].values()
     means, variances = state["component_means"].numpy(), state["component_vars"].numpy()
     for x in stream[1:]:
         own_means, own_vars = x.numpy().mean((2, 3)), x.numpy().var((2, 3))
@@ -146,7 +146,7 @@ def test_the_first_components_of_unmix_tns_have_the_statistics_of_the_source():
     norm = layer()
     model = predbn.adapt(layer(), UnMixTNS(components=20_000, momentum=0.0))
     model(batch())
-    (state,) = predbn.state_dict(model)["streams"]["default"]["layers"].values()
+    (state,) = predbn.state_dict(model)["streams"]["default"].values()
     means, variances = state["component_means"], state["component_vars"]
     torch.testing.assert_close(means.mean(0), norm.running_mean, rtol=0.05, atol=0.05)
     torch.testing.assert_close(variances.mean(0) + means.var(0), norm.running_var, rtol=0.05, atol=0.05)
