@@ -1,4 +1,4 @@
-"""`predbn corrupt`: corrupted copies of clean images, or a picture of what the corruptions do."""
+"""`predbn corrupt`: corrupted copies of clean images."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def corrupt_command(
         Path | None,
         typer.Argument(help="Clean images: a .npy file [N, H, W, 3] or a folder <class>/<image>."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Argument(help="Directory to write to; with --preview, the picture to write.")
-    ] = None,
+    out: Annotated[Path | None, typer.Argument(help="Directory to write to.")] = None,
     labels: Annotated[
         Path | None, typer.Option(help="Labels of a .npy source; labels.npy next to it by default.")
     ] = None,
@@ -36,7 +34,6 @@ def corrupt_command(
     constants: Annotated[
         str, typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images.")
     ] = "auto",
-    preview: Annotated[bool, typer.Option("--preview", help="Write one picture of all 19 × 5 instead.")] = False,
 ) -> None:
     """Write CIFAR-10-C or ImageNet-C from clean images: the first from a .npy file, the second from a folder.
 
@@ -46,20 +43,10 @@ def corrupt_command(
 
       predbn corrupt cifar10-test.npy CIFAR-10-C
       predbn corrupt imagenet/val ImageNet-C --shift fog --shift snow
-      predbn corrupt --preview corruptions.png
     """
     import_modules(modules)
     if constants not in CONSTANTS:
         raise typer.BadParameter(f"{constants!r} is not one of {', '.join(CONSTANTS)}.", param_hint="--constants")
-    if preview:
-        from predbn.data import write_preview
-
-        _refuse({"--labels": labels, "--shift": only}, "--preview shows everything")
-        # With --preview, one path is the picture to write; of two, the first is a picture to corrupt.
-        target = out or source or Path("corruptions.png")
-        write_preview(target, source if out else None, seed=seed, constants=constants)
-        typer.echo(f"Wrote {target}")
-        return
     if source is None or out is None:
         raise typer.BadParameter(
             "give the clean images and the directory to write to: predbn corrupt SOURCE OUT.", param_hint="SOURCE OUT"

@@ -43,7 +43,6 @@ from .pictures import (
     read_picture,
     resize_crop,
 )
-from .preview import write_preview
 from .references import (
     IMAGENET_SETS,
     PictureFiles,
@@ -137,5 +136,4 @@ __all__ = [
     "wnids",
     "write_cifar10c",
     "write_imagenetc",
-    "write_preview",
 ]

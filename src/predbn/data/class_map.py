@@ -1,12 +1,10 @@
 """Which class of the data is which output of a model, by name.
 
-A class map is a file: names, one per line, in the order of the model's outputs; or JSON, a list of names in that order,
-or an object {name: number of the output, from 0}, in which several names may share an output.
+A class map is a file of class names, one per line, in the order of the model's outputs.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from predbn.common import DataError, did_you_mean
 
-from .reading import in_one_line, readable
+from .reading import readable
 
 ClassMap = Mapping[str, int]
 """The output of each class, by its name."""
@@ -25,21 +23,10 @@ def read_class_map(path: str | Path) -> dict[str, int]:
     """The class map in a file."""
     path = Path(path).expanduser()
     if not path.is_file():
-        raise DataError(f"there is no class map {path}: name a file with one class per line, or a .json file.")
+        raise DataError(f"there is no class map {path}: name a file with one class per line.")
     with readable(path):
         text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix != ".json":
-        return number_classes(str(path), [line.strip() for line in text.splitlines() if line.strip()])
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON ({in_one_line(error)}): fix it, or use one name per line.") from None
-    if isinstance(content, list):
-        return number_classes(str(path), [str(name) for name in content])
-    is_map = isinstance(content, dict) and all(type(value) is int and value >= 0 for value in content.values())
-    if not is_map or not content:
-        raise DataError(f'{path} is neither a list of names nor an object such as {{"cat": 0, "dog": 1}}.')
-    return {str(name): value for name, value in content.items()}
+    return number_classes(str(path), [line.strip() for line in text.splitlines() if line.strip()])
 
 
 def number_classes(source: str, names: Sequence[str]) -> dict[str, int]:
@@ -77,6 +64,6 @@ def labels_by_name(
             f"{source} has a class {unknown!r}, which the model does not know{did_you_mean(unknown, class_map)}: "
             "rename the folder, give a --class-map, or add --unlabelled if the folders are not classes."
         )
-    names = {number: name for name, number in reversed(list(class_map.items()))}
+    names = {number: name for name, number in class_map.items()}
     outputs_of = torch.tensor([class_map[name] for name in data_classes], dtype=torch.int64)
     return outputs_of[labels], tuple(names.get(number, str(number)) for number in range(outputs))

@@ -28,7 +28,7 @@ from predbn.common import DataError, Progress, cache_folder, lock_folder, map_th
 from .batch import choose_positions
 from .images import Images
 from .npy import load_array
-from .picture_content import PictureError, open_picture
+from .picture_content import open_picture
 from .pictures import (
     Interpolation,
     Listing,
@@ -116,18 +116,12 @@ def _read_cached(path: Path, listing: Listing, transform: ResizeCrop | None) -> 
 
 
 def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progress: Progress | None) -> None:
-    """Decode all pictures before reporting the unreadable ones, so that one error names how many there are."""
     height, width = _size_of_first(listing) if transform is None else transform.size
     chunk_length = max(16, _CHUNK_BYTES // (3 * height * width))
-    unreadable: dict[int, PictureError] = {}
 
     def read(start: int, chunk: Pixels, row: int) -> None:
         position = start + row
-        try:
-            pixels = read_picture(listing.path(position), transform)
-        except PictureError as error:
-            unreadable[position] = error
-            return
+        pixels = read_picture(listing.path(position), transform)
         if pixels.shape[:2] != (height, width):
             raise DataError(
                 f"{listing.path(position)} is {pixels.shape[0]}×{pixels.shape[1]} pixels, but {listing.path(0)} is "
@@ -140,12 +134,9 @@ def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progr
             stop = min(start + chunk_length, len(listing))
             chunk = np.empty((stop - start, 3, height, width), np.uint8)
             map_threads(partial(read, start, chunk), range(stop - start))
-            if not unreadable:
-                yield chunk
+            yield chunk
             if progress is not None:
                 progress(stop, len(listing))
-        if unreadable:
-            raise _unreadable_error(listing, unreadable)
 
     write_array_in_parts(path, chunks(), dtype="|u1", row_shape=(3, height, width))
 
@@ -154,11 +145,3 @@ def _size_of_first(listing: Listing) -> tuple[int, int]:
     """Height and width of the first picture, which all others must have."""
     with open_picture(listing.path(0)) as picture:
         return picture.height, picture.width
-
-
-def _unreadable_error(listing: Listing, unreadable: dict[int, PictureError]) -> PictureError:
-    """The error of the first unreadable picture, with how many others there are."""
-    total, more = len(listing), len(unreadable) - 1
-    first = unreadable[min(unreadable)]
-    others = f" (and {more} more of {total})" if more else f" (the only one of {total})"
-    return PictureError(first.path, first.reason, first.remedy, others)

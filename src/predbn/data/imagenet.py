@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from predbn.common import DataError, Progress
 
@@ -26,6 +26,7 @@ from .images import Images
 from .pictures import Interpolation, Listing, class_folders, list_pictures, resize_crop
 
 ImageNetSet = Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"]
+_TITLES = {"imagenet": "ImageNet", "imagenet-v2": "ImageNet-v2", "imagenet-a": "ImageNet-A", "imagenet-r": "ImageNet-R"}
 
 
 def imagenet(
@@ -55,33 +56,21 @@ def imagenet(
 def list_imagenet(root: str | Path, which: ImageNetSet = "imagenet") -> Listing:
     """The pictures of one of the sets, after checking that its folders are as published."""
     root = Path(root)
-    if which == "imagenet":
-        return _list_all_classes(root, "ImageNet", wnids(), is_wnid)
-    if which == "imagenet-v2":
-        return _list_all_classes(root, "ImageNet-v2", [str(label) for label in range(1000)], str.isdecimal)
-    if which in get_args(ImageNetSet):
-        return _list_some_classes(root, f"ImageNet-{which[-1].upper()}", 200)
-    raise DataError(f"There is no set {which!r} of ImageNet: use {', '.join(get_args(ImageNetSet))}.")
-
-
-def _list_all_classes(root: Path, title: str, classes: Sequence[str], is_class: Callable[[str], bool]) -> Listing:
-    """The pictures of a set that has a folder for each of these classes."""
-    folders = _class_folders(root, title, classes, is_class)
+    if which not in _TITLES:
+        raise DataError(f"There is no set {which!r} of ImageNet: use {', '.join(_TITLES)}.")
+    is_v2, title = which == "imagenet-v2", _TITLES[which]
+    classes = tuple(str(label) for label in range(1000)) if is_v2 else wnids()
+    folders = _class_folders(root, title, classes, str.isdecimal if is_v2 else is_wnid)
+    if which in ("imagenet-a", "imagenet-r"):
+        classes = tuple(name for name in classes if name in folders)
+        if len(classes) != 200:
+            raise DataError(f"{root} has {len(classes):,} classes of ImageNet, but {title} has 200: is it another set?")
     missing = [name for name in classes if name not in folders]
     if missing:
         raise DataError(
             f"{root} lacks {len(missing)} of the {len(classes):,} classes of {title} ({_first_few(missing)}): "
             "unpack it again."
         )
-    return _check_empty(list_pictures(root, classes), title)
-
-
-def _list_some_classes(root: Path, title: str, count: int) -> Listing:
-    """The pictures of a set with `count` of ImageNet's classes, in folders named by their WordNet IDs."""
-    folders = _class_folders(root, title, wnids(), is_wnid)
-    classes = [name for name in wnids() if name in folders]
-    if len(classes) != count:
-        raise DataError(f"{root} has {len(classes):,} classes of ImageNet, but {title} has {count}: is it another set?")
     return _check_empty(list_pictures(root, classes), title)
 
 

@@ -19,9 +19,9 @@ from predbn.common import DataError, Progress
 from .class_map import ClassMap, number_classes
 from .folder import decode
 from .images import UNLABELLED, Images
-from .npy import from_npy, load_images
-from .pictures import SUFFIXES, Interpolation, Listing, class_folders, list_pictures, pictures_in, resize_crop
-from .references import IMAGENET_SETS, open_images, pictures_below
+from .npy import from_npy
+from .pictures import Interpolation, Listing, class_folders, list_pictures, pictures_in, resize_crop
+from .references import IMAGENET_SETS, open_images, pictures_below, unlabelled_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +90,10 @@ def open_in_order(
     has a .npy file, nor a folder with images.npy and without labels.npy. Other data sets are those of `open_images`.
     """
     path = Path(reference).expanduser()
-    if path.suffix == ".npy" or ((path / "images.npy").is_file() and not (path / "labels.npy").is_file()):
-        opened = _without_labels(load_images(path if path.suffix == ".npy" else path / "images.npy"), path.stem)
-    elif (path / "images.npy").is_file():
+    if (path / "images.npy").is_file() and (path / "labels.npy").is_file():
         opened = from_npy(path)
+    elif (array := unlabelled_array(path)) is not None:
+        opened = array
     elif path.is_dir() and reference.partition(":")[0] not in IMAGENET_SETS:
         listing = _list_in_order(path, unlabelled=unlabelled)
         first = listing.take(torch.arange(len(listing) if images is None else min(images, len(listing))))
@@ -105,10 +105,6 @@ def open_in_order(
     if unlabelled:
         opened = replace(opened, labels=torch.zeros_like(opened.labels), classes=UNLABELLED)
     return opened if images is None else opened.take(min(images, len(opened)))
-
-
-def _without_labels(images: torch.Tensor, name: str) -> Images:
-    return Images(images, torch.zeros(len(images), dtype=torch.int64), torch.arange(len(images)), UNLABELLED, name)
 
 
 def _list_in_order(root: Path, *, unlabelled: bool) -> Listing:
@@ -124,8 +120,6 @@ def _list_in_order(root: Path, *, unlabelled: bool) -> Listing:
         listing = list_pictures(root, class_folders(root))
     else:
         names = [str(Path(path).relative_to(root)) for path in pictures_below(root)]
-        if not names:
-            raise DataError(f"{root} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
         listing = Listing(root, UNLABELLED, names, torch.zeros(len(names), dtype=torch.int64))
     order = sorted(range(len(listing)), key=lambda position: natural_key(listing.names[position], by_file=is_labelled))
     return listing.take(torch.tensor(order))

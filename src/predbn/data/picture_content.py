@@ -43,15 +43,15 @@ _BITS_PER_SAMPLE, _PHOTOMETRIC, _BLACK_IS_ZERO = 258, 262, 1
 
 
 class PictureError(DataError):
-    """A picture that cannot be used. `others` counts the pictures of a folder that cannot be used either."""
+    """A picture that cannot be used."""
 
-    def __init__(self, path: str | Path, reason: str, remedy: str = "replace it", others: str = "") -> None:
-        super().__init__(path, reason, remedy, others)
-        self.path, self.reason, self.remedy, self.others = path, reason, remedy, others
+    def __init__(self, path: str | Path, reason: str, remedy: str = "replace it") -> None:
+        super().__init__(path, reason, remedy)
+        self.path, self.reason, self.remedy = path, reason, remedy
 
     def __str__(self) -> str:
         """One sentence."""
-        return f"{self.path} cannot be read as a picture{self.others}: {self.reason}; {self.remedy}."
+        return f"{self.path} cannot be read as a picture: {self.reason}; {self.remedy}."
 
 
 @contextmanager

@@ -191,24 +191,28 @@ def open_unlabelled(
     if reference.partition(":")[0] in ("sample", "cifar10"):
         return open_images(reference, part)
     path = Path(reference).expanduser()
-    if path.suffix != ".npy" and (path / "images.npy").is_file():
-        path = path / "images.npy"
-    if path.suffix == ".npy":
-        images = load_images(path)
-        unlabelled = torch.zeros(len(images), dtype=torch.int64)
-        return Images(images, unlabelled, torch.arange(len(images)), UNLABELLED, path.stem)
+    array = unlabelled_array(path)
+    if array is not None:
+        return array
     if not path.is_dir():
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
         )
-    paths = pictures_below(path)
-    if not paths:
-        raise DataError(f"{path} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
-    return PictureFiles(tuple(paths), resize_crop(size, resize, interpolation))
+    return PictureFiles(tuple(pictures_below(path)), resize_crop(size, resize, interpolation))
+
+
+def unlabelled_array(path: Path) -> Images | None:
+    """The images of a .npy file, or of a folder with `images.npy`, without labels; None if `path` is neither."""
+    if path.suffix != ".npy" and (path / "images.npy").is_file():
+        path = path / "images.npy"
+    if path.suffix != ".npy":
+        return None
+    images = load_images(path)
+    return Images(images, torch.zeros(len(images), dtype=torch.int64), torch.arange(len(images)), UNLABELLED, path.stem)
 
 
 def pictures_below(root: Path) -> list[str]:
-    """The paths of all pictures in a folder and its subfolders, sorted."""
+    """The paths of all pictures in a folder and its subfolders, sorted; an error if there are none."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -217,7 +221,10 @@ def pictures_below(root: Path) -> list[str]:
         paths = [os.path.join(folder, name) for folder, _, names in os.walk(root, onerror=fail) for name in names]
     for path in paths:
         check_kind(path)
-    return sorted(path for path in paths if is_picture(os.path.basename(path)))
+    pictures = sorted(path for path in paths if is_picture(os.path.basename(path)))
+    if not pictures:
+        raise DataError(f"{root} has no pictures: name a folder that has some ({', '.join(SUFFIXES)}).")
+    return pictures
 
 
 def imagenet_folder(reference: str) -> Path:

@@ -139,8 +139,8 @@ class Job:
     def _with_classes_of_models(self, data: Images | ReferenceAndData) -> Images | ReferenceAndData:
         """The data with labels that are outputs of the models, found by name if their names are known."""
         names = [members[0] for members in self.members.values()]
-        description = self.cache.original(names[0]).description
-        known = description.class_names or (wnids() if description.classes == len(wnids()) else ())
+        info = self.cache.original(names[0]).info
+        known = info.class_names or (wnids() if info.classes == len(wnids()) else ())
         # Data with some of ImageNet's classes alone is predicted with their logits only: see `ModelCache.restrict_to`.
         is_named = isinstance(data, ReferenceAndData) or (known != data.classes and known != wnids())
         class_map = None
@@ -150,7 +150,7 @@ class Job:
             class_map = number_classes(names[0], known)
         if class_map is None and isinstance(data, Images):
             return data
-        return data.for_model(class_map, description.classes)
+        return data.for_model(class_map, info.classes)
 
     def _open_validation_data(self) -> Images | Rows:
         if isinstance(self.source.data, ReferenceAndData):
@@ -258,4 +258,4 @@ def framing_of(preprocessing: Preprocessing) -> dict[str, Any]:
 def _picture_preprocessing(name: str, model: AnyModel) -> Preprocessing:
     if not isinstance(model, Classifier):
         raise EvaluationError(f"{name} takes rows, but the data has pictures: use --data criteo.")
-    return model.description.preprocessing
+    return model.info.preprocessing

@@ -160,12 +160,12 @@ class ModelCache:
         for key, tensor in sorted(model.state_dict().items()):
             digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        description = model.description
+        info = model.info
         return {
-            "classes": description.classes,
+            "classes": info.classes,
             "sha256": digest.hexdigest(),
-            "preprocessing": description.preprocessing.describe(),
-            "card": description.card,
+            "preprocessing": info.preprocessing.describe(),
+            "card": info.card,
         }
 
     def clear(self) -> None:
@@ -178,7 +178,7 @@ class ModelCache:
             model = self._open(name)
             self._entries[name] = entry = _Entry(model, _nbytes(model))
             self._nbytes.setdefault(name, entry.nbytes)
-            self._values[name] = model.description.preprocessing.values
+            self._values[name] = model.info.preprocessing.values
             while len(self._entries) > 1 and sum(e.nbytes for e in self._entries.values()) > self._memory_limit:
                 self._evict_oldest()
         self._entries.move_to_end(name)
@@ -194,7 +194,7 @@ class ModelCache:
 
     def _restricted(self, model: AnyModel) -> AnyModel:
         mask = self._mask
-        if mask is not None and isinstance(model, Classifier) and model.description.classes == mask.total:
+        if mask is not None and isinstance(model, Classifier) and model.info.classes == mask.total:
             return restrict(model, mask)
         return model
 

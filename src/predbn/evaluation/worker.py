@@ -174,7 +174,7 @@ class Worker:
         arguments = {"value": temperatures[key]} if needs_fit(cell.method) else {}
         make_scores = CellScores if attack is None else partial(AttackedScores, attack, size)
         scores = make_scores(
-            self.cache.model(members[0]).description.classes,
+            self.cache.model(members[0]).info.classes,
             bins=self.plan.ece_bins,
             diagram_bins=self.plan.diagram_bins,
             auc=self.source.has_auc,
@@ -190,7 +190,7 @@ class Worker:
 
     def _block_size(self, models: Sequence[str], pass_sizes: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU enough batches for all cores."""
-        values = self.cache.model(models[0]).description.preprocessing.values
+        values = self.cache.model(models[0]).info.preprocessing.values
         min_batches = -(-torch.get_num_threads() // len(models)) if self.device.type == "cpu" else 1
         max_values = _VALUES_PER_BLOCK["cuda" if self.device.type == "cuda" else "cpu"]
         return block_size(pass_sizes, values, max_values, min_batches)

@@ -47,11 +47,6 @@ class Classifier(nn.Module):
         logits: Tensor = self.network(self.normalise(images))
         return logits
 
-    @property
-    def description(self) -> ModelInfo[Preprocessing]:
-        """An older name of `info`."""
-        return self.info
-
     def extra_repr(self) -> str:
         return self.info.reference
 

@@ -184,11 +184,6 @@ class ClickModel(nn.Module):
         logits: Tensor = self.network(*self.prepare(rows))
         return logits
 
-    @property
-    def description(self) -> ModelInfo[RowPreprocessing]:
-        """An older name of `info`."""
-        return self.info
-
     def extra_repr(self) -> str:
         return self.info.reference
 

@@ -90,7 +90,7 @@ def _load_images(root: Path | None, model: Classifier, progress: ProgressWithNot
         if progress is not None:
             progress(done, total, "images decoded")
 
-    return imagenet(folder, progress=decoded, **framing_of(model.description.preprocessing))
+    return imagenet(folder, progress=decoded, **framing_of(model.info.preprocessing))
 
 
 def _path_from(variable: str) -> Path | None:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,7 +14,6 @@ from predbn.common import Draws, map_threads
 
 from .pixels import opencv_threads, to_uint8
 from .registry import register
-from .separable import SMALL_SIDE
 
 _TINY = 1e-6
 
@@ -98,16 +96,11 @@ class Boxes(NamedTuple):
     box_of: Tensor
 
 
-def _box_edges(size: int, boxes: int) -> npt.NDArray[np.int64]:
-    """The positions where the boxes begin, and where the last one ends."""
-    return np.minimum((np.arange(boxes + 1) * (size / boxes) + 0.5).astype(np.int64), size)
-
-
 @lru_cache(maxsize=64)
 def _boxes(size: int, count: int, device: torch.device) -> Boxes:
     """From `size` pixels to `count` boxes: each is the mean of the pixels whose centre is in the box."""
     scale = size / count
-    edges = torch.from_numpy(_box_edges(size, count))
+    edges = (torch.arange(count + 1, dtype=torch.float64) * scale + 0.5).long().clamp_(max=size)
     first, lengths = edges[:-1], edges.diff()
     groups = []
     for length in sorted(set(lengths.tolist())):
@@ -146,28 +139,6 @@ def _transpose(x: Tensor) -> Tensor:
     return torch.from_numpy(cv2.transpose(x.numpy()))
 
 
-def _pixelate_large(x: Tensor, c: float) -> Tensor:
-    """Pixelate large images with a summed-area table: the sum of a box follows from its four corners.
-
-    The mean is rounded once instead of after each axis, so that a pixel may be off by one grey level.
-    """
-    height, width = x.shape[1:3]
-    rows, columns = _box_edges(height, int(height * c)), _box_edges(width, int(width * c))
-    weight = 1.0 / np.outer(np.diff(rows), np.diff(columns)).astype(np.float32)[..., None]
-    down = _boxes(height, int(height * c), x.device).box_of.numpy()
-    across = _boxes(width, int(width * c), x.device).box_of.numpy()
-    result = torch.empty_like(x)
-    table = np.empty((height + 1, width + 1, 3), np.int32)
-    sums = np.empty((len(x), len(rows), width + 1, 3), np.int32)
-    for image, row_sums in zip(x.numpy(), sums, strict=True):
-        cv2.integral(image, table).take(rows, axis=0, out=row_sums, mode="clip")
-    means = np.diff(np.diff(sums.take(columns, axis=2), axis=1), axis=2).astype(np.float32)
-    means *= weight
-    means += 0.5
-    means.astype(np.uint8).take(across, axis=2).take(down, axis=1, out=result.numpy(), mode="clip")
-    return result
-
-
 @register(
     "pixelate",
     family="digital",
@@ -182,12 +153,9 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     """Box filter down to ⌊size·c⌋ pixels and up again, rounded after each axis as Pillow does.
 
     All rows of the batch on top of each other are one tall matrix. Working along its rows is done on its transpose,
-    where whole rows are copied at the speed of memory; picking single pixels out of rows would be slower. Large images
-    do not fit the cache this way, and there is a faster method for them on a CPU.
+    where whole rows are copied at the speed of memory; picking single pixels out of rows would be slower.
     """
     n, height, width, _ = x.shape
-    if x.device.type == "cpu" and min(height, width) > SMALL_SIDE:
-        return _pixelate_large(x, c)
     across = _boxes(width, int(width * c), x.device)
     down = _boxes(height, int(height * c), x.device)
     transposed = _transpose(x.view(n * height, width, 3))

@@ -11,12 +11,10 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-import cv2
 import torch
 from torch import Tensor
 
 _BLOCK_ROWS = 32
-_SHORT_FILTER = 17
 
 SMALL_SIDE = 64
 """Up to this side a batch is best processed as a whole; larger images fill the cache one by one."""
@@ -134,23 +132,7 @@ def _apply_columns(half: Tensor, columns: Operator, result: Tensor, beta: float)
 
 
 def gaussian_filter(x: Tensor, sigma: float) -> Tensor:
-    """Gaussian blur of each plane of x [..., H, W].
-
-    For large planes and a short filter on a CPU, OpenCV's tap by tap computation is faster than a matrix product.
-    """
+    """Gaussian blur of each plane of x [..., H, W]."""
     height, width = x.shape[-2:]
-    weights = gaussian_weights(sigma)
-    if x.is_cpu and min(height, width) > SMALL_SIDE and len(weights) <= _SHORT_FILTER:
-        return _filter_with_opencv(x, weights)
     rows = gaussian_operator(height, sigma, x.device)
     return apply_separable(x, rows, gaussian_operator(width, sigma, x.device))
-
-
-def _filter_with_opencv(x: Tensor, weights: Tensor) -> Tensor:
-    """The same filter along both axes of each plane of x; outside of the image the edge value is repeated."""
-    result = torch.empty_like(x, memory_format=torch.contiguous_format)
-    taps = weights.numpy()
-    planes = x.contiguous().view(-1, *x.shape[-2:]).numpy()
-    for plane, target in zip(planes, result.view(-1, *x.shape[-2:]).numpy(), strict=True):
-        cv2.sepFilter2D(plane, cv2.CV_32F, taps, taps, target, borderType=cv2.BORDER_REPLICATE)
-    return result
