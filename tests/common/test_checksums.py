@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 
-import numpy as np
 import pytest
 
 from predbn.common import (
@@ -87,16 +86,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(tmp_path):
         read(tmp_path)
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "absent")
-
-
-def test_an_array_file_may_end_with_a_checksum(tmp_path):
-    path, array = tmp_path / "x.npy", np.arange(12, dtype=np.int32).reshape(3, 4)
-    with atomic_write(path, checksum=True) as partial, partial.open("wb") as file:
-        np.save(file, array)
-        file.write(CHECKSUM_FIELD.encode())
-    for mode in (None, "r"):
-        np.testing.assert_array_equal(np.load(path, mmap_mode=mode), array)
-    assert flip_bits(path, read, count=100).noticed == 100
 
 
 def test_json_is_read_as_it_was_written(tmp_path):

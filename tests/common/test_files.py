@@ -17,9 +17,7 @@ from predbn.common import (
     DataError,
     PredbnError,
     atomic_write,
-    finish_partial,
     lock_folder,
-    partial_path,
     write_array,
     write_array_in_parts,
     write_bytes,
@@ -64,13 +62,6 @@ def test_the_file_gets_its_name_at_the_end_of_the_block(tmp_path):
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_partial_file_can_be_finished_later(tmp_path):
-    path = tmp_path / "x"
-    partial_path(path).write_text("new")
-    finish_partial(path)
-    assert path.read_text() == "new"
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -129,13 +120,6 @@ def test_a_killed_process_loses_its_lock(tmp_path):
         process.join()
         with lock_folder(tmp_path):
             pass
-
-
-def test_the_lock_is_released_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), lock_folder(tmp_path):
-        raise ZeroDivisionError
-    with lock_folder(tmp_path):
-        pass
 
 
 def test_the_runs_of_a_folder_are_locked_one_by_one(tmp_path):

@@ -60,13 +60,6 @@ def test_each_call_has_one_core_and_the_setting_stays(count) -> None:
     assert torch.get_num_threads() == before
 
 
-def test_the_setting_stays_after_an_error() -> None:
-    before = torch.get_num_threads()
-    with pytest.raises(ZeroDivisionError):
-        each_on_one_core(lambda k: 1 // k, [0])
-    assert torch.get_num_threads() == before
-
-
 def test_map_ahead_keeps_the_order() -> None:
     assert list(map_ahead(lambda x: x * x, range(7))) == [x * x for x in range(7)]
     assert list(map_ahead(str, [])) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from predbn.data import DataError
-from predbn.data.cifar10_files import FILES, SHA256, Arrays, CifarFile, read_archive, read_files, verify
+from predbn.data.cifar10_files import FILES, read_archive, read_files
 
 from .official import LAYOUTS, archive
 
@@ -27,21 +27,6 @@ def test_folder_parent_and_archive_hold_the_same_arrays(layout, small):
     assert_same(list(read_files(layout, FILES)), small)
     assert_same(list(read_files(layout.parent, FILES)), small)
     assert_same(list(read_files(archive(layout), FILES)), small)
-
-
-def test_pickles_of_python_3_are_read(small, tmp_path):
-    for name, arrays in small.items():
-        dictionary = {"data": arrays.images.reshape(-1, 3072), "labels": arrays.labels.tolist()}
-        (tmp_path / name).write_bytes(pickle.dumps(dictionary, protocol=2))
-    assert_same(list(read_files(tmp_path, FILES)), small)
-
-
-def test_only_the_requested_files_are_read(layout, small):
-    (layout / LAYOUTS[layout.name][1].format("data_batch_2")).unlink()
-    (_, origin, arrays), *others = read_files(layout, ["test_batch"])
-    assert origin == str(layout / LAYOUTS[layout.name][1].format("test_batch"))
-    assert not others
-    assert np.array_equal(arrays.images, small["test_batch"].images)
 
 
 def test_a_missing_file_is_named(layout):
@@ -100,20 +85,6 @@ def test_other_folders_and_archives_are_errors(tmp_path):
     (other / "readme.txt").write_text("nothing")
     with pytest.raises(DataError, match="is not an archive of CIFAR-10"):
         list(read_files(archive(other), FILES))
-
-
-def test_every_file_has_its_own_sums():
-    assert tuple(SHA256) == FILES
-    sums = [value for file in SHA256.values() for value in file.values()]
-    assert len(set(sums)) == 12
-    assert all(len(value) == 64 for value in sums)
-
-
-def test_one_wrong_label_is_named(small):
-    images, labels = small["test_batch"]
-    verify(CifarFile("test_batch", "here", small["test_batch"]))
-    with pytest.raises(DataError, match="here is damaged: its labels are not those of CIFAR-10"):
-        verify(CifarFile("test_batch", "here", Arrays(images, (labels + 1) % 10)))
 
 
 def test_what_is_read_from_an_archive_is_limited(tmp_path, monkeypatch):

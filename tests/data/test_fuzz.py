@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import pickle
 import resource
 import sys
@@ -31,7 +30,6 @@ from predbn.data import (
     read_picture,
     read_prepared_criteo,
     resize_crop,
-    write_cifar10c,
 )
 from predbn.data.cifar10_cache import write_cifar10_cache
 from predbn.data.cifar10_files import Arrays, CifarFile, read_files
@@ -48,7 +46,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-EXAMPLES = 60
+EXAMPLES = 30
 MAX_BYTES = 1 << 24
 MAX_GROWTH = 400 << 20
 
@@ -176,14 +174,6 @@ def test_arrays(folder, images, labels):
     only_own_errors(Cifar10C, folder)
 
 
-@settings(max_examples=EXAMPLES // 2)
-@given(images=changed(arrays()), labels=changed(arrays()))
-def test_arrays_to_corrupt(tmp_path_factory, images, labels):
-    folder = tmp_path_factory.mktemp("corrupt")
-    paths = write(folder, "images.npy", images), write(folder, "labels.npy", labels)
-    only_own_errors(lambda: write_cifar10c(*paths, folder / "out", ["contrast"], seed=0))
-
-
 def texts() -> list[bytes]:
     rows = [row.replace("\t", ",") for row in lines(6)]
     quoted = [",".join(f'"{cell}"' for cell in row.split(",")) for row in rows]
@@ -238,20 +228,17 @@ def batches() -> list[bytes]:
     return [*contents, pickle.dumps([1, 2]), pickle.dumps({"data": 3}), b"cos\nsystem\n(S'true'\ntR."]
 
 
-def archives() -> list[bytes]:
-    contents = []
-    for content in batches():
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode="w:gz") as tar:
-            entry = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-        contents += [file.getvalue(), gzip.decompress(file.getvalue())]
-    return contents
+def archived(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        entry.size = len(content)
+        tar.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
 
 
 @settings(max_examples=2 * EXAMPLES)
-@given(content=changed(batches()), archive=changed(archives()))
+@given(content=changed(batches()), archive=changed([archived(content) for content in batches()]))
 def test_official_files(folder, content, archive):
     write(folder, "data_batch_1", content)
     only_own_errors(lambda: list(read_files(folder, ["data_batch_1"])))
@@ -302,12 +289,3 @@ def test_folders_of_class_folders(tmp_path_factory, entries):
             continue
     only_own_errors(list_pictures, root)
     only_own_errors(from_folder, root)
-
-
-@settings(max_examples=EXAMPLES)
-@given(content=changed([json.dumps({"layout": "cifar10c", "seed": 0}).encode(), b"[]", b"3", b'"', b"{", b"[" * 9999]))
-def test_cards(tmp_path_factory, content):
-    folder = tmp_path_factory.mktemp("cards")
-    write(folder, "corrupt.json", content)
-    images, labels = pixels_of(0, 32, 32)[None], np.zeros(1, np.int64)
-    only_own_errors(lambda: write_cifar10c(images, labels, folder, ["contrast"], seed=0))

@@ -9,7 +9,7 @@ import torch
 from predbn.data import Corrupted, sample
 from predbn.data.npy import from_npy
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("source", ["cpu", "cuda"])

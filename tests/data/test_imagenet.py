@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from predbn.data import Corrupted, DataError, class_mask, imagenet, wnids
+from predbn.data import DataError, class_mask, imagenet, wnids
 
 from .folders import make_folder, pixels_of
 
@@ -40,13 +40,6 @@ def test_validation_images(val):
     assert images.labels.tolist() == images.index.tolist() == list(range(1000))
     expected = Image.fromarray(pixels_of(7, 5, 6)).crop((1, 0, 5, 4))
     assert np.array_equal(images.images[7].permute(1, 2, 0).numpy(), np.asarray(expected))
-
-
-def test_they_are_corrupted_on_the_fly(val):
-    data = Corrupted(imagenet(val, size=32, resize=36).take(8), constants="imagenet")
-    (batch,) = data.batches("contrast", 5, 8)
-    assert batch.images.shape == (8, 3, 32, 32)
-    assert batch.labels.tolist() == list(range(8))
 
 
 def test_v2_labels_are_the_numbers_of_the_folders(shared_folder):
@@ -106,11 +99,3 @@ def test_another_set_is_not_taken_for_it(val, few):
         imagenet(val, "imagenet-v2")
     with pytest.raises(DataError, match="There is no set 'imagenet-o'"):
         imagenet(val, "imagenet-o")
-
-
-def test_unreadable_images_are_named_and_counted(cache, tmp_path):
-    root = make_folder(tmp_path / "val", wnids())
-    for name in ("n01440764/00000.png", "n15075141/00999.png"):
-        (root / name).write_bytes(b"cut off")
-    with pytest.raises(DataError, match=r"n01440764/00000.png cannot be read as a picture \(and 1 more of 1000\)"):
-        imagenet(root, **SMALL)

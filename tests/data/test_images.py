@@ -41,11 +41,25 @@ def test_changing_a_batch_does_not_change_the_data():
     assert images.labels.sum() > 0
 
 
-def test_arguments_are_checked_before_the_first_batch():
-    with pytest.raises(DataError, match="size is 0"):
-        make().batches(0)
-    with pytest.raises(DataError, match="the position 7"):
-        make().batches(2, order=[7])
+@pytest.mark.parametrize("size", [0, 2.0, True])
+def test_a_wrong_size_is_an_error_before_the_first_batch(size):
+    with pytest.raises(DataError, match="at least 1"):
+        make().batches(size)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ([0, 7], "the position 7, but there are 7 images"),
+        ([-1, 2], "the position -1"),
+        ([0.5], "positions must be integers"),
+        ([True, False], "positions must be integers"),
+        ([[0, 1]], r"shape \(1, 2\)"),
+    ],
+)
+def test_a_wrong_order_is_an_error_before_the_first_batch(order, message):
+    with pytest.raises(DataError, match=message):
+        make().batches(2, order=order)
 
 
 def test_take_keeps_the_index():
@@ -70,10 +84,6 @@ def test_sums_are_those_of_the_arrays_whatever_their_strides():
     assert Images(turned, images.labels, images.index, images.classes, "turned").sums == expected
     assert images.take([1, 0]).sums != expected
     assert images.to("cpu").sums == expected
-
-
-def test_repr_says_what_it_is():
-    assert repr(make()) == "Images('made', 7 of 4×5, 3 classes)"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from predbn.common import write_array
 from predbn.data import Cifar10C, Corrupted, DataError, load_array
@@ -68,10 +67,6 @@ def test_what_is_wrong_is_named(tmp_path, pixels):
     (tmp_path / "images.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(DataError, match=r"images.npy cannot be read"):
         from_npy(tmp_path)
-
-
-def test_labels_stay_int64(tmp_path, pixels):
-    assert from_npy(write(tmp_path, pixels, np.zeros(6, np.int16))).labels.dtype == torch.int64
 
 
 @pytest.mark.parametrize("label", [2**31 - 1, 2**62, 2**64 - 1, 100_000])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from predbn.data import Cifar10C, Corrupted, DataError, ImageNetC, ShiftedDataset, sample
+from predbn.data import Corrupted, DataError, ShiftedDataset, sample
 from predbn.data.shifted import check_split
 from predbn.shifts import ShiftError, corrupt, names
 
@@ -44,13 +44,6 @@ def test_seed_and_constants_are_passed_on(clean):
     assert torch.equal(large, corrupt(clean.images, "contrast", 5, seed=0, index=clean.index, constants="imagenet"))
 
 
-def test_clean_is_a_split_like_the_others(clean):
-    images, labels, index = whole(Corrupted(clean), "clean", 0, 5, order=[3, 1])
-    assert torch.equal(images, clean.images[[3, 1]])
-    assert torch.equal(labels, clean.labels[[3, 1]])
-    assert torch.equal(index, clean.index[[3, 1]])
-
-
 def test_wrong_splits_are_errors_at_once(clean):
     data = Corrupted(clean)
     with pytest.raises(DataError, match="severity is 1, but clean has severity 0"):
@@ -61,8 +54,3 @@ def test_wrong_splits_are_errors_at_once(clean):
         data.batches("fogg", 1, 5)
     with pytest.raises(DataError, match="severity is True"):
         check_split("fog", True)
-
-
-@pytest.mark.parametrize("kind", [Corrupted, Cifar10C, ImageNetC])
-def test_all_kinds_have_the_same_batches_method(kind):
-    assert kind.batches.__annotations__ == ShiftedDataset.batches.__annotations__

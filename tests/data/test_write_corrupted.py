@@ -15,7 +15,6 @@ from predbn.data import (
     DataError,
     write_cifar10c,
     write_imagenetc,
-    write_preview,
 )
 from predbn.shifts import corrupt
 
@@ -53,15 +52,6 @@ def test_cifar10c_layout(tmp_path: Path, cifar: Images) -> None:
         "labels.npy",
         "corrupt.json",
     }
-
-
-def test_cifar10c_from_files(tmp_path: Path, cifar: Images) -> None:
-    np.save(tmp_path / "images.npy", cifar[:20])
-    np.save(tmp_path / "labels.npy", np.zeros(20, np.int64))
-    write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "two", TWO, seed=0)
-    write_cifar10c(cifar[:20], np.zeros(20, np.int64), tmp_path / "one", TWO, seed=0)
-    for name in TWO:
-        assert np.array_equal(np.load(tmp_path / "two" / f"{name}.npy"), np.load(tmp_path / "one" / f"{name}.npy"))
 
 
 def test_continues_after_a_kill(tmp_path: Path, cifar: Images) -> None:
@@ -172,17 +162,6 @@ def test_two_writers_do_not_share_a_folder(tmp_path: Path, cifar: Images, large:
     assert (out / "contrast.npy").exists()
 
 
-def test_the_folder_is_locked_while_it_is_written(tmp_path: Path, cifar: Images) -> None:
-    labels, out = np.zeros(4, np.int64), tmp_path / "c"
-
-    def start_a_second_writer(done: int, total: int) -> None:
-        with pytest.raises(DataError, match="another process is writing to"):
-            write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0)
-
-    write_cifar10c(cifar[:4], labels, out, ["contrast"], seed=0, progress=start_a_second_writer)
-    assert np.load(out / "contrast.npy").shape == (20, 32, 32, 3)
-
-
 def test_pictures_that_would_become_one_file_are_refused(tmp_path: Path, large: Images) -> None:
     source = folder(tmp_path, large)
     Image.fromarray(large[3]).save(source / "n01" / "a.png")
@@ -198,20 +177,3 @@ def test_labels_that_are_not_classes_are_refused(tmp_path: Path, cifar: Images, 
     with pytest.raises(DataError, match=r"labels.npy.* (integers|not be negative)"):
         write_cifar10c(tmp_path / "images.npy", tmp_path / "labels.npy", tmp_path / "c", TWO, seed=0)
     assert not (tmp_path / "c").exists()
-
-
-def test_a_message_names_the_file(tmp_path: Path, cifar: Images) -> None:
-    np.save(tmp_path / "pixels.npy", cifar[:4] / 255)
-    np.save(tmp_path / "truth.npy", np.arange(4))
-    with pytest.raises(DataError, match=r"pixels.npy is float64"):
-        write_cifar10c(tmp_path / "pixels.npy", tmp_path / "truth.npy", tmp_path / "c", TWO, seed=0)
-    np.save(tmp_path / "pixels.npy", cifar[:5])
-    with pytest.raises(DataError, match=r"pixels.npy has 5 images, but the labels in .*truth.npy have shape \(4,\)"):
-        write_cifar10c(tmp_path / "pixels.npy", tmp_path / "truth.npy", tmp_path / "c", TWO, seed=0)
-
-
-def test_a_preview_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="does not have the suffix of a picture"):
-        write_preview(tmp_path / "preview.txt")
-    with pytest.raises(DataError, match="cannot be read as a picture"):
-        write_preview(tmp_path / "other.png", tmp_path / "nowhere.png")

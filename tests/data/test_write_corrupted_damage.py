@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -21,7 +20,6 @@ from predbn.data import (
     write_cifar10c,
     write_imagenetc,
 )
-from predbn.data.output import open_output
 from predbn.data.picture_content import add_checksum_field
 
 from ..chaos.flips import flip_bits
@@ -98,16 +96,3 @@ def test_a_folder_that_may_not_be_written_is_an_error(
     monkeypatch.setattr(Path, "mkdir", closed)
     with pytest.raises(DataError, match=r"c cannot be written \(Permission denied\): choose another directory"):
         write_cifar10c(cifar[:4], np.zeros(4, np.int64), tmp_path / "c", TWO, seed=0)
-
-
-def test_a_card_that_is_written_while_a_folder_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = Path.iterdir
-
-    def list_later(path: Path) -> Iterator[Path]:  # another process has begun in the meantime
-        (path / "card.json").write_text("{}")
-        (path / "fog.npy").write_bytes(b"")
-        return listed(path)
-
-    monkeypatch.setattr(Path, "iterdir", list_later)
-    with open_output(tmp_path, "card.json", {}):
-        assert (tmp_path / "fog.npy").exists()

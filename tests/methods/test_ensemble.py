@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.methods import Ensemble, MethodError, Temperature, Vanilla, member_logits
+from predbn.methods import Ensemble, MethodError, member_logits
 
 from .models import images, models
 
@@ -17,12 +17,6 @@ def test_it_is_the_mean_of_the_softmaxes(members, temperature):
     logits = [4 * torch.randn(9, 5, dtype=torch.float64) for _ in range(members)]
     wanted = sum((member / temperature).softmax(1) for member in logits) / members
     torch.testing.assert_close(Ensemble(temperature).probabilities(logits), wanted)
-
-
-def test_one_member_is_that_model():
-    logits = torch.randn(9, 5)
-    torch.testing.assert_close(Ensemble().probabilities([logits]), Vanilla().probabilities(logits))
-    torch.testing.assert_close(Ensemble(2.0).probabilities([logits]), Temperature(2.0).probabilities(logits))
 
 
 def test_certain_members_give_certainty():

@@ -117,7 +117,7 @@ def test_a_population_is_that_of_the_batches_however_it_is_named(strategy):
         ({"eps": 0.1}, "give the values to try as grid"),
         ({"max_accuracy_loss": -0.1}, "at least 0, but got -0.1"),
         ({"models": []}, "one or several models"),
-        ({"grid": (-1.0,)}, "must be a number, 0 or more"),
+        ({"grid": (-1.0,)}, "eps must be a finite number, 0 or more, got -1.0"),
         ({"strategy": "bach"}, "did you mean 'batch'"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from predbn.metrics import MetricError, ece, reliability
+from predbn.metrics import ece, reliability
 
 from .examples import cases, confidences_and_right, predictions, reference_bins, reference_ece
 
@@ -60,8 +60,3 @@ def test_empty_bins_are_nan_and_cost_nothing():
     assert found.count.tolist() == [0] * 9 + [5]
     assert found.confidence[:9].isnan().all()
     assert ece(p, y) == 0
-
-
-def test_bins_must_be_positive():
-    with pytest.raises(MetricError, match="bins=0; give 1 or more"):
-        ece(*predictions(), bins=0)

@@ -9,7 +9,7 @@ from predbn.metrics import MetricError, ScoreHistogram, Scores, accuracy, auc, b
 
 from .examples import cases, predictions, sums
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("case", cases())

@@ -25,10 +25,6 @@ def test_pictures_in_logits_out(classifier):
     assert "here" in repr(classifier)
 
 
-def test_the_state_dict_is_the_networks(classifier):
-    assert list(classifier.state_dict()) == [f"network.{name}" for name in classifier.network.state_dict()]
-
-
 @torch.no_grad()
 def test_it_is_adapted_as_any_module(classifier):
     images = pictures(8)

@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import predbn
-from predbn.data.criteo import Rows, synthetic_rows
+from predbn.data.criteo import synthetic_rows
 from predbn.data.criteo.columns import MISSING_NUMBER
-from predbn.methods import Ensemble, fit_temperature, member_logits
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes, ModelError, load_criteo
 from predbn.models.criteo import PrepareRows, RowPreprocessing
 from predbn.models.weights import write_weights
@@ -93,7 +92,7 @@ def features(made: ClickModel, inputs: torch.Tensor) -> torch.Tensor:
     return seen[0]
 
 
-@pytest.mark.parametrize("size", [1, 2, 100, 1024])
+@pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("strategy", ["train", "batch", "prior", "ema", "frozen", "population"])
 @torch.no_grad()
 def test_batch_norm_on_tables_under_every_strategy(strategy, size):
@@ -119,17 +118,6 @@ def test_batch_norm_on_tables_under_every_strategy(strategy, size):
         assert_close(made(inputs), wanted, atol=2e-4, rtol=1e-3)
     assert all(torch.equal(tensor, before[name]) for name, tensor in made.state_dict().items())
     assert_close(made(inputs), expected(made, inputs, source_mean, source_var))
-
-
-def test_methods_take_its_logits():
-    rows = Rows(TABLE[2048:], "rows")
-    members = [model(seed) for seed in range(3)]
-    result = fit_temperature(members[0], list(rows.batches(500)), strategy="train")
-    assert result.value > 0
-    with torch.no_grad():
-        logits = member_logits(members, INPUTS[:10])
-        mean = torch.stack([member.softmax(1) for member in logits]).mean(0)
-        assert_close(Ensemble().probabilities(logits), mean)
 
 
 def test_weights_come_back_with_their_sizes(tmp_path):

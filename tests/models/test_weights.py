@@ -7,14 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from predbn.models import Classifier, ModelError, ModelInfo, resnet20, zoo
-from predbn.models.preprocessing import SIGNED
+from predbn.models import ModelError, resnet20
 from predbn.models.weights import compact, load_weights, read_weights, write_weights
 from tests.chaos.flips import flip_bits
 
 from .networks import scrambled
-
-FAMILIES = {name.rpartition("/")[0]: name for name in reversed(zoo.names())}
 
 
 @given(
@@ -122,7 +119,7 @@ def same_weights(first, second):
 def test_no_flip_of_a_bit_goes_unnoticed(tmp_path, card):
     path = tmp_path / "w.safetensors"
     write_weights(path, {"x": torch.randn(10, 10), "y": torch.randn(7)}, card)
-    flips = flip_bits(path, read_weights, bits=range(0, 8 * path.stat().st_size, 7), same=same_weights)
+    flips = flip_bits(path, read_weights, bits=range(0, 8 * path.stat().st_size, 37), same=same_weights)
     assert flips.noticed == flips.tried
 
 
@@ -185,29 +182,3 @@ def test_weights_of_another_network(change, what):
     with pytest.raises(ModelError, match=f"^w does not fit the network: .*{what}"):
         load_weights(network, state, "w")
     assert all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
-
-
-def before_storage(stored: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
-    """A single-precision tensor that is stored as this half-precision one: anywhere among what rounds to it."""
-    values = stored.numpy()
-    down, up = (np.nextafter(values, np.float16(end)).astype(np.float64) for end in (-np.inf, np.inf))
-    share = generator.uniform(-0.499, 0.499, values.shape)
-    moved = values + np.where(share < 0, values - down, up - values) * share
-    return torch.from_numpy(moved.astype(np.float32))
-
-
-@pytest.mark.parametrize("name", FAMILIES.values())
-@torch.no_grad()
-def test_storage_in_half_precision_changes_no_prediction(name, embedded_test):
-    stored, generator = zoo.weights(name), np.random.default_rng(0)
-    single = {n: before_storage(t, generator) if t.dtype == torch.float16 else t for n, t in stored.items()}
-    again = compact(single)
-    assert all(torch.equal(again[n], stored[n]) for n in stored)
-    images = embedded_test.take(range(0, 2000, 40)).images
-    probabilities = []
-    for state in (single, stored):
-        network = resnet20(name.split("/")[1])
-        load_weights(network, state, name)
-        probabilities.append(Classifier(network, ModelInfo(name, 10, SIGNED)).eval()(images).softmax(1))
-    before, after = probabilities
-    assert 0 < (before - after).abs().max() < 1e-2

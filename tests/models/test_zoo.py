@@ -17,7 +17,7 @@ NAMES = zoo.names()
 COUNT = 200
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", {name.rpartition("/")[0]: name for name in NAMES}.values())
 @torch.no_grad()
 def test_the_accuracy_on_the_sample_is_the_cards(name, embedded_test):
     images = embedded_test.take(range(0, 2000, 2000 // COUNT)).take(COUNT)

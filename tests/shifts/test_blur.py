@@ -9,23 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from scipy import ndimage, stats
+from scipy import ndimage
 
 from predbn.common import Draws
 from predbn.shifts import corrupt, get_corruption
-from predbn.shifts.blur import (
-    _disk_kernel,
-    _disk_terms,
-    _filter_by_spectrum,
-    _neighbour_offsets,
-    disk_filter,
-    shuffled_pixels,
-)
 
 Images = npt.NDArray[np.uint8]
 SETS = ("cifar", "imagenet")
 SEVERITIES = (1, 2, 3, 4, 5)
-DISKS = get_corruption("defocus_blur").cifar + get_corruption("defocus_blur").imagenet
 
 
 def truncated(x: np.ndarray) -> np.ndarray:
@@ -103,28 +94,6 @@ def test_a_flat_image_stays_flat() -> None:
             assert np.array_equal(made, images), (name, severity)
 
 
-@pytest.mark.parametrize("c", DISKS)
-def test_the_kernel_has_a_whole_and_few_disk_terms(c: tuple[float, float]) -> None:
-    kernel = _disk_kernel(*c)
-    terms = _disk_terms(*c, 50, torch.device("cpu"))
-    assert abs(kernel.sum() - 1) < 0.02
-    assert len(terms) <= c[0] + 1
-    line = torch.zeros(50, 50)
-    line[25, 25] = 1
-    made = sum(rows.matrix @ line @ columns.matrix.T for (rows, _), (_, columns) in zip(terms, terms, strict=True))
-    reach = len(kernel) // 2
-    assert np.abs(np.asarray(made)[25 - reach : 26 + reach, 25 - reach : 26 + reach] - kernel).max() < 1e-6
-
-
-@pytest.mark.parametrize("c", DISKS)
-@pytest.mark.parametrize("shape", [(70, 91), (113, 65)])
-def test_both_ways_of_disk_filtering_equal_opencvs_filter(c: tuple[float, float], shape: tuple[int, int]) -> None:
-    x = np.random.default_rng(0).random((2, 3, *shape), dtype=np.float32)
-    expected = np.stack([[cv2.filter2D(plane.astype(np.float64), -1, _disk_kernel(*c)) for plane in one] for one in x])
-    for made in (disk_filter(torch.from_numpy(x), *c), _filter_by_spectrum(torch.from_numpy(x), *c)):
-        assert np.abs(made.numpy() - expected).max() < 1e-5
-
-
 def blurred(image: np.ndarray, sigma: float) -> np.ndarray:
     x = ndimage.gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0)
     return (x * 255 + 1e-4).astype(np.uint8)
@@ -164,25 +133,3 @@ def test_glass_blur_equals_the_sequential_loop(constants: Any, severity: int, ci
     difference = np.abs(made.astype(int) - final)
     assert difference.max() <= 2
     assert (difference > 1).mean() < 1e-3
-
-
-@pytest.mark.parametrize(("height", "width", "reach", "rounds"), [(32, 32, 1, 2), (23, 40, 4, 1), (41, 30, 2, 3)])
-def test_chains_resolve_to_what_the_loop_copies(height: int, width: int, reach: int, rounds: int) -> None:
-    index = torch.arange(4)
-    source = shuffled_pixels(Draws(0, "glass_blur", 1, index), height, width, reach, rounds)
-    draws = Draws(0, "glass_blur", 1, index)
-    expected = [np.arange(n * height * width, (n + 1) * height * width).reshape(height, width) for n in range(4)]
-    for _ in range(rounds):
-        offsets = drawn_offsets(draws, height, width, reach)
-        expected = [walk(place, offset, reach) for place, offset in zip(expected, offsets, strict=True)]
-    assert np.array_equal(source.numpy(), np.stack(expected).ravel())
-
-
-@pytest.mark.parametrize("reach", [1, 2, 3, 4])
-def test_neighbours_are_uniform_from_minus_d_to_d_minus_one(reach: int) -> None:
-    width = 200
-    flat = _neighbour_offsets(Draws(1, "glass_blur", 1, torch.arange(4)), 150, width, reach).numpy().ravel()
-    down, right = np.divmod(flat + reach * (width + 1), width)
-    counts = np.bincount(down * 2 * reach + right, minlength=4 * reach * reach)
-    assert len(counts) == 4 * reach * reach
-    assert stats.chisquare(counts).pvalue > 1e-4

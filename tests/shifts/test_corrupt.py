@@ -49,14 +49,14 @@ def test_changes_images_as_much_as_the_benchmark_does(name: str, cifar: Images) 
 @pytest.mark.parametrize("constants", ["cifar", "imagenet"])
 @pytest.mark.parametrize("name", ALL)
 def test_does_not_depend_on_batch_order_or_threads(name: str, constants: str, cifar: Images) -> None:
-    images, index = cifar[:97], np.arange(97) * 7 + 3
+    images, index = cifar[:41], np.arange(41) * 7 + 3
     whole = corrupt(images, name, 4, seed=1, index=index, constants=constants)
-    order = np.random.default_rng(0).permutation(97)
+    order = np.random.default_rng(0).permutation(41)
     shuffled = corrupt(images[order], name, 4, seed=1, index=index[order], constants=constants)
     assert np.array_equal(shuffled, whole[order])
     parts = [
         corrupt(images[i : i + 13], name, 4, seed=1, index=index[i : i + 13], constants=constants)
-        for i in range(0, 97, 13)
+        for i in range(0, 41, 13)
     ]
     assert np.array_equal(np.concatenate(parts), whole)
     before = torch.get_num_threads()
@@ -70,8 +70,8 @@ def test_does_not_depend_on_batch_order_or_threads(name: str, constants: str, ci
 
 @pytest.mark.parametrize("name", ALL)
 def test_does_not_depend_on_the_batch_at_224_pixels(name: str, large: Images) -> None:
-    whole = corrupt(large, name, 2, seed=1, index=[5, 6, 7, 8])
-    alone = [corrupt(large[i : i + 1], name, 2, seed=1, index=[5 + i]) for i in range(4)]
+    whole = corrupt(large[:2], name, 2, seed=1, index=[5, 6])
+    alone = [corrupt(large[i : i + 1], name, 2, seed=1, index=[5 + i]) for i in range(2)]
     assert np.array_equal(np.concatenate(alone), whole)
 
 
@@ -98,7 +98,7 @@ def test_arrays_and_tensors_agree_and_come_back_as_they_were(name: str, cifar: I
     severity=st.integers(1, 5),
     constants=st.sampled_from(["auto", "cifar", "imagenet"]),
 )
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_takes_any_shape_from_its_minimum(
     name: str, count: int, height: int, width: int, severity: int, constants: str
 ) -> None:
@@ -115,12 +115,6 @@ def test_auto_constants_depend_on_the_longer_side(cifar: Images) -> None:
     for images, chosen in ((small, "cifar"), (big, "imagenet")):
         auto = corrupt(images, "brightness", 1, seed=0, index=[0])
         assert np.array_equal(auto, corrupt(images, "brightness", 1, seed=0, index=[0], constants=chosen))
-
-
-def test_seed_and_index_change_what_is_drawn(cifar: Images) -> None:
-    one = corrupt(cifar[:2], "fog", 3, seed=0, index=[0, 1])
-    assert not np.array_equal(one, corrupt(cifar[:2], "fog", 3, seed=1, index=[0, 1]))
-    assert not np.array_equal(one, corrupt(cifar[:2], "fog", 3, seed=0, index=[2, 3]))
 
 
 def test_names_are_in_the_published_order() -> None:
@@ -168,7 +162,7 @@ def test_wrong_input_gives_a_one_sentence_error(change: dict[str, object], messa
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("constants", ["cifar", "imagenet"])
 @pytest.mark.parametrize("name", ALL)
 def test_a_gpu_agrees(name: str, constants: str, cifar: Images) -> None:

@@ -84,16 +84,7 @@ def test_equals_the_reference(name: str, constants: str, severity: int, cifar: I
         assert difference.max() == 0
 
 
-@pytest.mark.parametrize("name", ["contrast", "pixelate", "jpeg_compression"])
-def test_equals_the_reference_at_224_pixels(name: str, large: Images) -> None:
-    for severity in SEVERITIES:
-        done = corrupt(large, name, severity, seed=0, index=np.arange(len(large)))
-        c = get_corruption(name).constant(severity, "imagenet")
-        expected = np.stack([REFERENCES[name](image, c) for image in large])
-        assert np.abs(done.astype(int) - expected).max() <= 1
-
-
-@pytest.mark.parametrize("shape", [(33, 47), (50, 21), (100, 64)])
+@pytest.mark.parametrize("shape", [(33, 47), (100, 64), (224, 224)])
 @pytest.mark.parametrize("name", ["contrast", "pixelate", "jpeg_compression"])
 def test_equals_the_reference_on_odd_shapes(name: str, shape: tuple[int, int]) -> None:
     images = np.random.default_rng(0).integers(0, 256, (2, *shape, 3), dtype=np.uint8)

@@ -105,9 +105,3 @@ def test_every_row_at_most_once(monkeypatch, rows):
     assert torch.equal(visited, again)
     for seed, epoch in ((1, 0), (0, 1)):
         assert not torch.equal(visited, torch.cat(list(epoch_batches(rows, 10, seed=seed, epoch=epoch))))
-
-
-def test_few_windows_at_a_time(monkeypatch):
-    monkeypatch.setattr(module, "WINDOW", 100)
-    for batch in epoch_batches(1000, 50, seed=0, epoch=0):
-        assert len((batch // 100).unique()) <= 2

@@ -17,7 +17,7 @@ from predbn.training.loop import TrainingRun, train_side_by_side
 
 from .tiny import Interrupted, interrupt_after, same_weights
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from predbn.training import TrainingError
+from predbn.training import TrainingError, train_cifar10
 from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import TrainingRun, report_steps, train_side_by_side
 
 from .tiny import TINY, Interrupted, interrupt_after, same_metrics, same_weights
 
 pytestmark = pytest.mark.usefixtures("small_network")
-ROOT = Path(__file__).parents[2]
 
 
 def alone(data, recipe=TINY, seed=0):
@@ -78,51 +74,6 @@ def test_runs_at_different_epochs_continue_together(data, tmp_path):
         check_equal(run.trainer, alone(data, seed=run.trainer.seed))
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import torch
-from predbn.common import files
-from predbn.data import Images
-from predbn.training.cifar10 import trainer
-from predbn.training.loop import TrainingRun, train_side_by_side
-from tests.training.tiny import DEVICE, PREPROCESSING, TINY, small_resnet
-
-torch.set_num_threads(1)
-trainer.resnet20, trainer.SIGNED = small_resnet, PREPROCESSING
-path = Path(sys.argv[1])
-train, validation = (
-    Images(images, labels, torch.arange(len(labels)), tuple("0123456789"), "images")
-    for images, labels in torch.load(sys.argv[2])
-)
-finish, calls = files.finish_partial, []
-
-def finish_or_die(path):
-    calls.append(path)
-    if len(calls) == 6:  # each epoch has a log and a checkpoint
-        os.kill(os.getpid(), signal.SIGKILL)
-    finish(path)
-
-files.finish_partial = finish_or_die
-data = trainer.Cifar10Data(train, validation, validation, DEVICE)
-train_side_by_side([TrainingRun(trainer.Cifar10Trainer(TINY, 0, data), path)], checkpoint_steps=2)
-"""
-
-
-def test_a_run_killed_while_it_writes_a_checkpoint_resumes_bit_for_bit(data, tmp_path):
-    images = tmp_path / "images.pt"
-    torch.save([(part.images, part.labels) for part in (data.train, data.validation)], images)
-    path = tmp_path / "runs" / "0"
-    command = [sys.executable, "-c", KILLED, str(path), str(images)]
-    killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    run = TrainingRun(Cifar10Trainer(TINY, 0, data), path)
-    assert resume([run]) == 4
-    check_equal(run.trainer, alone(data))
-    assert pd.read_csv(tmp_path / "runs" / "0.csv")["epoch"].tolist() == [1, 2, 3, 4]
-    assert sorted(file.name for file in path.parent.iterdir()) == ["0.checkpoint", "0.csv"]
-
-
 def test_an_interrupted_run_is_not_overwritten(data, tmp_path):
     train_side_by_side(make_runs(data, tmp_path, [0]))
     with pytest.raises(TrainingError, match=r"0\.checkpoint belongs to an interrupted run: use --resume"):
@@ -166,6 +117,8 @@ def test_what_cannot_be_trained(data):
         alone(data, replace(TINY, batch_size=17))
     with pytest.raises(TrainingError, match="Expected checkpoint_steps to be at least 1, but got 0"):
         train_side_by_side([], checkpoint_steps=0)
+    with pytest.raises(TrainingError, match="Expected side_by_side to be at least 1, but got 0"):
+        train_cifar10(TINY, [0], data, Path(), side_by_side=0)
 
 
 def test_progress_counts_the_steps_of_all_networks_and_cudnn_is_deterministic_meanwhile(data):

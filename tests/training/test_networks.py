@@ -126,11 +126,6 @@ def test_progress_includes_what_was_trained_before(data, tmp_path):
     assert reports == [(done, 16) for done in range(7, 17)]
 
 
-def test_at_least_one_side_by_side(data, tmp_path):
-    with pytest.raises(TrainingError, match="Expected side_by_side to be at least 1, but got 0"):
-        train_cifar10(TINY, [0], data, tmp_path, side_by_side=0)
-
-
 def test_a_network_that_is_locked_is_refused_and_other_seeds_are_not(data, tmp_path):
     """Two processes on one run wrote every row of its log twice."""
     folder = folder_of(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predbn.data.criteo import parse as module
@@ -39,6 +39,7 @@ row = st.tuples(
 text = st.lists(row, min_size=1, max_size=8).map(lambda rows: "\n".join(rows) + "\n")
 
 
+@settings(max_examples=20)
 @given(text)
 def test_rows_as_python_reads_them(text):
     parsed = parsed_of(text)

@@ -9,7 +9,7 @@ import pytest
 
 from predbn.common import lock_folder
 from predbn.data import DataError
-from predbn.data.criteo import criteo, prepare, prepare_synthetic, synthetic_rows
+from predbn.data.criteo import criteo, prepare, prepare_synthetic
 from predbn.data.criteo.columns import token_of
 from predbn.data.criteo.files import Prepared
 
@@ -174,15 +174,6 @@ def test_the_folder_is_locked_while_it_is_written(text, tmp_path):
     assert np.array_equal(rows_of(out), TABLE)
     with lock_folder(out), pytest.raises(DataError, match="another process is writing to"):
         prepare_synthetic(10, out)
-
-
-def test_synthetic_rows_without_the_text(tmp_path, monkeypatch):
-    monkeypatch.setitem(prepare_synthetic.__globals__, "_SYNTHETIC_ROWS", 64)
-    prepare_synthetic(150, tmp_path / "out", seed=5)
-    assert np.array_equal(rows_of(tmp_path / "out"), synthetic_rows(150, seed=5).table)
-    assert criteo("test", tmp_path / "out").name == "criteo-synthetic-test"
-    with pytest.raises(DataError, match="at least 1 synthetic row, but got 0"):
-        prepare_synthetic(0, tmp_path / "none")
 
 
 def test_flipped_bits_are_noticed(text, tmp_path):

@@ -30,18 +30,6 @@ def test_draws_depend_on_seed_and_epoch():
         assert not torch.equal(first.order, draw_crops(100, 10, **other).order)
 
 
-@pytest.mark.parametrize("batch", [1, 4, 25, 50])
-def test_the_batch_size_does_not_change_the_draws(batch):
-    whole, parts = draw_crops(100, 100, seed=0, epoch=0), draw_crops(100, batch, seed=0, epoch=0)
-    assert all(torch.equal(a.flatten(), b.flatten()) for a, b in zip(whole, parts, strict=True))
-
-
-def test_the_global_random_state_is_not_used():
-    before = torch.random.get_rng_state()
-    draw_crops(10, 5, seed=0, epoch=0)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_corners_and_mirrors_are_uniform():
     _, corner, mirrored = draw_crops(9_000, 9_000, seed=0, epoch=0)
     counts = torch.bincount((corner[..., 0] * 9 + corner[..., 1]).flatten(), minlength=81)
@@ -64,12 +52,6 @@ def test_crops_against_pillow(count, height, width, seed):
         if mirrored[place]:
             picture = ImageOps.mirror(picture)
         np.testing.assert_array_equal(result[place].permute(1, 2, 0).numpy(), np.asarray(picture))
-
-
-def test_batches_are_channels_last():
-    images = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
-    result = crop_images(pad_images(images), *(part[0] for part in draw_crops(4, 4, seed=0, epoch=0)))
-    assert result.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("padding", [0, 2, 4, 31])

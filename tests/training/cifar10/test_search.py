@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from predbn.common import write_json
-from predbn.training import SEARCH_RANGES, TrainingError, draw_points, recipe_at, run_search
+from predbn.training import SEARCH_RANGES, TrainingError, draw_points, run_search
 from predbn.training.cifar10.search import DECOUPLED_RANGE
 from predbn.training.cifar10.trainer import Cifar10Trainer
 
@@ -69,13 +69,6 @@ def test_an_interrupted_search_ends_as_an_uninterrupted_one_with_others_side_by_
     assert run_search(RECIPE, POINTS, data, tmp_path / "cut", side_by_side=1) == whole
     again = run_search(RECIPE, POINTS, data, tmp_path / "cut", side_by_side=1, progress=interrupt_after(1))
     assert again == whole  # no trial was repeated
-
-
-def test_the_recipe_of_a_row():
-    recipe = recipe_at(RECIPE, {"trial": 3, "epochs": 7, **POINTS[1]})
-    assert recipe.momentum == pytest.approx(1 - POINTS[1]["one_minus_momentum"], rel=1e-3)
-    assert (recipe.learning_rate, recipe.weight_decay) == (POINTS[1]["learning_rate"], POINTS[1]["weight_decay"])
-    assert (recipe.epochs, recipe.norm) == (RECIPE.epochs, RECIPE.norm)
 
 
 def test_a_diverged_trial_has_the_accuracy_of_guessing(data, tmp_path, monkeypatch):

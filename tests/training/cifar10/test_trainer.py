@@ -93,19 +93,6 @@ def test_a_seed_gives_the_weights_that_it_always_gave(data, recipe, first_weight
     assert {name: weights[name].norm().item() for name in norms} == pytest.approx(norms, rel=1e-3)
 
 
-def test_the_same_seed_gives_the_same_weights_and_the_global_random_state_is_not_used(data):
-    trainers = []
-    for seed in (5, 5, 6):
-        torch.rand(seed)
-        before = torch.random.get_rng_state()
-        trainers.append(Cifar10Trainer(TINY, seed, data))
-        run_epoch([TrainingRun(trainers[-1])])
-        assert torch.equal(torch.random.get_rng_state(), before)
-    first, second, other = trainers
-    assert same_weights(first, second)
-    assert not same_weights(first, other)
-
-
 @pytest.mark.parametrize("recipe", [TINY, SGD], ids=["adam", "sgd"])
 def test_the_state_is_all_that_is_needed_to_resume(data, recipe):
     """The learning rate follows the schedule after resuming, and the weights are those without an interruption."""
@@ -123,27 +110,6 @@ def test_the_state_is_all_that_is_needed_to_resume(data, recipe):
         assert rates == pytest.approx([recipe.learning_rate_at(1 + step / 2) * factor for factor in factors])
     assert same_weights(whole, second)
     assert torch.equal(whole.totals, second.totals)
-
-
-@torch.no_grad()
-def test_validation_changes_nothing_and_counts_every_image(data, monkeypatch):
-    monkeypatch.setattr("predbn.training.cifar10.trainer.VALIDATION_BATCH", 3)
-    trainer = Cifar10Trainer(TINY, 0, data)
-    before = {name: t.clone() for name, t in trainer.network.state_dict().items()}
-    loss, accuracy = trainer.validate()
-    logits = trainer.network.eval()(data.validation.images.float() / 127.5 - 1)
-    assert accuracy == (logits.argmax(1) == data.validation.labels).float().mean().item()
-    assert loss == pytest.approx(F.cross_entropy(logits, data.validation.labels).item(), rel=1e-4)
-    assert all(torch.equal(t, before[name]) for name, t in trainer.network.state_dict().items())
-
-
-def test_weights_of_vectors_do_not_decay(data):
-    trainer = Cifar10Trainer(TINY, 0, data)
-    decayed, others = trainer.optimiser.param_groups
-    assert (decayed["weight_decay"], others["weight_decay"]) == (TINY.weight_decay, 0.0)
-    assert {p.ndim for p in decayed["params"]} == {2, 4}
-    assert {p.ndim for p in others["params"]} <= {0, 1}
-    assert len(decayed["params"]) + len(others["params"]) == len(list(trainer.network.parameters()))
 
 
 def test_the_card_has_what_is_needed_to_repeat_the_training(data, images, tmp_path):
