@@ -47,7 +47,6 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
         (["empty", "out", "--shift", "fogg"], "did you mean 'fog'?"),
         (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
         (["empty", "out", "--labels", "labels.npy"], "the classes of a folder are its labels: leave out --labels"),
-        (["--preview", "out", "--shift", "fog"], "--preview shows everything: leave out --shift"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(
@@ -68,20 +67,9 @@ def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.
     for arguments, message in (
         (["empty", "out"], "no pictures"),
         (["images.npy", "out"], "images.npy cannot be read"),
-        (["--preview", "grid.txt"], "grid.txt"),
     ):
         result = run.invoke(app, arguments)
         assert result.exit_code == 1
         assert isinstance(result.exception, PredbnError)
         assert message in str(result.exception)
         assert not (tmp_path / "out").exists()
-
-
-def test_preview_is_one_picture(tmp_path: Path) -> None:
-    Image.new("L", (600, 300), 90).save(tmp_path / "grey.png")
-    result = run.invoke(app, ["--preview", str(tmp_path / "grey.png"), str(tmp_path / "grid.png")])
-    assert result.exit_code == 0, result.output
-    with Image.open(tmp_path / "grid.png") as grid:
-        assert grid.width > 6 * 224
-        assert grid.height > 19 * 224
-        assert (np.asarray(grid.crop((150, 24, 150 + 224, 24 + 224))) == 90).all()

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from predbn.common import PredbnError
 from predbn.data import Cifar10C, Corrupted, DataError, Images, ShiftedDataset, write_cifar10c
+from predbn.shifts import corrupt
 
 NAMES = ["contrast", "gaussian_noise"]
 
@@ -38,6 +40,29 @@ def test_stored_and_on_the_fly_splits_are_the_same(clean, folder, order):
         for one, other in pairs:
             assert one.images.is_contiguous()
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_images_are_corrupted_by_their_index_with_the_seed_and_the_constants(clean):
+    order = [5, 7, 2]
+    for options in ({"seed": 3}, {"seed": 4}, {"constants": "imagenet"}):
+        expected = corrupt(clean.images, "gaussian_noise", 4, index=clean.index, **options)[order]
+        (batch,) = Corrupted(clean.take(order), **options).batches("gaussian_noise", 4, 9)
+        assert torch.equal(batch.images, expected)
+        assert batch.index.tolist() == order
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (("clean", 1), "severity is 1, but clean has severity 0"),
+        (("fog", 0), "severity is 0, but fog has the severities 1 to 5"),
+        (("fog", True), "severity is True"),
+        (("fogg", 1), "did you mean 'fog'"),
+    ],
+)
+def test_a_wrong_split_is_an_error_at_once(clean, split, message):
+    with pytest.raises(PredbnError, match=message):
+        Corrupted(clean).batches(*split, 5)
 
 
 def test_batches_do_not_reach_the_files(folder):

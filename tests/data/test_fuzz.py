@@ -37,6 +37,7 @@ from predbn.data.cifar10c import Cifar10C
 from predbn.data.criteo import criteo
 from predbn.data.npy import from_npy
 
+from ..chaos.fuzzing import damaged
 from .criteo.examples import header, lines
 from .folders import pixels_of
 
@@ -62,30 +63,8 @@ def _memory_is_bounded(tmp_path_factory):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before < MAX_GROWTH
 
 
-_number = st.sampled_from([0, 1, 127, 128, 255, 65535, 2**31 - 1, 2**32 - 1, 2**63 - 1])
-_change = st.tuples(
-    st.sampled_from(["flip", "cut", "insert", "number", "repeat"]), st.integers(0, 2**20), st.integers(0, 255), _number
-)
-
-
-@st.composite
-def changed(draw, contents):
-    """One of the contents with up to four changes; the beginning, where the headers are, is changed most often."""
-    content = bytearray(draw(st.sampled_from(contents)))
-    for kind, place, value, number in draw(st.lists(_change, max_size=4)):
-        at = min(place % 300 if place % 4 else place, len(content)) if content else 0
-        if kind == "flip" and at < len(content):
-            content[at] ^= 1 << value % 8
-        elif kind == "cut":
-            del content[at : at + (value if place % 3 else 2**20)]
-        elif kind == "insert":
-            content[at:at] = bytes([value]) * (value % 9)
-        elif kind == "number":
-            size = (1, 2, 4, 8)[value % 4]
-            content[at : at + size] = (number % 256**size).to_bytes(size, "little" if value & 4 else "big")
-        else:
-            content[at:at] = content[at : at + value]
-    return bytes(content)
+def changed(contents: list[bytes]) -> st.SearchStrategy[bytes]:
+    return st.sampled_from(contents).flatmap(damaged)
 
 
 def only_own_errors(read, *arguments):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from predbn.models import load_criteo, load_weights, read_weights
+from predbn.models import load_weights, read_weights
 from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
 
 STATE = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
@@ -73,21 +73,3 @@ def test_other_objects_than_state_dicts(tmp_path, content):
     path = tmp_path / "odd.pt"
     torch.save(content, path)
     must_read_or_refuse(lambda: load_into_layer(path), path.name)
-
-
-CARDS = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 2**40) | st.floats() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["sizes", "eps", "buckets", "widths", "dimensions", "checksum"]), inner)
-    ),
-    max_leaves=6,
-)
-
-
-@BUDGET
-@given(card=CARDS)
-def test_odd_cards_of_criteo_networks(tmp_path, card):
-    path = tmp_path / "0.safetensors"
-    path.write_bytes(save(STATE, {"card": json.dumps(card)}))
-    must_read_or_refuse(lambda: load_criteo(path), path.name)

@@ -6,9 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from predbn.models import ModelError
 from predbn.models.normalisation import (
-    NORMALISATIONS,
     BiasedConv2d,
     ScalarAffine,
     StandardisedConv2d,
@@ -59,14 +57,6 @@ def test_the_layers_of_a_scheme():
     assert isinstance(last, nn.BatchNorm1d)
     # running statistics are averages over a hundred batches
     assert find_normalisation("batch").norm(4, EPS).momentum == last.momentum == 0.01
-
-
-def test_names():
-    assert list(NORMALISATIONS) == ["batch", "instance", "layer", "group", "fixup", "last"]
-    with pytest.raises(
-        ModelError, match=r"no normalisation 'btach' \(did you mean 'batch'\?\): choose from batch, instance"
-    ):
-        find_normalisation("btach")
 
 
 def standardised_by_hand(weight: np.ndarray) -> np.ndarray:

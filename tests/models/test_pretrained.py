@@ -3,34 +3,18 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from predbn.common import MissingPackageError
+from predbn.data import read_picture, resize_crop
 from predbn.models import ModelError, load
+from predbn.models.preprocessing import Normalise
 from predbn.models.pretrained import load_timm, timm_preprocessing
 
-from .networks import pictures
-
 timm = pytest.importorskip("timm", reason="timm is not installed")
-
-
-@torch.no_grad()
-def test_the_preprocessing_is_timms_evaluation_transform(monkeypatch):
-    """An image of the right size goes through timm's own evaluation transform and through ours."""
-    from PIL import Image
-    from timm.data import create_transform, resolve_model_data_config
-
-    real = timm.create_model
-    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: real(name, pretrained=False))
-    model = load("timm:resnet18.tv_in1k")
-    assert (model.info.reference, model.info.classes) == ("timm:resnet18.tv_in1k", 1000)
-    assert not model.training
-    image = pictures(1, 224)
-    config = resolve_model_data_config(model.network)
-    transform = create_transform(**{**config, "crop_pct": 1.0})
-    theirs = transform(Image.fromarray(image[0].permute(1, 2, 0).numpy()))
-    torch.testing.assert_close(model.normalise(image)[0], theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_timms_configuration_as_a_preprocessing():
@@ -63,6 +47,7 @@ def test_timm_can_be_imported_beside_any_build_of_torch():
     """In a process without the import hook of the tests, as for a user."""
     code = """
 from predbn.models import declare_torchvision_operators
+from predbn.models.preprocessing import Normalise
 from predbn.models.pretrained import load_timm
 declare_torchvision_operators()
 declare_torchvision_operators()
@@ -83,3 +68,22 @@ def test_a_timm_that_cannot_be_imported(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
     with pytest.raises(ModelError, match=r"cannot be imported here \(operator torchvision::nms does not exist\)"):
         load_timm("resnet18")
+
+
+NAMES = ["densenet121.tv_in1k", "resnet50.tv_in1k", "resnet50.a1_in1k", "tf_efficientnet_b7.ns_jft_in1k"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_prepared_as_timm_does(name, tmp_path):
+    """From the file to the network's input, the whole way: decoding, resizing, cropping, scaling."""
+    from timm.data import create_transform, resolve_data_config
+
+    config = resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
+    path = tmp_path / "picture.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (375, 500, 3), dtype=np.uint8)).save(path)
+    with Image.open(path) as picture:
+        expected = create_transform(**config, is_training=False)(picture.convert("RGB"))
+    result = timm_preprocessing(config)
+    pixels = read_picture(path, resize_crop(result.size, result.resize, result.interpolation))
+    ours = Normalise(result)(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None])[0]
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.training.loop import TrainingRun
 from predbn.training.networks import finished_networks
 from predbn.training.run_files import read_checkpoint
 from tests.chaos.fuzzing import BUDGET, damaged, must_read_or_refuse
@@ -33,31 +32,6 @@ def test_damaged_checkpoints(tmp_path, data):
     torch.save(STATE, content)
     path.write_bytes(data.draw(damaged(content.getvalue())))
     must_read_or_refuse(lambda: read_checkpoint(path, RECIPE, 0, DEVICE), path.name)
-
-
-class Trainer:
-    """What TrainingRun needs of a trainer to open a checkpoint."""
-
-    recipe, seed, device = TINY, 0, DEVICE
-
-    def __init__(self) -> None:
-        self.network = torch.nn.Linear(2, 3)
-        self.optimiser = torch.optim.Adam(self.network.parameters())
-
-    def load_state_dict(self, state):
-        from predbn.training.trainer import Trainer as Real
-
-        Real.load_state_dict(self, state)
-        raise KeyboardInterrupt
-
-
-@BUDGET
-@given(changes=st.dictionaries(st.sampled_from(["recipe", "seed", "epoch", "network", "optimiser"]), ODD, min_size=1))
-def test_checkpoints_with_other_entries(tmp_path, changes):
-    path = tmp_path / "0.checkpoint"
-    torch.save({**STATE, **changes}, path)
-    run = TrainingRun(Trainer(), tmp_path / "0")
-    must_read_or_refuse(lambda: run.open(resume=True), path.name)
 
 
 @BUDGET

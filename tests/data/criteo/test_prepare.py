@@ -153,27 +153,10 @@ def test_other_folders_are_not_touched(text, tmp_path):
     text.write_text(text.read_text() + ROWS[0] + "\n")
     with pytest.raises(DataError, match="begun with other data or options"):
         prepare(text, tmp_path / "out")
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.jpg").touch()
-    with pytest.raises(DataError, match="is not empty"):
-        prepare(text, tmp_path / "photos")
-    with pytest.raises(DataError, match="is a file"):
-        prepare(text, text)
     with pytest.raises(DataError, match="threads is 0"):
         prepare(text, tmp_path / "new", threads=0)
-
-
-def test_the_folder_is_locked_while_it_is_written(text, tmp_path):
-    out = tmp_path / "out"
-
-    def start_a_second_writer(done, total):
-        with pytest.raises(DataError, match="another process is writing to"):
-            prepare(text, out)
-
-    prepare(text, out, block=3000, progress=start_a_second_writer)
-    assert np.array_equal(rows_of(out), TABLE)
-    with lock_folder(out), pytest.raises(DataError, match="another process is writing to"):
-        prepare_synthetic(10, out)
+    with lock_folder(tmp_path / "new"), pytest.raises(DataError, match="another process is writing to"):
+        prepare_synthetic(10, tmp_path / "new")
 
 
 def test_flipped_bits_are_noticed(text, tmp_path):

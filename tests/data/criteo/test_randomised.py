@@ -41,12 +41,6 @@ def test_values_are_replaced_with_the_probability(severity):
     assert ((resampled != clean).float().mean() / (severity / 100)) == pytest.approx(0.8, abs=0.12)
 
 
-def test_columns_are_drawn_with_the_probability():
-    splits = Randomised(TEST, block=1)
-    changed = (inputs("columns", 25, splits=splits) != TABLE[1000:, 1:])[:, 13:]
-    assert changed.float().mean() == pytest.approx(0.25, abs=0.01)
-
-
 @pytest.mark.parametrize("name", SPLITS.names)
 def test_neither_batches_nor_order_nor_other_percentages_matter(name):
     whole = inputs(name, 50)
@@ -57,12 +51,6 @@ def test_neither_batches_nor_order_nor_other_percentages_matter(name):
     moved = whole != clean
     assert torch.equal(whole[moved], more[moved])
     assert not torch.equal(inputs(name, 50, splits=SPLITS.seeded(5)), whole)
-
-
-def test_tokens_are_uniform_and_marginals_are_not():
-    drawn = inputs("tokens", 95)[:, 13 + 8]
-    assert len(torch.unique(drawn)) > 1500
-    assert len(torch.unique(inputs("marginals", 95)[:, 13 + 8])) == 3
 
 
 def test_missing_splits_and_severities_are_errors():
