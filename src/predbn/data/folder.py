@@ -6,8 +6,8 @@ model with the same resizing read it instead of decoding again. It is written ch
 grow with the number of pictures, and gets its name only when it is complete.
 
 Decoding uses threads and not processes: Pillow releases the interpreter lock while it decodes and resizes, so threads
-keep all cores busy, and nothing is copied between processes (`benchmarks/decoding.py` measures both). The file stores
-channels first, so that a batch is a copy of whole rows and no picture has to be transposed again and again.
+keep all cores busy, and nothing is copied between processes. The file stores channels first, so that a batch is a copy
+of whole rows and no picture has to be transposed again and again.
 """
 
 from __future__ import annotations

@@ -7,10 +7,6 @@ changes as well. p = 0 leaves the table unchanged; at p = 1 no information is le
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,12 +14,10 @@ from predbn.common import Draws, ShiftError
 
 from .corrupt import Index, check_index
 
-Table = TypeVar("Table", npt.NDArray[Any], Tensor)
-
 
 def randomise_features(
-    rows: Table, p: float, *, marginals: Table, seed: int, index: Index, name: str = "features"
-) -> Table:
+    rows: Tensor, p: float, *, marginals: Tensor, seed: int, index: Index, name: str = "features"
+) -> Tensor:
     """Replace x[i, f] by marginals[r, f], r uniform, with probability p; independently for every i and f.
 
     `marginals` is a table with the same columns, usually the training rows: the value of a random row, drawn again for
@@ -41,16 +35,11 @@ def randomise_features(
         raise ShiftError("marginals has no rows, so there is nothing to draw from.")
     indices = check_index(index, len(rows), "rows")
     width = rows.shape[1]
-    device = rows.device if isinstance(rows, Tensor) else "cpu"
-    draws = Draws(seed, f"randomise {name}", 0, indices, device)
+    draws = Draws(seed, f"randomise {name}", 0, indices, rows.device)
     replaced = draws.uniform(width).to(torch.float64) < p
     source = draws.integers(0, len(marginals), width)
-    if isinstance(rows, Tensor):
-        table = torch.as_tensor(marginals)
-        values = table.gather(0, source.to(table.device)).to(rows.device)
-        return torch.where(replaced, values, rows)
-    new_values = np.take_along_axis(np.asarray(marginals), source.numpy(), axis=0)
-    return np.where(replaced.numpy(), new_values, rows)
+    values = marginals.gather(0, source.to(marginals.device)).to(rows.device)
+    return torch.where(replaced, values, rows)
 
 
 def randomise_tokens(
