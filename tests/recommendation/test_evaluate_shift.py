@@ -116,8 +116,9 @@ def test_a_class_that_the_model_does_not_know_is_an_error_that_names_it(tmp_path
         evaluate_shift(colours.classifier(), tmp_path / "old", tmp_path / "new", **OPTIONS)
     found = evaluate_shift(colours.classifier(), tmp_path / "old", tmp_path / "new", unlabelled=True, **OPTIONS)
     assert not found.shift.is_labelled
-    (tmp_path / "map.json").write_text(json.dumps({"blue": 0, "green": 1, "gren": 1, "red": 2}))
-    options = {**OPTIONS, "class_map": str(tmp_path / "map.json")}
+    (tmp_path / "new" / "gren").rename(tmp_path / "new" / "green")
+    (tmp_path / "classes.txt").write_text("blue\ngreen\nred\n")
+    options = {**OPTIONS, "class_map": str(tmp_path / "classes.txt")}
     assert evaluate_shift(colours.classifier(), tmp_path / "old", tmp_path / "new", **options).shift.is_labelled
 
 
