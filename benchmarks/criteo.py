@@ -29,6 +29,7 @@ from typing import Any
 from measurements import RESULTS, markdown_table, read_results, write_results
 
 CATEGORIES = range(14, 40)
+ROWS_PER_WRITE = 16_384
 RESULT = RESULTS / "criteo-preparation.json"
 
 
@@ -102,12 +103,28 @@ WORK = {"pandas": with_pandas, "pandas, typed": with_pandas_typed, "predbn": wit
 
 def write_text(folder: Path, rows: int) -> Path:
     """A file of synthetic rows, and a small one beside it for warming up."""
-    from predbn.data.criteo import write_synthetic_text
-
     path = folder / f"{rows}.txt"
-    write_synthetic_text(path, rows)
-    write_synthetic_text(path.with_name(path.name + ".few"), 100)
+    write_rows(path, rows)
+    write_rows(path.with_name(path.name + ".few"), 100)
     return path
+
+
+def write_rows(path: Path, count: int) -> None:
+    """Write synthetic rows in the layout of Kaggle's `train.txt`: tab-separated, without a header."""
+    import numpy as np
+
+    from predbn.data.criteo import synthetic_rows
+    from predbn.data.criteo.columns import MISSING_NUMBER, WIDTH, hex_words
+
+    with path.open("w") as file:
+        for first in range(0, count, ROWS_PER_WRITE):
+            rows = synthetic_rows(min(ROWS_PER_WRITE, count - first), seed=0, first=first)
+            cells = np.empty((len(rows), WIDTH), "U11")
+            cells[:, 0] = rows.labels
+            cells[:, 1:14] = np.where(rows.numbers == MISSING_NUMBER, "", rows.numbers.astype("U11"))
+            digits = hex_words(rows.categories).view("S8").astype("U8").reshape(rows.categories.shape)
+            cells[:, 14:] = np.where(rows.missing, "", digits)
+            file.writelines("\t".join(row) + "\n" for row in cells.tolist())
 
 
 def fastest(runs: list[dict[str, float]]) -> dict[str, float]:

@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 
 from predbn.data import prepare_criteo, sample
-from predbn.data.criteo import write_synthetic_text
+from tests.data.criteo.examples import write_lines
 from tests.evaluation.tiny import prepared
 
 _ACCESSES = ("open", "os.rename", "os.remove", "os.mkdir")
@@ -173,8 +173,8 @@ def make_commands(folder: Path) -> list[Command]:
         path = folder / "pictures" / str(number % 2) / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(picture).resize((224, 224)).save(path)
-    write_synthetic_text(folder / "train.txt", 60_000)
-    write_synthetic_text(folder / "few.txt", 800)
+    write_lines(folder / "train.txt", 60_000)
+    write_lines(folder / "few.txt", 800)
     prepare_criteo(folder / "few.txt", folder / "rows", threads=1)
     options = "--batch-size 6 --device cpu --no-report --quiet"
     shifts = "--shift fog --shift contrast --severity 1 --severity 5"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.common import did_you_mean, find_by_name, format_spec, short_spec
+from predbn.common import find_by_name, format_spec, short_spec
 
 
 class Wrong(ValueError):
@@ -64,6 +64,8 @@ def test_a_name_a_name_with_arguments_or_an_object():
         ("circle(1)", {}, r"cannot read shape 'circle\(1\)'; .* such as 'circle\(radius=1\)'"),
         ("circle(radius=open)", {}, "cannot read shape"),
         ("circle(", {}, "cannot read shape"),
+        ("circle(**{'radius': 3})", {}, "cannot"),
+        ("circle(radius=3, radius=4)", {}, "cannot"),
         (Point(), {"radius": 1}, "arguments radius were given beside the shape object"),
         (None, {}, "a shape is a name or a Shape object, not NoneType"),
     ],
@@ -71,17 +73,6 @@ def test_a_name_a_name_with_arguments_or_an_object():
 def test_an_error_says_what_is_wrong(spec, arguments, message):
     with pytest.raises(Wrong, match=message):
         find(spec, **arguments)
-
-
-def test_the_hint_is_empty_if_nothing_is_similar():
-    assert did_you_mean("fogg", ["fog", "snow"]) == " (did you mean 'fog'?)"
-    assert did_you_mean("rain", ["fog", "snow"]) == ""
-
-
-@pytest.mark.parametrize("spec", ["circle(**{'radius': 3})", "circle(radius=3, radius=4)", "circle(*[3])"])
-def test_arguments_that_would_be_ignored_are_refused(spec):
-    with pytest.raises(Wrong, match="cannot"):
-        find(spec)
 
 
 def test_a_short_spec_has_only_what_is_not_the_default():

@@ -39,18 +39,6 @@ def test_pictures_come_sorted_by_class_and_name(folder):
     assert images.images.is_contiguous()
 
 
-def test_a_size_makes_them_equal(folder):
-    Image.new("L", (100, 50), 77).save(folder / "dog" / "grey.jpg")
-    images = from_folder(folder, 16)
-    assert images.images.shape == (6, 3, 16, 16)
-    assert (images.images[5] == 77).all()
-    picture = Image.open(folder / "cat" / "0.png").resize((19, 16), Image.Resampling.BILINEAR).crop((2, 0, 18, 16))
-    assert np.array_equal(images.images[0].permute(1, 2, 0).numpy(), np.asarray(picture))
-    picture = Image.open(folder / "cat" / "0.png").resize((21, 18), Image.Resampling.BICUBIC).crop((4, 3, 16, 15))
-    resized = from_folder(folder, 12, resize=18, interpolation="bicubic")
-    assert np.array_equal(resized.images[0].permute(1, 2, 0).numpy(), np.asarray(picture))
-
-
 def test_mixed_sizes_are_named_and_counted(folder):
     for i in (5, 6):
         Image.new("RGB", (8, 9)).save(folder / "dog" / f"{i}.png")

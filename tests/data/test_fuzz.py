@@ -22,13 +22,10 @@ from PIL import Image
 
 from predbn.common import PredbnError
 from predbn.data import (
-    from_folder,
-    list_pictures,
     load_array,
     prepare_criteo,
     read_cifar10_cache,
     read_picture,
-    read_prepared_criteo,
     resize_crop,
 )
 from predbn.data.cifar10_cache import write_cifar10_cache
@@ -177,30 +174,6 @@ def test_text_of_criteo(tmp_path_factory, content, where):
         assert where or prepared.rows + prepared.rejected == prepared.lines
 
 
-@pytest.fixture(scope="module")
-def prepared(folder):
-    path = write(folder, "train.txt", texts()[0])
-    prepare_criteo(path, folder / "prepared", threads=1, block=800)
-    return path, folder / "prepared"
-
-
-@settings(max_examples=EXAMPLES)
-@given(data=st.data())
-def test_prepared_rows(prepared, data):
-    source, out = prepared
-    expected = criteo("all", out).sums
-    name = data.draw(st.sampled_from(sorted(path.name for path in out.iterdir() if path.name != ".lock")))
-    original = (out / name).read_bytes()
-    write(out, name, data.draw(changed([original])))
-    found = only_own_errors(criteo, "all", out)
-    # The end of a file is its checksum: without it the rows are as they were.
-    assert found is None or found.sums == expected
-    only_own_errors(read_prepared_criteo, out)
-    if only_own_errors(lambda: prepare_criteo(source, out, threads=1, block=800)) is None:
-        write(out, name, original)
-    assert criteo("all", out).sums == expected
-
-
 def batches() -> list[bytes]:
     images, labels = np.zeros((2, 3, 32, 32), np.uint8), np.arange(2)
     contents = [pickle.dumps({"data": images.reshape(len(images), -1), "labels": labels.tolist()}, protocol=2)]
@@ -242,29 +215,3 @@ def _cache_content(folder) -> bytes:
             arrays = Arrays(np.zeros((4, 3, 32, 32), np.uint8), np.zeros(4, np.int64))
             write_cifar10_cache(path, [CifarFile("data_batch_1", "here", arrays)])
     return path.read_bytes()
-
-
-_name = st.text(st.sampled_from("ab.\u00e4 \\"), min_size=1, max_size=3)
-_entry = st.tuples(
-    _name, _name, st.sampled_from([".png", ".PNG", ".gif", ".txt", ""]), st.sampled_from(["file", "folder", "link"])
-)
-
-
-@settings(max_examples=EXAMPLES)
-@given(entries=st.lists(_entry, max_size=6))
-def test_folders_of_class_folders(tmp_path_factory, entries):
-    root = tmp_path_factory.mktemp("classes")
-    for class_name, name, suffix, kind in entries:
-        path = root / class_name / (name + suffix)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if kind == "file":
-                path.write_bytes(pictures()[0])
-            elif kind == "folder":
-                path.mkdir(exist_ok=True)
-            else:
-                path.symlink_to("nowhere")
-        except OSError:
-            continue
-    only_own_errors(list_pictures, root)
-    only_own_errors(from_folder, root)

@@ -11,8 +11,6 @@ from predbn.common import write_array
 from predbn.data import Cifar10C, Corrupted, DataError, load_array
 from predbn.data.npy import from_npy
 
-from ..chaos.flips import flip_bits
-
 
 @pytest.fixture
 def pixels():
@@ -110,12 +108,6 @@ def test_an_array_that_may_not_be_read_is_not_called_incomplete(tmp_path, monkey
     assert "incomplete" not in str(raised.value)
 
 
-def test_a_pipe_is_not_an_array(tmp_path):
-    os.mkfifo(tmp_path / "images.npy")
-    with pytest.raises(DataError, match="is a pipe or a device"):
-        load_array(tmp_path / "images.npy")
-
-
 def test_the_checksum_is_compared_again_after_a_change(tmp_path):
     path = tmp_path / "array.npy"
     write_array(path, np.arange(1000))
@@ -126,10 +118,3 @@ def test_the_checksum_is_compared_again_after_a_change(tmp_path):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"array.npy is damaged"):
         load_array(path)
-
-
-def test_flipped_bits_of_an_array_are_noticed(tmp_path):
-    write_array(tmp_path / "array.npy", np.arange(100))
-    for bits in (None, range(0, 8 * 128, 9)):
-        flips = flip_bits(tmp_path / "array.npy", lambda path: load_array(path).tolist(), count=100, bits=bits)
-        assert flips.changed == []

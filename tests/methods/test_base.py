@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-import predbn
 from predbn.methods import (
     Ensemble,
     MethodError,
     Temperature,
     Vanilla,
     find_method,
-    fit_temperature,
-    member_logits,
     method_class,
 )
-from predbn.metrics import Scores
-
-from .models import STRATEGIES, labelled, models
 
 
 def test_the_names():
@@ -71,25 +65,3 @@ def test_vanilla_is_the_softmax_in_float32_or_better(dtype):
     assert probabilities.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     torch.testing.assert_close(probabilities, logits.to(probabilities.dtype).softmax(1))
     assert torch.equal(probabilities, Vanilla().probabilities(logits))
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_method_under_every_strategy(strategy):
-    members = models(3)
-    batches = labelled(members[0])
-    temperature = fit_temperature(members[0], batches, strategy=strategy)
-    methods = [Vanilla(), temperature, Ensemble()]
-    scores = [Scores(5) for _ in methods]
-    options = {"loader": batches} if strategy == "population" else {}
-    for member in members:
-        predbn.adapt(member, strategy, **options)
-    for images, labels, _ in batches:
-        with torch.no_grad():
-            logits = member_logits(members, images)
-        for method, score in zip(methods, scores, strict=True):
-            logs = method.log_probabilities(logits if method.takes_members else logits[0])
-            torch.testing.assert_close(logs.exp().sum(1), torch.ones(len(labels)))
-            score.update(logs.exp(), labels, log_probabilities=logs)
-    vanilla, tempered, _ = (score.compute() for score in scores)
-    assert tempered["accuracy"] == vanilla["accuracy"]
-    assert tempered["nll"] <= vanilla["nll"] + 1e-6

@@ -101,13 +101,6 @@ def test_all_options_of_adapt_are_passed_on(fit):
         assert grouped.value == pytest.approx(one_by_one.value, rel=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["population", "population(exact=False)", predbn.Population()])
-def test_a_population_is_that_of_the_batches_however_it_is_named(strategy):
-    model = models(1)[0]
-    batches = labelled(model)
-    assert len(tune_eps(model, batches, strategy=strategy, grid=(0.1,)).table) == 2
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

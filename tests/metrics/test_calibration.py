@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from predbn.metrics import ece, reliability
@@ -45,13 +43,6 @@ def test_certainty_shares_the_last_bin_where_torchmetrics_gives_it_its_own():
 def test_bins_are_closed_on_the_right():
     p = torch.tensor([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]], dtype=torch.float64)
     assert reliability(p, torch.zeros(3, dtype=torch.long), bins=4).count.tolist() == [0, 1, 1, 1]
-
-
-@given(share=st.integers(0, 20), level=st.integers(11, 20))
-def test_one_confidence_has_the_gap_for_an_error(share, level):
-    p = torch.tensor([[level / 20, 1 - level / 20]], dtype=torch.float64).repeat(20, 1)
-    y = (torch.arange(20) >= share).long()
-    assert ece(p, y).item() == pytest.approx(abs(share - level) / 20, abs=1e-12)
 
 
 def test_empty_bins_are_nan_and_cost_nothing():

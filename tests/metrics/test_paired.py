@@ -46,13 +46,6 @@ def test_groups_of_different_sizes_follow_the_equation():
     assert (found.low, found.high) == pytest.approx((mean - margin, mean + margin))
 
 
-def test_several_comparisons_have_wider_intervals():
-    first, second = values()
-    assert paired_interval(first, second, comparisons=10).low == pytest.approx(
-        ttest_rel(first, second).confidence_interval(0.995).low
-    )
-
-
 def test_one_group_has_no_interval():
     found = paired_interval([1.0, 0.0], [0.0, 0.0], groups=np.zeros(2, dtype=np.int64))
     assert (found.estimate, found.low, found.high) == (0.5, -math.inf, math.inf)

@@ -82,15 +82,6 @@ def test_a_network_of_the_zoo(small_zoo):
     assert model(pictures()).shape == (2, 10)
 
 
-def test_patterns(small_zoo):
-    assert expand("zoo:*/batch/*") == ["zoo:resnet20-cifar10/batch/2", "zoo:resnet20-cifar10/batch/10"]
-    assert expand("timm:a*") == ["timm:a*"]
-    with pytest.raises(ModelError, match=r"zoo:\*/batch/\* stands for 2 networks"):
-        load("zoo:*/batch/*")
-    with pytest.raises(ModelError, match="The zoo has no 'resnet20-cifar10/none/0'"):
-        load("zoo:resnet20-cifar10/none/0")
-
-
 @torch.no_grad()
 def test_weights_of_a_file(tmp_path):
     norm = "fixup"

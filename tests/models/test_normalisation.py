@@ -42,23 +42,6 @@ def test_the_closed_form(name):
     torch.testing.assert_close(layer(x).double(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_layers_of_a_scheme():
-    for name in REDUCED:
-        scheme = find_normalisation(name)
-        layers = [make(4, EPS) for make in (scheme.norm, scheme.branch_end, scheme.shortcut)]
-        assert len({type(layer) for layer in layers}) == 1
-        assert layers[0].eps == EPS
-    for name in ("fixup", "last"):
-        scheme = find_normalisation(name)
-        layers = [make(4, EPS) for make in (scheme.norm, scheme.branch_end, scheme.shortcut)]
-        assert not any(isinstance(layer, nn.modules.batchnorm._NormBase | nn.GroupNorm) for layer in layers)
-    assert find_normalisation("fixup").before_linear is None
-    last = find_normalisation("last").before_linear(4, EPS)
-    assert isinstance(last, nn.BatchNorm1d)
-    # running statistics are averages over a hundred batches
-    assert find_normalisation("batch").norm(4, EPS).momentum == last.momentum == 0.01
-
-
 def standardised_by_hand(weight: np.ndarray) -> np.ndarray:
     """One filter after another, in double precision."""
     result = np.empty(weight.shape)

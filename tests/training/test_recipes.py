@@ -51,12 +51,6 @@ def test_a_cosine_after_a_warm_up():
     assert rates(recipe, range(9)) == pytest.approx([0.0, 0.5 * cosine[1], *cosine[2:]])
 
 
-def test_the_scalars_of_fixup_have_a_tenth_of_the_learning_rate():
-    scalar_rates = {norm: find_cifar10_recipe("cosine", norm).scalar_rate for norm in NORMALISATIONS}
-    assert {norm for norm, rate in scalar_rates.items() if rate == 0.1} == {"fixup", "last"}
-    assert set(scalar_rates.values()) == {0.1, 1.0}
-
-
 @pytest.mark.parametrize("norm", NORMALISATIONS)
 def test_the_tuned_recipe_is_the_papers_with_tuned_numbers(norm):
     recipe = tuned_recipe(norm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 
@@ -43,6 +44,11 @@ def lines(count: int, seed: int = 0) -> list[str]:
         pairs = zip(rows.categories[row].tolist(), rows.missing[row].tolist(), strict=True)
         texts.append("\t".join([str(rows.labels[row]), *numbers, *("" if gone else f"{v:08x}" for v, gone in pairs)]))
     return texts
+
+
+def write_lines(path: Path, count: int, *, seed: int = 0) -> None:
+    """Write synthetic rows in the layout of Kaggle's `train.txt`."""
+    path.write_text("\n".join(lines(count, seed)) + "\n")
 
 
 def header(delimiter: str = ",") -> str:

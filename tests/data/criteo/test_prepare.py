@@ -13,7 +13,6 @@ from predbn.data.criteo import criteo, prepare, prepare_synthetic
 from predbn.data.criteo.columns import token_of
 from predbn.data.criteo.files import Prepared
 
-from ...chaos.flips import flip_bits
 from .examples import header, lines, slow_table
 
 ROWS = lines(200)
@@ -157,10 +156,3 @@ def test_other_folders_are_not_touched(text, tmp_path):
         prepare(text, tmp_path / "new", threads=0)
     with lock_folder(tmp_path / "new"), pytest.raises(DataError, match="another process is writing to"):
         prepare_synthetic(10, tmp_path / "new")
-
-
-def test_flipped_bits_are_noticed(text, tmp_path):
-    prepare(text, tmp_path / "out", block=12_000)
-    for name in ("rows.npy", "criteo.json"):
-        flips = flip_bits(tmp_path / "out" / name, lambda path: criteo("all", path.parent).sums, count=100)
-        assert flips.changed == []

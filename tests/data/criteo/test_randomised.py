@@ -62,12 +62,3 @@ def test_missing_splits_and_severities_are_errors():
         Randomised(TEST).batches("marginals", 5, 10)
     with pytest.raises(DataError, match="block is 0"):
         Randomised(TEST, block=0)
-
-
-def test_it_is_the_same_on_another_device_and_known_by_its_sums():
-    moved = SPLITS.to("cpu")
-    for name in SPLITS.names:
-        assert torch.equal(inputs(name, 50, splits=moved), inputs(name, 50))
-    assert moved.sums == SPLITS.sums
-    assert set(SPLITS.sums) == {"rows", "marginals"}
-    assert SPLITS.sums["rows"] == Randomised(TEST).sums["rows"] == TEST.sums["rows"]

@@ -7,11 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
-from predbn.data.criteo import synthetic_rows, write_synthetic_text
+from predbn.data.criteo import synthetic_rows
 from predbn.data.criteo.columns import MISSING_NUMBER
 from predbn.metrics import auc
-
-from .examples import lines, slow_table
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +45,3 @@ def test_the_shape_of_criteo(rows):
     assert counts[0] > 5 * counts[9]
     present = rows.numbers[:, 6] != MISSING_NUMBER
     assert stats.spearmanr(rows.numbers[present, 1], rows.numbers[present, 6]).statistic > 0.15
-
-
-def test_text_says_the_same(tmp_path):
-    path = tmp_path / "rows.txt"
-    write_synthetic_text(path, 40, seed=3)
-    text = path.read_text()
-    assert text.splitlines() == lines(40, seed=3)
-    assert np.array_equal(slow_table(text), synthetic_rows(40, seed=3).table)

@@ -13,7 +13,7 @@ from predbn.training.cifar10.trainer import Cifar10Trainer
 from predbn.training.loop import TrainingRun, run_epoch, train_side_by_side
 from predbn.training.networks import save_network
 
-from ..tiny import TINY, same_weights, small_resnet
+from ..tiny import TINY, small_resnet
 
 SGD = replace(find_cifar10_recipe("cosine", "fixup"), epochs=4, batch_size=8)
 
@@ -91,25 +91,6 @@ def test_a_seed_gives_the_weights_that_it_always_gave(data, recipe, first_weight
     weights = trainer.network.state_dict()
     assert weights["fc.weight"][0, :3].tolist() == pytest.approx(first_weights, rel=1e-2, abs=2e-6)
     assert {name: weights[name].norm().item() for name in norms} == pytest.approx(norms, rel=1e-3)
-
-
-@pytest.mark.parametrize("recipe", [TINY, SGD], ids=["adam", "sgd"])
-def test_the_state_is_all_that_is_needed_to_resume(data, recipe):
-    """The learning rate follows the schedule after resuming, and the weights are those without an interruption."""
-    whole, first, second = (Cifar10Trainer(recipe, 1, data) for _ in range(3))
-    run_epoch([TrainingRun(first)])
-    second.load_state_dict(first.state_dict())
-    for _ in range(2):
-        run_epoch([TrainingRun(whole)])
-    factors = [1, 1, recipe.scalar_rate][: len(second.optimiser.param_groups)]
-    second.begin_epoch()
-    for step in range(2):
-        second.train_step()
-        second.step += 1
-        rates = [float(group["lr"]) for group in second.optimiser.param_groups]
-        assert rates == pytest.approx([recipe.learning_rate_at(1 + step / 2) * factor for factor in factors])
-    assert same_weights(whole, second)
-    assert torch.equal(whole.totals, second.totals)
 
 
 def test_the_card_has_what_is_needed_to_repeat_the_training(data, images, tmp_path):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import os
 import socket
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from torch import nn
 
 from predbn.models import ModelError, load, read_weights
 from predbn.training import ProcessGroup, TrainingError, join_process_group, open_imagenet, train_imagenet
@@ -79,32 +77,6 @@ def test_a_run_writes_weights_card_and_log_and_resumes_bit_for_bit(data, tmp_pat
         assert steps in (list(range(stop, 10)), list(range(stop + 1, 10)))
         assert all(torch.equal(tensor, weights(cut)[name]) for name, tensor in weights(out).items())
         assert rows(cut) == rows(out)
-
-
-def test_the_steps_are_nesterovs(data, monkeypatch):
-    """One parameter against the equations: v ← m v + g, w ← w − rate (g + m v), with decay in g for matrices."""
-
-    class Slope(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.full((2, 1), 0.5))
-
-        def forward(self, x):
-            return x.mean((1, 2, 3)).unsqueeze(1) * 0 + self.weight.T
-
-    monkeypatch.setattr(trainer, "resnet50", lambda eps, classes: Slope())
-    recipe = replace(RECIPE, weight_decay=0.1)
-    run = trainer.ImageNetTrainer(recipe, 0, data, ALONE)
-    w, v = torch.full((2,), 0.5), torch.zeros(2)
-    batch = torch.zeros(4, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 0, 0, 1])
-    run.batches = iter([batch] * 3)
-    for step in range(3):
-        run.train_step()
-        run.step += 1
-        gradient = w.softmax(0) - torch.tensor([0.75, 0.25]) + 0.1 * w
-        v = 0.9 * v + gradient
-        w = w - recipe.learning_rate_at(step / 3) * (gradient + 0.9 * v)
-    torch.testing.assert_close(run.network.weight.detach()[:, 0], w)
 
 
 def run_process(rank, root, out, port):

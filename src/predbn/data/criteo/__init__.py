@@ -6,7 +6,7 @@
 from .prepare import prepare, prepare_synthetic
 from .randomised import PERCENTAGES, Randomised
 from .rows import Part, RowBatch, Rows, criteo, criteo_folder
-from .synthetic import Synthetic, synthetic_rows, write_synthetic_text
+from .synthetic import Synthetic, synthetic_rows
 
 __all__ = [
     "PERCENTAGES",
@@ -20,5 +20,4 @@ __all__ = [
     "prepare",
     "prepare_synthetic",
     "synthetic_rows",
-    "write_synthetic_text",
 ]

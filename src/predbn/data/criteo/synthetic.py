@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from predbn.common import Draws, atomic_write
+from predbn.common import Draws
 
 from .columns import CATEGORIES, MISSING_NUMBER, MISSING_TOKEN, NUMBERS, WIDTH, hash_words, hex_words
 
@@ -58,7 +57,6 @@ _NUMBER_EFFECTS = np.where(np.arange(13) % 3 == 0, 0.3, -0.15).astype(np.float32
 _PAIRS, _INTERACTION = ((1, 7), (4, 10), (13, 16)), 0.25
 _BIAS = -1.2
 
-_ROWS_PER_WRITE = 16_384
 _FIRST, _SECOND = np.uint64(0xD1342543DE82EF95), np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -126,16 +124,3 @@ def _scramble(ranks: npt.NDArray[np.uint64], features: npt.NDArray[np.uint64]) -
     words *= _SECOND
     words ^= words >> np.uint64(32)
     return words
-
-
-def write_synthetic_text(path: str | Path, count: int, *, seed: int = 0) -> None:
-    """Write `count` synthetic rows in the layout of Kaggle's `train.txt`: tab-separated, without a header."""
-    with atomic_write(Path(path)) as part, part.open("w") as file:
-        for first in range(0, count, _ROWS_PER_WRITE):
-            rows = synthetic_rows(min(_ROWS_PER_WRITE, count - first), seed=seed, first=first)
-            cells = np.empty((len(rows), WIDTH), "U11")
-            cells[:, 0] = rows.labels
-            cells[:, 1:14] = np.where(rows.numbers == MISSING_NUMBER, "", rows.numbers.astype("U11"))
-            digits = hex_words(rows.categories).view("S8").astype("U8").reshape(rows.categories.shape)
-            cells[:, 14:] = np.where(rows.missing, "", digits)
-            file.writelines("\t".join(row) + "\n" for row in cells.tolist())
