@@ -36,7 +36,7 @@ def folded(tmp_path_factory):
         (stream,) = predbn.state_dict(population)["streams"].values()
         for name, layer in model.named_modules():
             if isinstance(layer, nn.BatchNorm2d):
-                layer.running_mean, layer.running_var = stream["layers"][name]["mean"], stream["layers"][name]["var"]
+                layer.running_mean, layer.running_var = stream[name]["mean"], stream[name]["var"]
         path = tmp_path_factory.mktemp("folded") / "model.onnx"
         return model, export(model, path, training=torch.onnx.TrainingMode.EVAL)
 

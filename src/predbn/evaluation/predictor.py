@@ -42,7 +42,9 @@ def pass_size(setting: Setting, batch_size: int, values: int, device: torch.devi
     largest, values_per_pass = _MAX_GROUPED_BATCH[kind], _VALUES_PER_PASS[kind]
     if attacked and kind == "cuda":
         largest, values_per_pass = batch_size, _VALUES_PER_ATTACK
-    if batch_size > largest or setting.strategy.keeps_state or not setting.strategy.works_on_segments:
+    strategy = setting.strategy
+    depends_on_others = strategy.keeps_state or setting.needs_whole_stream or not strategy.works_on_segments
+    if batch_size > largest or depends_on_others:
         return batch_size
     return batch_size * max(1, values_per_pass // (values * batch_size))
 
