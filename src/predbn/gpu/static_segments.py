@@ -66,7 +66,8 @@ class StaticSegments(Segments):
 
     def __init__(self, shape: SegmentShape, device: torch.device) -> None:
         # What the host asks about sizes while a pass is recorded has the same answer for all batches of the shape.
-        self.positions, self.count, self.group = [0] * shape.rows, shape.padded_segments, None
+        self.positions, self.examples = [0] * shape.rows, shape.rows
+        self.count, self.group = shape.padded_segments, None
         self.sizes = [shape.largest] * self.count
         if shape.has_single:
             self.sizes[0] = 1
