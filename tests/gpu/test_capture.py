@@ -42,7 +42,7 @@ def assert_same_streams(model: nn.Module, expected: nn.Module, tolerance: float 
     torch.testing.assert_close(streams, expected_streams, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream"])
+@pytest.mark.parametrize("strategy", ["ema", "auto(passes=1)"])
 def test_on_a_cpu_the_model_is_called_as_it_is(strategy):
     model, expected = adapted(strategy), adapted(strategy)
     captured = predbn.capture(model)
@@ -68,22 +68,22 @@ def test_an_invalid_number_of_graphs_is_refused(graphs):
 
 
 @pytest.mark.usefixtures("recorder")
-@pytest.mark.parametrize("strategy", ["batch", "ema", "auto", "auto_stream", "frozen"])
+@pytest.mark.parametrize("strategy", ["ema", "auto(passes=1)", "auto_stream"])
 def test_streams_resets_and_other_strategies_between_replays(strategy):
     model, expected = adapted(strategy), adapted(strategy)
     captured = predbn.capture(model, graphs=2)
     with torch.inference_mode():
-        for seed in range(30):
+        for seed in range(20):
             x = images(12 if seed % 7 else 10, seed=seed, shift=seed / 10)
             name = "a" if seed % 5 < 3 else "b"
-            for either in (expected, model) if seed == 14 else ():
+            for either in (expected, model) if seed == 8 else ():
                 predbn.reset(either)
-            for either in (expected, model) if seed == 20 else ():
+            for either in (expected, model) if seed == 15 else ():
                 predbn.adapt(either, "prior")
             with predbn.stream(expected, name), predbn.stream(model, name):
                 torch.testing.assert_close(captured(x), expected(x), atol=1e-5, rtol=1e-5)
             assert len(captured._graphs) <= 2
-    assert captured.replays > 10
+    assert captured.replays >= 5
 
 
 @pytest.mark.usefixtures("recorder")
@@ -123,15 +123,12 @@ def test_a_copy_of_a_captured_model_has_no_graphs_of_the_original():
 @pytest.mark.parametrize(
     ("strategy", "robust", "pad"),
     [
-        ("batch", False, False),
         ("batch", True, True),
-        ("prior(N=4)", False, True),
         ("population", False, True),
         ("frozen", False, True),
-        ("ema", True, False),
         ("ema", False, True),
-        ("auto", True, True),
-        ("auto_stream", True, False),
+        ("ema", True, False),
+        ("auto(passes=1)", True, True),
         ("auto_stream", True, True),
     ],
 )
@@ -167,14 +164,14 @@ def test_any_sequence_of_batches(strategy, robust, pad, tmp_path):
     assert captured.replays >= 4
 
 
-@pytest.mark.parametrize("strategy", ["batch", "ema", "auto_stream"])
+@pytest.mark.parametrize("strategy", ["batch", "auto_stream"])
 @pytest.mark.usefixtures("recorder")
 def test_padding_reaches_no_stream(strategy):
-    """All sizes from one stream of two rows to five of two or three: each row is as in its stream alone."""
+    """One, three and five streams of two or three rows: each row is as in its stream alone."""
     model, alone = adapted(strategy), adapted(strategy)
     captured = capture_padded(model, graphs=100)
     batches = [
-        [name for name in range(count) for _ in range(2 + (name < more))] for count in range(1, 6) for more in (0, 2)
+        [name for name in range(count) for _ in range(2 + (name < more))] for count in (1, 3, 5) for more in (0, 2)
     ]
     with torch.inference_mode():
         for step, ids in enumerate(batches[::-1] + batches * 3):
@@ -185,7 +182,7 @@ def test_padding_reaches_no_stream(strategy):
                 rows = [row for row, other in enumerate(ids) if other == name]
                 with predbn.stream(alone, name):
                     torch.testing.assert_close(predicted[rows], alone(x[rows]), atol=1e-5, rtol=1e-5)
-    assert captured.replays > 10
+    assert captured.replays > 5
 
 
 @pytest.mark.parametrize("strategy", ["ema", "auto_stream"])
@@ -261,7 +258,7 @@ def test_rare_shapes_do_not_replace_frequent_ones():
 
 def test_padded_segments():
     assert [padded_size(number) for number in range(1, 18)] == [1, 2, 3, 4, 6, 6, 8, 8, *[12] * 4, *[16] * 4, 24]
-    for examples in range(1, 40):
+    for examples in range(1, 26):
         for count in range(1, examples + 1):
             segments = Segments([min(row, count - 1) for row in range(examples)], count)
             shape = SegmentShape.of(segments, pad=True)
