@@ -21,10 +21,8 @@ SHAPES = [
     (4, 6, 7),
     (2, 3, 2, 3, 2),
     (6, 16, 8, 8),
-    (12, 24, 5, 3),
     (3, 130, 5, 5),
     (6, 64, 1, 1),
-    (2, 300, 3, 3),
 ]
 EPS = 1e-3
 
@@ -47,8 +45,10 @@ def assert_close(ours, expected, rtol=1e-4, atol=1e-4):
         torch.testing.assert_close(a.double().cpu(), b, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [(shape, layout) for shape in SHAPES for layout in LAYOUTS if len(shape) == 4 or layout is LAYOUTS[1]],
+)
 def test_moments_of_a_batch(device, shape, layout):
     dtype = DTYPES[len(shape) % 3]
     x = batch(device, shape, dtype, layout)
@@ -67,8 +67,7 @@ def test_moments_of_a_tensor_that_is_not_aligned(device, dtype):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("ratio", [0.0, 100.0, 2000.0])
-@pytest.mark.parametrize("shape", [(4, 30, 16, 15), (1, 3, 3, 5)])
+@pytest.mark.parametrize(("shape", "ratio"), [((4, 30, 16, 15), 2000.0), ((1, 3, 3, 5), 100.0)])
 def test_a_mean_that_is_large_compared_to_the_spread(device, shape, ratio, layout):
     # Half precision: values around 1,000 are rounded to halves, so that the spread is many of these steps.
     x = ((values(*shape) - 5) / 3 * 16 + 16 * ratio).to(device, torch.float16).contiguous(memory_format=layout)
@@ -82,8 +81,9 @@ def segments_of(kind, examples):
     return Groups(examples, 4) if kind == "groups" else Segments(POSITIONS[:examples], 4)
 
 
-@pytest.mark.parametrize("shape", [(12, 5), (12, 4, 8, 8), (12, 3, 5, 3)])
-@pytest.mark.parametrize("kind", ["groups", "streams"])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("groups", (12, 5)), ("groups", (12, 3, 5, 3)), ("streams", (12, 4, 8, 8))]
+)
 def test_moments_of_segments_without_examples_that_are_not_finite(device, kind, shape):
     x = batch(device, shape, DTYPES[shape[1] % 3], LAYOUTS[shape[1] % 2])
     x[5, 2] = torch.nan
@@ -97,9 +97,17 @@ def test_moments_of_segments_without_examples_that_are_not_finite(device, kind, 
     assert_close(result.statistics, pooled(*example_moments(*wide(x), EPS), segments, sizes, is_finite))
 
 
-@pytest.mark.parametrize("correction", ["none", "all of it", "as far as classes are even"])
-@pytest.mark.parametrize("kind", ["batch", "groups", "streams"])
-@pytest.mark.parametrize(("shape", "dtype"), [((12, 3), torch.float32), ((12, 4, 5, 3), torch.float16)])
+@pytest.mark.parametrize(
+    ("kind", "correction", "shape", "dtype"),
+    [
+        ("batch", "none", (12, 3), torch.float32),
+        ("batch", "all of it", (12, 4, 5, 3), torch.float16),
+        ("batch", "as far as classes are even", (12, 3), torch.bfloat16),
+        ("groups", "as far as classes are even", (12, 4, 5, 3), torch.float32),
+        ("streams", "none", (12, 4, 5, 3), torch.float16),
+        ("streams", "as far as classes are even", (12, 3), torch.float32),
+    ],
+)
 def test_moments_with_bounded_influence(device, shape, dtype, kind, correction):
     x = batch(device, shape, dtype, torch.channels_last)
     x[1] *= 30  # an outlier
@@ -125,7 +133,7 @@ def test_moments_with_bounded_influence(device, shape, dtype, kind, correction):
     assert_close((*result.statistics, result.between), (*statistics, between))
 
 
-@pytest.mark.parametrize("n", [2, 3, 33])
+@pytest.mark.parametrize("n", [2, 33])
 def test_bounded_moments_of_far_values_and_ties(device, n):
     """Few examples are sorted, the quantiles of many are searched: ties, zeros of both signs, bad and far values."""
     x = (values(n, 7, 6, seed=n) - 5) / 3
@@ -151,7 +159,7 @@ def test_bounded_moments_of_far_values_and_ties(device, n):
         assert ((ours - theirs).abs() <= allowed).all(), (name, ours, theirs)
 
 
-@pytest.mark.parametrize(("count", "examples"), [(2, 4), (7, 8), (30, 32), (33, 64), (500, 512), (700, 1024)])
+@pytest.mark.parametrize(("count", "examples"), [(2, 4), (7, 8), (33, 64), (700, 1024)])
 def test_quantiles(device, count, examples):
     """`count` values, and infinite ones up to a power of two; also if many are the same."""
     from .quantile_kernel import compute_quantiles
@@ -167,9 +175,17 @@ def test_quantiles(device, count, examples):
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["batch", "groups", "streams"])
-@pytest.mark.parametrize("shape", [(12, 5), (12, 7, 6), (12, 16, 8, 8), (12, 24, 5, 3), (12, 260, 2, 3)])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        ((12, 5), torch.contiguous_format),
+        ((12, 7, 6), torch.contiguous_format),
+        ((12, 16, 8, 8), torch.contiguous_format),
+        ((12, 24, 5, 3), torch.channels_last),
+        ((12, 260, 2, 3), torch.channels_last),
+    ],
+)
 def test_normalise(device, shape, kind, layout):
     dtype = DTYPES[len(shape) % 3]
     x = batch(device, shape, dtype, layout)
