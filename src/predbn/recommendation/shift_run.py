@@ -205,10 +205,10 @@ def _examine(job: Job, path: Path, progress: ProgressWithNote | None) -> list[st
     ]
     try:
         examination = examine(model, *sides)
+        sentences, details = _sentences(examination), examination.to_dict()
     except DiagnosticError as error:  # there may be too few pictures
-        return [f"The model was not examined. {error}"]
-    sentences = _sentences(examination)
-    write_json(path, {"sentences": sentences, **examination.to_dict()})
+        sentences, details = [f"The model was not examined. {error}"], {}
+    write_json(path, {"sentences": sentences, **details})
     return sentences
 
 
