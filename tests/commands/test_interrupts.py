@@ -143,7 +143,7 @@ def test_long_commands_say_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, 
     assert capsys.readouterr().err == f"interrupted: {sentence}\n"
 
 
-@pytest.mark.parametrize("module", ["torch", "predbn.commands.evaluate"])
+@pytest.mark.parametrize("module", ["torch", "predbn.commands.calibrate"])
 def test_an_interrupt_while_modules_are_imported_has_no_traceback(module):
     code = f"""
 import signal, sys

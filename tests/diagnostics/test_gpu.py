@@ -11,7 +11,7 @@ from predbn.diagnostics import profile, profiles
 
 from ..norm.models import images, net
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+pytestmark = pytest.mark.gpu
 
 
 def test_cpu_and_gpu_agree():

@@ -63,7 +63,7 @@ async def serve(strategy: str, sent: list, max_batch: int, pauses: list[bool]) -
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(sent=requests, max_batch=st.sampled_from([1, 7, 64]), pauses=st.lists(st.booleans(), min_size=1, max_size=5))
 def test_any_interleaving_gives_every_stream_what_it_gets_alone(strategy, sent, max_batch, pauses):
     answers = asyncio.run(serve(strategy, sent, max_batch, pauses))
