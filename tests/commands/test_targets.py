@@ -28,11 +28,6 @@ def test_a_path_below_a_file_is_refused(tmp_path):
             check(tmp_path / "file" / "run")
 
 
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(PredbnError, match="is not a file"):
-        check_file(tmp_path)
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_the_reason_of_the_system_is_given(tmp_path, monkeypatch, number):
     def refuse(**options):

@@ -178,10 +178,3 @@ def test_another_kind_of_weight_decay_is_another_study(tmp_path):
     for options in ([], ["--decoupled"]):
         assert tune("--trials", "1", "--folder", "study", *options).exit_code == 0
     assert sorted(path.name for path in (tmp_path / "study").iterdir()) == ["decoupled-1", "l2-1"]
-
-
-@pytest.mark.parametrize("name", ["train", "tune"])
-def test_help(name):
-    done = run(name, "cifar10", "--help")
-    assert done.exit_code == 0
-    assert f"predbn {name} cifar10 --norm batch" in words(done)

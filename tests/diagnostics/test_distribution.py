@@ -60,13 +60,6 @@ def test_counts_are_numpys(n, columns, inside, dtype):
         np.testing.assert_allclose(distribution.beyond[column].numpy(), beyond, atol=1e-9)
 
 
-def test_the_reference_lies_inside_its_range():
-    values = torch.cat((normal(100, 4).float(), torch.full((100, 1), 3.0), torch.zeros(100, 1)), 1)
-    distribution = Distribution.of(values, bins=bins_of(values))
-    assert distribution.outside.tolist() == [0.0] * 6
-    torch.testing.assert_close((distribution.density * distribution.bins.width[:, None]).sum(1), torch.ones(6).double())
-
-
 def test_the_share_outside():
     bins = Bins.over(torch.tensor([0.0]), torch.tensor([1.0]), 4)
     values = torch.tensor([[-9.0], [-0.5], [0.0], [0.5], [1.0], [1.5], [99.0], [0.2]])

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import html
@@ -101,33 +100,3 @@ def ask(page: Path, questions: str, *, width: int = 1000, flags: tuple[str, ...]
     assert match, "the page did not answer"
     answer: dict[str, Any] = json.loads(html.unescape(match[1]))
     return answer
-
-
-def take_screenshot(
-    page: Path, picture: Path, *, width: int = 900, height: int = 1100, flags: tuple[str, ...] = ()
-) -> None:
-    """Save the top of the page as a PNG."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(shutil.copy(page, folder))
-        address = _framed(copy, width, height)
-        _chromium(*flags, f"--window-size={width},{height}", f"--screenshot={picture.resolve()}", address)
-
-
-def print_to_pdf(page: Path, pdf: Path, *, flags: tuple[str, ...] = ()) -> None:
-    """Save the page as it is printed."""
-    _chromium(*flags, "--no-pdf-header-footer", f"--print-to-pdf={pdf.resolve()}", page.resolve().as_uri())
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Take a screenshot of a report.")
-    parser.add_argument("page", type=Path)
-    parser.add_argument("picture", type=Path, help="A .png file, or a .pdf file for the page as it is printed.")
-    parser.add_argument("--width", type=int, default=900)
-    parser.add_argument("--height", type=int, default=1240)
-    parser.add_argument("--dark", action="store_true")
-    args = parser.parse_args()
-    flags = (DARK,) if args.dark else ()
-    if args.picture.suffix == ".pdf":
-        print_to_pdf(args.page, args.picture, flags=flags)
-    else:
-        take_screenshot(args.page, args.picture, width=args.width, height=args.height, flags=flags)

@@ -98,9 +98,3 @@ def test_gains_are_signed_differences_of_models_that_have_both_strategies(frame,
     for row in gains.itertuples():
         before, after = (value[strategy, row.corruption, row.severity] for strategy in ("train", "batch"))
         assert (row.before, row.after, row.gain) == pytest.approx((before, after, sign * (after - before)))
-
-
-def test_display_names():
-    assert frames.display_name("gaussian_noise") == "gaussian noise"
-    assert frames.display_name("in_turn-all") == "in_turn-all"
-    assert [frames.severity_label(severity) for severity in (0, 3)] == ["clean", "3"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 
 import numpy as np
@@ -16,7 +15,6 @@ from predbn.evaluation import Results
 from predbn.report import figures
 from predbn.report.results_page import results_figures
 from predbn.report.save import vega_lite_spec
-from predbn.report.style import DARK
 
 HEADS = {".png": b"\x89PNG", ".svg": b"<svg", ".pdf": b"%PDF", ".json": b"{", ".html": b"<!DOCTYPE html>"}
 
@@ -54,14 +52,6 @@ def test_a_wrong_suffix_raises_and_leaves_no_file(chart, tmp_path):
     with pytest.raises(report.ReportError, match=r"ends with .png, .svg, .pdf, .json, .html, but got 'figure.gif'"):
         report.save(chart, tmp_path / "figure.gif")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_theme_does_not_override_what_a_chart_sets(chart, tmp_path):
-    styled = chart.configure_axis(labelFontSize=20)
-    spec = json.loads(report.save(styled, tmp_path / "figure.json", theme=DARK).read_text())
-    assert spec["config"]["background"] == DARK.paper
-    assert spec["config"]["axis"]["labelFontSize"] == 20
-    assert spec["config"]["axis"]["gridColor"] == DARK.line
 
 
 def test_every_variant_is_saved_by_name(frame, rel, tmp_path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from predbn.paper import Verdict
-from predbn.report.figure import Figure, FigureVariant
-from predbn.report.tables import Column, Table
+from predbn.report.figure import Figure
 from predbn.report.templates import _environment, render_page
 
 
@@ -28,29 +27,6 @@ def test_nested_values_of_a_card_are_printed_readably_and_escaped():
     assert macro("card", {}) == "–"
     like_methods = macro("card", {"items": 3, "keys": {}})
     assert like_methods == "<dl><div><dt>items</dt><dd>3</dd></div><div><dt>keys</dt><dd>–</dd></div></dl>"
-
-
-def test_headings_are_buttons_and_cells_are_escaped():
-    numbers = Column("accuracy, %", ["90.1"], [90.123], [(88, 92)], ["88.0–92.0"], shown="wide")
-    table = Table("All <i>", [Column("series", ["<b> · train"]), numbers])
-    text = macro("table", table)
-    heading = '<th scope="col" aria-sort="none" class="wide number"><button type="button">accuracy, %</button></th>'
-    assert heading in text
-    assert '<tr><td class="any">&lt;b&gt; · train</td>' in text
-    assert '<td class="wide number" data-value="90.123">90.1<small>88.0–92.0</small></td></tr>' in text
-    assert '<label class="more wide">' in text
-    assert 'download="all-i.csv" href="data:text/csv' in text
-    assert "<b>" not in text
-    assert "<i>" not in text
-
-
-def test_a_choice_with_one_option_has_no_menu():
-    variants = {("ECE", option): FigureVariant(None) for option in ("a", "<b>")}
-    text = macro("figure", 3, Figure("name", "Title <i>", "Caption", ("metric", "layer"), variants))
-    assert text.startswith('<figure data-figure="3"><h2>Title &lt;i&gt;</h2><p>Caption</p>')
-    assert '<label>layer <select data-index="1"><option value="a">a</option>' in text
-    assert '<option value="&lt;b&gt;">&lt;b&gt;</option>' in text
-    assert text.count("<select") == 1
 
 
 def test_a_gallery_escapes_what_it_shows_and_numbers_its_figures():
