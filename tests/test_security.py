@@ -19,7 +19,6 @@ PARSERS = {
     "PIL.Image.open": r"\bImage\.open\(",
     "pickle.Unpickler": r"\bpickle\.(Unpickler|loads?)\b",
     "gzip.open": r"\bgzip\.open\(",
-    "zipfile.ZipFile": r"\bZipFile\(",
     "tarfile.open": r"\btarfile\.open\(",
     "pyarrow.csv.read_csv": r"\bread_csv\(",
     "pyarrow.parquet.read_table": r"\bpq\.read_table\(|\bread_parquet\(|ParquetFile\(",
@@ -27,7 +26,7 @@ PARSERS = {
     "tomllib.loads": r"\btomllib\.loads?\(",
     "jinja2.sandbox.ImmutableSandboxedEnvironment": r"\bImmutableSandboxedEnvironment\(",
     "ast.literal_eval": r"\bliteral_eval\(",
-    "csv.DictReader": r"\bcsv\.(DictReader|reader)\(",
+    "csv.reader": r"\bcsv\.(DictReader|reader)\(",
     "urllib.request.urlopen": r"\burlopen\(",
 }
 """How a call of each parser looks in the code."""
