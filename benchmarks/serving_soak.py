@@ -128,7 +128,7 @@ def markdown() -> str:
     first, second, third = result["memory_mib"]
     return (
         f"{total:,} requests for {result['streams']:,} streams, {result['in_memory']} of them in memory at a time: "
-        f"{right:,} were answered as they deserve (wrong ones with 400). Memory of the server in MiB, in the first, "
+        f"{right:,} got the right answer (wrong ones 400). Memory of the server in MiB, in the first, "
         f"second and last third of {result['seconds']:.0f} s: {first:.0f}, {second:.0f}, {third:.0f}."
     )
 
