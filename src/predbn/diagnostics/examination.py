@@ -17,8 +17,8 @@ class LayerExamination:
     shift             from the reference to the data, in standard deviations of the reference, with the stored
                       statistics; with those of the batch if the stored ones are wrong
     shift_recomputed  the same with the statistics of the batch in all layers; None if `shift` is that
-    *_noise           the typical distance if there were nothing but sampling noise
-    *_limit           the distance beyond which the layer does not fit, or has shifted
+    fit_noise         the typical distance if there were nothing but sampling noise; `shift_noise` likewise
+    fit_limit         the distance beyond which the layer does not fit; beyond `shift_limit` it has shifted
     """
 
     layer: str
