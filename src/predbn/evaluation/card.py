@@ -45,7 +45,7 @@ def make_card(plan: Plan, context: Mapping[str, Any], hardware: Mapping[str, Any
             "precision": _PRECISIONS[plan.precision],
             "cpu": "every forward pass runs on one core, so that the number of cores changes nothing",
             "statistics": "fp32 or better, whatever the precision",
-            "metrics": "summed as whole numbers: exact, in any order",
+            "metrics": "summed as integers: exact, in any order",
         },
         **({"fits": [fit._asdict() for fit in fits]} if fits else {}),
         "software": {"commit": git_commit(), "python": platform.python_version(), **package_versions()},

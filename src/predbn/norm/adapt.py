@@ -128,7 +128,7 @@ def _warn_without_classes(model: nn.Module) -> None:
         calibration, strategy = adaptation.calibration, adaptation.shared.strategy
         if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
             warnings.warn(
-                f"strategy '{strategy}' falls back to passes=1, because the calibration does not tell classes apart: "
+                f"strategy '{strategy}' falls back to passes=1, because the calibration has no classes: "
                 "the model must give one row of class scores per example, for at most "
                 f"{MAX_CLASSES} classes, and for more than {MAX_GROUPS} classes calibration needs {2 * GROUP_SIZE} "
                 "examples or more",

@@ -40,7 +40,7 @@ class Adaptation:
     """What all layers share that were adapted by one call of `adapt`.
 
     `limit` bounds the influence of examples (c of `robust.py`); None if it is not bounded. `classes` is the calibration
-    of a layer that tells classes apart; None if there is none.
+    of a layer that has classes; None if there is none.
     """
 
     def __init__(

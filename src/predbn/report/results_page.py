@@ -160,7 +160,7 @@ def _reliability_figure(bins: pd.DataFrame) -> Figure:
 
 
 def _by_setting_and_method(frame: pd.DataFrame) -> Parts:
-    """The rows of each (setting, method), or of all methods (an empty name) if their series can be told apart."""
+    """The rows of each (setting, method), or of all methods (an empty name) if their series can be distinguished."""
     parts: Parts = {}
     for setting, rows in split_by_setting(frame).items():
         if len(list_series(rows)) <= MAX_SERIES:

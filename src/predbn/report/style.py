@@ -1,7 +1,7 @@
 """Colours and fonts: the light and the dark theme of pages and charts, and how each series is drawn.
 
 A theme defines both CSS and Vega. Series have the same colours in both themes and in every figure: those of Okabe and
-Ito, which can be told apart with any common colour blindness (the blue a little lighter, for dark pages). The baseline
+Ito, which are distinct with any common colour blindness (the blue a little lighter, for dark pages). The baseline
 is hollow or dashed, other series are filled or solid, so no figure relies on colour alone.
 """
 

@@ -179,9 +179,9 @@ def test_a_compiled_model_refuses_what_it_cannot_follow():
         with predbn.stream(model, "camera"):
             compiled(feed(1)[0])
 
-    with pytest.raises(Exception, match="cannot tell streams of coroutines"):
+    with pytest.raises(Exception, match="does not support stream blocks of coroutines"):
         asyncio.run(watch())
-    with predbn.streams(model, [0, 1] * 4), pytest.raises(Exception, match="compiled or exported model cannot"):
+    with predbn.streams(model, [0, 1] * 4), pytest.raises(Exception, match="compiled or exported model does not"):
         compiled(feed(1)[0])
     with predbn.stream(model, "camera"):
         torch.testing.assert_close(compiled(feed(1)[0]), fed_alone(1)[0])

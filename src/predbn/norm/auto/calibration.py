@@ -1,7 +1,7 @@
 """What one pass over unlabelled source data tells about each layer.
 
 Below, *chance* is how far single source examples differ from the source's mean statistics although nothing has
-shifted. A strategy needs it to tell a shift from an accident of sampling.
+shifted. A strategy needs it to tell a shift from sampling noise.
 """
 
 from __future__ import annotations

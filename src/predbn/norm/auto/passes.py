@@ -31,7 +31,7 @@ def find_composition(
     """The classes of a batch, for the last of so many passes; None if the model does not predict classes.
 
     run_pass   predicts the batch with a composition; what the model has returned, and the last layer that knows classes
-    clean      the calibration of a layer that tells classes apart
+    clean      the calibration of a layer that has classes
     examples   how many examples the batch has if it has no segments; None if that is not known
     """
     few = Composition()

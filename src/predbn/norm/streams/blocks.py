@@ -116,13 +116,13 @@ def _traced_selection(adaptation: HasDefaultStream) -> Selection:
         if block.adaptation is adaptation and not block.is_closed:
             if block.selection.segments is not None:
                 raise AdaptationError(
-                    "a compiled or exported model cannot tell the rows of several streams apart; do not compile the "
+                    "a compiled or exported model does not support rows of several streams; do not compile the "
                     "model, or predict one stream at a time with predbn.stream(model, …)"
                 )
             if block.can_be_suspended:
                 raise AdaptationError(
-                    "a compiled model cannot tell streams of coroutines and generators apart; open the stream in an "
-                    "ordinary function, for example one that runs in asyncio.to_thread, or do not compile the model"
+                    "a compiled model does not support stream blocks of coroutines and generators; open the stream in "
+                    "an ordinary function, for example one that runs in asyncio.to_thread, or do not compile the model"
                 )
             return block.selection
     return Selection((adaptation.default_stream,))
