@@ -1,4 +1,4 @@
-"""This package's strategies and the rules of others on the same streams of CIFAR-10: accuracy, calibration and time.
+"""This package's strategies and the rules of others on the same streams of CIFAR-10: accuracy and calibration.
 
     python benchmarks/peer_streams.py --images 1000 --shifts gaussian_noise glass_blur fog contrast   # CPU: 15 minutes
     python benchmarks/peer_streams.py --device cuda --images 2000 --networks 0 1 2     # GPU: all 19 shifts
@@ -12,9 +12,7 @@ The rules are in benchmarks/peers/, one file each. The networks are the zoo's Re
     shifts in turn    batches of one shift after another, each in random order
 
 The first three are run for the clean images and for each shift, and what a rule remembers is forgotten before each.
-All rules predict a batch before the next batch comes, in random order; `ratio` is the median over the batches of
-(time of the rule / time of `batch` for the same batch), so that other load on the machine disturbs all rules alike.
-With one CPU thread CPU time is measured, otherwise wall time. A run that was interrupted continues where it stopped.
+A run that was interrupted continues where it stopped. benchmarks/inference.py measures the time of our strategies.
 
 Streams of a thousand images are short for rules that learn slowly: TENT takes ten steps there and is still close to
 `batch`, and UnMix-TNS and balanced BN have not yet moved all the way.
@@ -23,9 +21,7 @@ Streams of a thousand images are short for rules that learn slowly: TENT takes t
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,36 +64,21 @@ def streams(
 
 
 def measure(
-    predictors: dict[str, Predictor], batches: Iterable[ImageBatch], classes: int, device: torch.device
-) -> dict[str, Any]:
-    """Scores and times of all predictors on one stream."""
+    predictors: dict[str, Predictor], batches: Iterable[ImageBatch], classes: int
+) -> dict[str, dict[str, float]]:
+    """The scores of all predictors on one stream."""
     scores = {name: Scores(classes) for name in predictors}
-    times: dict[str, list[float]] = {name: [] for name in predictors}
-    now = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-    order, shuffle = list(predictors), random.Random(0).shuffle
     for predictor in predictors.values():
         predictor.reset()
     for batch in batches:
-        shuffle(order)
-        for name in order:
-            begin = now()
-            logits = predictors[name](batch.images)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times[name].append(now() - begin)
-            scores[name].update(logits.softmax(1), batch.labels)
-    return {
-        name: {
-            **{metric: scores[name].compute()[metric] for metric in ("accuracy", "brier", "ece")},
-            "ms": 1e3 * statistics.median(times[name]),
-            "ratio": statistics.median(a / b for a, b in zip(times[name], times["batch"], strict=True)),
-        }
-        for name in predictors
-    }
+        for name, predictor in predictors.items():
+            scores[name].update(predictor(batch.images).softmax(1), batch.labels)
+    computed = {name: score.compute() for name, score in scores.items()}
+    return {name: {metric: row[metric] for metric in ("accuracy", "brier", "ece")} for name, row in computed.items()}
 
 
 def markdown(path: Path = RESULT) -> str:
-    """How much was measured; accuracy and time as one table; calibration as another."""
+    """How much was measured; accuracy as one table; calibration as another."""
     content = read_results(path)
     setup, units = content["card"]["setup"], content["units"].values()
     networks = len({unit["network"] for unit in units})
@@ -117,13 +98,12 @@ def markdown(path: Path = RESULT) -> str:
     accuracies, calibration = [], []
     for name in rules:
         cells = [f"{100 * mean(rows, name, 'accuracy'):.1f}" for rows in by_column.values()]
-        ratio = statistics.median(unit["rules"][name]["ratio"] for unit in units)
-        accuracies.append([name, *cells, f"{ratio:.2f}"])
+        accuracies.append([name, *cells])
         cells = [
             f"{mean(rows, name, 'brier'):.3f} / {100 * mean(rows, name, 'ece'):.1f}" for rows in by_column.values()
         ]
         calibration.append([name, *cells])
-    first = markdown_table(["accuracy, %", *by_column, "time / `batch`"], accuracies)
+    first = markdown_table(["accuracy, %", *by_column], accuracies)
     return "\n\n".join([size, first, markdown_table(["Brier score / ECE, %", *by_column], calibration)])
 
 
@@ -169,7 +149,7 @@ def main() -> None:
                 unit = f"{reference}, {stream}, {split}"
                 if set(predictors) <= set(results.units.get(unit, {"rules": ()})["rules"]):
                     continue
-                rules = measure(predictors, batches, len(test.classes), device)
+                rules = measure(predictors, batches, len(test.classes))
                 results.add(unit, {"network": reference, "stream": stream, "split": split, "rules": rules})
                 accuracies = ", ".join(f"{name} {100 * row['accuracy']:.1f}" for name, row in rules.items())
                 print(f"{unit}: {accuracies}", flush=True)

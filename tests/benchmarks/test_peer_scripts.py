@@ -59,7 +59,7 @@ class Constant:
 
 def test_scores_are_those_of_the_predicted_probabilities():
     predictors = {"batch": Constant(0.8), "other": Constant(0.5)}
-    rules = peer_streams.measure(predictors, data().batches(10), CLASSES, CPU)
+    rules = peer_streams.measure(predictors, data().batches(10), CLASSES)
     for name, p in (("batch", 0.8), ("other", 0.5)):
         row, rest = rules[name], (1 - p) / 2
         right = (1 - p) ** 2 + 2 * rest**2
@@ -68,7 +68,6 @@ def test_scores_are_those_of_the_predicted_probabilities():
         assert row["brier"] == pytest.approx((right + 2 * wrong) / 3, abs=1e-6)
         assert row["ece"] == pytest.approx(p - 1 / 3, abs=1e-6)
         assert (predictors[name].calls, predictors[name].resets) == (3, 1)
-    assert rules["batch"]["ratio"] == 1
 
 
 def test_results_grow_and_are_never_mixed_with_those_of_other_options(tmp_path):
@@ -87,13 +86,13 @@ def test_the_table_of_streams_shows_means_over_splits_and_networks(tmp_path):
     results = ResultsFile(path, {"data": "tiny", "batch": 10, "shifts": ["fog 5", "snow 5"]}, CPU)
     for network, accuracies in (("0", (0.9, 0.5, 0.6)), ("1", (0.7, 0.3, 0.4))):
         for split, accuracy in zip(("clean", "fog 5", "snow 5"), accuracies, strict=True):
-            row = {"accuracy": accuracy, "brier": accuracy / 2, "ece": accuracy / 4, "ratio": 2 * accuracy, "ms": 1.0}
+            row = {"accuracy": accuracy, "brier": accuracy / 2, "ece": accuracy / 4}
             unit = {"network": network, "stream": "i.i.d.", "split": split, "rules": {"batch": row}}
             results.add(f"{network} {split}", unit)
     lines = peer_streams.markdown(path).splitlines()
     assert lines[0] == "tiny, in batches of 10; networks: 2; shifts: fog 5, snow 5"
-    assert lines[2] == "| accuracy, % | i.i.d., clean | i.i.d., shifted | time / `batch` |"
-    assert lines[4] == "| batch | 80.0 | 45.0 | 1.10 |"
+    assert lines[2] == "| accuracy, % | i.i.d., clean | i.i.d., shifted |"
+    assert lines[4] == "| batch | 80.0 | 45.0 |"
     assert lines[-1] == "| batch | 0.400 / 20.0 | 0.225 / 11.2 |"
 
 
