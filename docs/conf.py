@@ -38,8 +38,8 @@ autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 
-PAGES = ["predbn", "common", "norm", "onnx", "keras", "metrics", "shifts", "data", "models", "methods", "evaluation"]
-PAGES += ["diagnostics", "recommendation", "training", "serving", "report", "paper"]
+PAGES = ["predbn", "common", "norm", "gpu", "onnx", "keras", "metrics", "shifts", "data", "models", "methods"]
+PAGES += ["evaluation", "diagnostics", "recommendation", "training", "serving", "report", "paper"]
 """The pages of the API, in the order of CONTRIBUTING's map."""
 
 
