@@ -28,7 +28,7 @@ from .options import (
     Std,
     Weights,
     import_modules,
-    refuse_options,
+    refuse_without,
 )
 from .os_errors import DEBUG, explain
 from .output import make_console
@@ -88,12 +88,11 @@ def doctor_command(
           --reference train-pictures --json
     """
     if reference is None:
-        options = ["data", "images", "batch_size", "seed"]
-        refuse_options(context, options, "it goes with --reference: add that, or leave it out.")
+        refuse_without(context, "--reference", ["data", "images", "batch_size", "seed"])
     if data is None:
-        refuse_options(context, ["corruption", "severity"], "it goes with --data: add that, or leave it out.")
+        refuse_without(context, "--data", ["corruption", "severity"])
     if corruption is None:
-        refuse_options(context, ["severity"], "it goes with --shift: add that, or leave it out.")
+        refuse_without(context, "--shift", ["severity"])
     import_modules(modules, [model])
     with _report_failure(as_json):
         from predbn.diagnostics import examine

@@ -12,7 +12,7 @@ import typer
 from predbn.common import progress_bar
 
 from .inputs import open_images
-from .options import MAX_COUNT, Json, Mean, Quiet, Size, Std, parse_preprocessing, refuse_options, usage_error
+from .options import MAX_COUNT, Json, Mean, Quiet, Size, Std, parse_preprocessing, refuse_without, usage_error
 from .output import make_console
 from .targets import check_file
 
@@ -74,7 +74,7 @@ def adapt_command(
     from predbn.onnx import adapt
 
     if data is None:
-        refuse_options(context, ["mean", "std", "size", "images", "batch_size"], "it goes with --data: add that.")
+        refuse_without(context, "--data", ["mean", "std", "size", "images", "batch_size"])
     with usage_error("--strategy"):
         find_strategy(strategy)
     preprocessing = parse_preprocessing(mean, std, size)

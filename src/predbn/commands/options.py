@@ -6,7 +6,7 @@ A wrong value is a usage error: `typer.BadParameter`, which exits with code 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
@@ -108,6 +108,11 @@ def refuse_options(context: typer.Context, names: Sequence[str], why: str) -> No
             raise typer.BadParameter(why, param_hint=parameter.opts[0])
 
 
+def refuse_without(context: typer.Context, needed: str, names: Sequence[str]) -> None:
+    """The same for options that go with another one, which was not given."""
+    refuse_options(context, names, f"it goes with {needed}: add that, or leave it out.")
+
+
 def split_values(given: Sequence[str] | None) -> list[str]:
     """The values of an option that may be repeated, or given once with commas; commas in brackets do not count."""
     return [part for text in given or () for part in re.split(r",\s*(?![^(\[]*[)\]])", text) if part]
@@ -180,16 +185,22 @@ def in_process_engine(device: str) -> Engine:
         return InProcess(device)
 
 
+def refuse_ray_options(values: Mapping[str, object]) -> None:
+    """Make it a usage error if one of these options was given without --engine ray."""
+    for option, value in values.items():
+        if value is not None:
+            raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=option)
+
+
 @contextmanager
 def open_engine(
     name: EngineName, device: str, address: str | None, cpus_per_worker: int | None, gpus_per_worker: float | None
 ) -> Iterator[Engine]:
     """The engine that the options describe; it is closed at the end of the block."""
     if name is EngineName.in_process:
-        ray_options = {"address": address, "cpus-per-worker": cpus_per_worker, "gpus-per-worker": gpus_per_worker}
-        for option, value in ray_options.items():
-            if value is not None:
-                raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=f"--{option}")
+        refuse_ray_options(
+            {"--address": address, "--cpus-per-worker": cpus_per_worker, "--gpus-per-worker": gpus_per_worker}
+        )
         yield in_process_engine(device)
         return
     if device not in ("cpu", "cuda", "auto"):

@@ -45,11 +45,16 @@ def print_results(console: Console, results: Results, metrics: Sequence[str] = M
     mce = results.mce()
     if len(mce):
         console.print(mce_table(mce))
-    sentences = Table.grid(padding=(0, 1, 0, 0))
-    for sentence in headline(results.frame):
-        sentences.add_row("•", Text(sentence))
-    console.print(sentences)
+    print_points(console, headline(results.frame))
     print_recommendation(console, recommendation_sentences(results))
+
+
+def print_points(console: Console, sentences: Sequence[str]) -> None:
+    """Sentences as a list."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for sentence in sentences:
+        table.add_row("•", Text(sentence))
+    console.print(table)
 
 
 def print_recommendation(console: Console, sentences: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from .options import (
     Weights,
     parse_device_option,
     parse_preprocessing,
+    refuse_ray_options,
     usage_error,
 )
 from .targets import check_folder
@@ -95,11 +96,10 @@ def serve_command(
     from predbn.norm import find_strategy
     from predbn.serving import Settings, serve
 
+    if engine is EngineName.in_process:
+        refuse_ray_options({"--replicas": replicas, "--address": address})
     ray_options: dict[str, Any] = {"replicas": replicas, "address": address}
     ray_options = {option: value for option, value in ray_options.items() if value is not None}
-    if ray_options and engine is EngineName.in_process:
-        hint = f"--{min(ray_options)}"
-        raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=hint)
     if state is None and engine is EngineName.ray:
         raise typer.BadParameter(
             "replicas hand over streams in a folder: give one that all nodes share.", param_hint="--state"

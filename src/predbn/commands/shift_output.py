@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .output import new_table
+from .output import new_table, print_points
 
 if TYPE_CHECKING:
     from predbn.metrics import Interval
@@ -32,14 +32,6 @@ def print_real_shifts(console: Console, shifts: Sequence[RealShift], findings: S
         console.print(strategies_table(shift))
         print_points(console, reasons)
     print_points(console, findings)
-
-
-def print_points(console: Console, sentences: Sequence[str]) -> None:
-    """Sentences as a list."""
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for sentence in sentences:
-        table.add_row("•", Text(sentence))
-    console.print(table)
 
 
 def strategies_table(shift: RealShift) -> Table:

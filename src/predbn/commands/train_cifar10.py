@@ -19,10 +19,10 @@ from .training_options import (
     Resume,
     Root,
     Seeds,
-    given,
     open_cifar10,
     parse_seeds,
     print_training,
+    recipe_fields,
 )
 
 
@@ -82,22 +82,8 @@ def train_cifar10_command(
     if border_study:
         refuse_options(context, ["padding", "border"], "--border-study sets it: leave out one of them.")
     with usage_error():
-        chosen = replace(
-            find_cifar10_recipe(recipe, norm),
-            **given(
-                epochs=epochs,
-                batch_size=batch_size,
-                learning_rate=learning_rate,
-                momentum=momentum,
-                adam_eps=adam_eps,
-                weight_decay=weight_decay,
-                decoupled=decoupled,
-                schedule=schedule,
-                warm_up=warm_up,
-                padding=padding,
-                border=border,
-            ),
-        )
+        defaults = find_cifar10_recipe(recipe, norm)
+        chosen = replace(defaults, **recipe_fields(context, type(defaults)))
     numbers = parse_seeds(seeds)
     sets = {out: chosen}
     if border_study:

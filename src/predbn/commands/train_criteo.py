@@ -11,12 +11,13 @@ import typer
 from .options import Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .targets import check_folder
-from .training_options import Out, Resume, Seeds, parse_seeds, print_training
+from .training_options import Out, Resume, Seeds, parse_seeds, print_training, recipe_fields
 
 _MAX_WIDTH = 100_000
 
 
 def train_criteo_command(
+    context: typer.Context,
     root: Annotated[
         Path | None, typer.Option(help="Folder that predbn data criteo wrote; by default the one in the cache.")
     ] = None,
@@ -61,17 +62,8 @@ def train_criteo_command(
     from predbn.training import CriteoData, CriteoRecipe, train_criteo
 
     with usage_error():
-        recipe = CriteoRecipe(
-            learning_rate=learning_rate,
-            momentum=momentum,
-            adam_eps=adam_eps,
-            epochs=epochs,
-            batch_size=batch_size,
-            patience=patience,
-            norm_momentum=norm_momentum,
-            precision=precision,  # type: ignore[arg-type]
-            sizes=CriteoSizes(widths=_parse_widths(widths)).limited(buckets=max_buckets, dimensions=max_dimensions),
-        )
+        sizes = CriteoSizes(widths=_parse_widths(widths)).limited(buckets=max_buckets, dimensions=max_dimensions)
+        recipe = CriteoRecipe(**recipe_fields(context, CriteoRecipe), sizes=sizes)
     seed_list, torch_device = parse_seeds(seeds), parse_device_option(device)
     data = CriteoData(criteo("train", root), criteo("validation", root), criteo("test", root))
     train = partial(

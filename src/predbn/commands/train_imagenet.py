@@ -14,13 +14,14 @@ from .interrupts import if_interrupted
 from .options import MAX_SEED, Device, Quiet, parse_device_option, usage_error
 from .output import make_console
 from .targets import check_folder
-from .training_options import Out, Resume, given, kept_by_training
+from .training_options import Out, Resume, kept_by_training, recipe_fields
 
 if TYPE_CHECKING:
     from predbn.training import ProcessGroup
 
 
 def train_imagenet_command(
+    context: typer.Context,
     root: Annotated[Path, typer.Option(help="The folder that contains train and val.")],
     seed: Annotated[
         int, typer.Option(min=-MAX_SEED, max=MAX_SEED, help="Seed of the weights, the order and the augmentation.")
@@ -55,17 +56,7 @@ def train_imagenet_command(
     from predbn.training import ImageNetRecipe, join_process_group, open_imagenet, train_imagenet
 
     with usage_error():
-        recipe = ImageNetRecipe(
-            **given(
-                epochs=epochs,
-                warm_up=warm_up,
-                batch_size=batch_size,
-                learning_rate=learning_rate,
-                momentum=momentum,
-                weight_decay=weight_decay,
-                size=size,
-            )
-        )
+        recipe = ImageNetRecipe(**recipe_fields(context, ImageNetRecipe))
     check_folder(out)
     with join_process_group(parse_device_option(device)) as group:
         console = make_console(quiet=quiet or not group.is_first, soft_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from .options import MAX_SEED
 
 if TYPE_CHECKING:
     import torch
+    from _typeshed import DataclassInstance
 
     from predbn.training import Cifar10Data
 
@@ -38,9 +40,10 @@ _SCORES = {
 """The printed name of a score, and the format of its value."""
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given: those that are not None."""
-    return {name: value for name, value in options.items() if value is not None}
+def recipe_fields(context: typer.Context, recipe: type[DataclassInstance]) -> dict[str, Any]:
+    """The values of the options that are named as fields of a recipe, without those that are None."""
+    names = [field.name for field in fields(recipe)]
+    return {name: context.params[name] for name in names if context.params.get(name) is not None}
 
 
 def parse_seeds(text: str) -> list[int]:

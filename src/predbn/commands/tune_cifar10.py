@@ -12,10 +12,10 @@ import typer
 from predbn.common import atomic_write, progress_bar
 
 from .interrupts import if_interrupted
-from .options import MAX_SEED, Device, Quiet, parse_device_option, refuse_options, usage_error
+from .options import MAX_SEED, Device, Quiet, parse_device_option, refuse_without, usage_error
 from .output import make_console
 from .targets import check_file, check_folder
-from .training_options import Norm, OnSample, Root, given, open_cifar10
+from .training_options import Norm, OnSample, Root, open_cifar10
 
 if TYPE_CHECKING:
     from predbn.training import Cifar10Recipe
@@ -61,9 +61,9 @@ def tune_cifar10_command(
     if out is not None:
         check_file(out)
     if not finalists:
-        refuse_options(context, ["finalist_epochs"], "it goes with --finalists: add that, or leave it out.")
+        refuse_without(context, "--finalists", ["finalist_epochs"])
     with usage_error("--norm"):
-        batch_size = given(batch_size=100 if on_sample else None)
+        batch_size: dict[str, Any] = {"batch_size": 100} if on_sample else {}
         recipe = Cifar10Recipe(norm=norm, epochs=epochs, decoupled=decoupled, **batch_size)
     data = open_cifar10(root, on_sample, parse_device_option(device))
     console = make_console(quiet=quiet, soft_wrap=True)
