@@ -84,7 +84,6 @@ def register(
     `chunk` is how many values (pixels times channels) a CPU thread works on at once: few enough for its cache, and
     enough that threads rarely wait for each other between two operations.
     """
-
     large = cifar if imagenet is None else imagenet
     if len(cifar) != 5 or len(large) != 5:
         raise ShiftError(f"the corruption {name!r} needs constants for five severities: give tuples of five.")
