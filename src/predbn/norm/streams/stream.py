@@ -71,9 +71,9 @@ class Stream:
         self._packed, self._states = packed, None
 
     def set_state(self, layer: str, state: LayerState) -> None:
-        """Replace what is remembered for one layer."""
-        with self.lock:
-            self.states = {**self.states, layer: state}
+        """Replace what is remembered for one layer, by tensors that can be used with gradients."""
+        with self.lock, torch.inference_mode(False):
+            self.states = {**self.states, **copy_states({layer: state})}
 
     def clear(self) -> None:
         """Forget everything, once no other thread is in a pass."""
