@@ -136,7 +136,7 @@ def test_a_run_on_a_local_cluster_can_be_interrupted_and_continued(tmp_path):
     )
     deadline = time.monotonic() + 150
     try:
-        while not list(out.glob("parts/*.parquet")):
+        while not list(out.glob("parts/results-*.parquet")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.02)
