@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from predbn.gpu import TritonBackend, launch
-from predbn.norm import Bounds, Segments, Statistics
+from predbn.norm import Bounds, Statistics, StreamSegments
 from predbn.norm.backend import backend_of
 from predbn.norm.segments import Groups
 
@@ -74,7 +74,7 @@ def test_moments_that_are_left_to_pytorch(device):
     assert BACKEND.moments(one(device, 1, 5), EPS, None, None) is None, "a single value has no variance"
     assert BACKEND.moments(one(device, 4, 5, 1), EPS, Groups(4, 1), None) is None
     assert BACKEND.moments(one(device, 1025, 5), EPS, None, bounds) is None, "more examples than can be bounded"
-    assert BACKEND.moments(one(device, 1030, 5), EPS, Segments([0] * 1025 + [1] * 5, 2), bounds) is None
+    assert BACKEND.moments(one(device, 1030, 5), EPS, StreamSegments([0] * 1025 + [1] * 5, 2), bounds) is None
     with_gradients = bounds._replace(clean_var=one(device, 5).requires_grad_())
     assert BACKEND.moments(one(device, 6, 5), EPS, None, with_gradients) is None
     seen = []
@@ -88,7 +88,7 @@ def test_moments_that_are_left_to_pytorch(device):
         ({"eps": 0.0}, "a channel without variance gives the bias"),
         ({"weight": torch.ones(5, requires_grad=True)}, "gradients"),
         ({"statistics": Statistics(torch.ones(5).double(), torch.ones(5).double())}, "double precision"),
-        ({"segments": Segments([0, 1, 0], 2)}, "two rows per example"),
+        ({"segments": StreamSegments([0, 1, 0], 2)}, "two rows per example"),
         ({"segments": Groups(12, 2)}, "half a row per example"),
     ],
 )
@@ -103,7 +103,7 @@ def test_normalisations_that_are_left_to_pytorch(device, changes, reason):
 
 def test_statistics_of_the_batch_are_for_several_rows_per_example_too(device):
     x, ones = batch(device, (6, 5, 3)), one(device, 5)
-    y = BACKEND.normalise(x, Statistics(ones, ones), None, None, EPS, Segments([0, 1, 0], 2))
+    y = BACKEND.normalise(x, Statistics(ones, ones), None, None, EPS, StreamSegments([0, 1, 0], 2))
     torch.testing.assert_close(y, (x - 1) / (1 + EPS) ** 0.5)
 
 
@@ -113,7 +113,7 @@ def test_parameters_and_statistics_that_are_not_contiguous(device):
     y = BACKEND.normalise(x, Statistics(mean, expanded[0]), weight, mean, EPS, None)
     expected = (x - mean[:, None]) * weight[:, None] / (1 + EPS) ** 0.5 + mean[:, None]
     torch.testing.assert_close(y, expected)
-    y = BACKEND.normalise(x, Statistics(expanded, expanded), None, None, EPS, Segments([0, 2, 1, 3, 5, 4], 6))
+    y = BACKEND.normalise(x, Statistics(expanded, expanded), None, None, EPS, StreamSegments([0, 2, 1, 3, 5, 4], 6))
     torch.testing.assert_close(y, (x - 1) / (1 + EPS) ** 0.5)
 
 

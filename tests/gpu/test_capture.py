@@ -16,7 +16,7 @@ from torch import nn
 import predbn
 from predbn.gpu.capture import capture_padded
 from predbn.gpu.static_segments import SegmentShape, StaticSegments, padded_size
-from predbn.norm import DriftMeter, Segments, UnnamedStream
+from predbn.norm import DriftMeter, StreamSegments, UnnamedStream
 
 from ..norm.models import images, net
 from .standin_recorder import recorder
@@ -260,7 +260,7 @@ def test_padded_segments():
     assert [padded_size(number) for number in range(1, 18)] == [1, 2, 3, 4, 6, 6, 8, 8, *[12] * 4, *[16] * 4, 24]
     for examples in range(1, 26):
         for count in range(1, examples + 1):
-            segments = Segments([min(row, count - 1) for row in range(examples)], count)
+            segments = StreamSegments([min(row, count - 1) for row in range(examples)], count)
             shape = SegmentShape.of(segments, pad=True)
             static = StaticSegments(shape, torch.device("cpu"))
             static.fill(segments)
@@ -269,7 +269,7 @@ def test_padded_segments():
             assert torch.equal(static.sum(values)[:count], expected)
             assert torch.equal(static.size_tensor(values)[:count], segments.size_tensor(values))
             assert (static.size_tensor(values) > 0).all()
-            (bucket,) = static.buckets(values)
+            (bucket,) = static.buckets(values.device)
             sums = (values[bucket.rows] * bucket.is_row[:, None]).view(-1, bucket.size).sum(1)
             assert torch.equal(sums[:count], expected[:, 0])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from predbn.gpu import TritonBackend
-from predbn.norm import Bounds, Segments, Statistics, robust
+from predbn.norm import Bounds, Statistics, StreamSegments, robust
 from predbn.norm.moments import example_moments, moments, pooled
 from predbn.norm.normalise import normalise
 from predbn.norm.segments import Groups
@@ -78,7 +78,7 @@ def test_a_mean_that_is_large_compared_to_the_spread(device, shape, ratio, layou
 
 
 def segments_of(kind, examples):
-    return Groups(examples, 4) if kind == "groups" else Segments(POSITIONS[:examples], 4)
+    return Groups(examples, 4) if kind == "groups" else StreamSegments(POSITIONS[:examples], 4)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from predbn.norm import Segments, Statistics
+from predbn.norm import Statistics, StreamSegments
 from predbn.norm.moments import example_moments, moments, pooled
 from predbn.norm.normalise import normalise
 from predbn.norm.segments import Groups
@@ -102,7 +102,7 @@ def test_moments_of_segments_equal_double_precision(shape, offset, data):
     x, count = random(shape) + offset, data.draw(st.integers(1, min(4, shape[0])))
     others = st.lists(st.integers(0, count - 1), min_size=shape[0] - count, max_size=shape[0] - count)
     positions = data.draw(st.permutations([*range(count), *data.draw(others)]))
-    segments = Segments(positions, count)
+    segments = StreamSegments(positions, count)
     mean, var = pooled(*example_moments(x, EPS), segments, segments.size_tensor(x))
     assert mean.shape == var.shape == (count, shape[1])
     for segment in range(count):
@@ -113,7 +113,7 @@ def test_moments_of_segments_equal_double_precision(shape, offset, data):
 
 
 def test_examples_that_are_not_finite_do_not_count():
-    x, segments = torch.randn(6, 3, 4), Segments([0, 1, 0, 1, 1, 0], 2)
+    x, segments = torch.randn(6, 3, 4), StreamSegments([0, 1, 0, 1, 1, 0], 2)
     x[3, 1, 2] = torch.nan
     sizes = torch.tensor([[3], [2]])
     mean, var = pooled(*example_moments(x, EPS), segments, sizes, torch.arange(6) != 3)
@@ -141,14 +141,16 @@ def test_low_precision_keeps_single_precision_statistics(dtype, affine):
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3, 5), (6, 5, 4, 4), (6, 5, 17), (6, 5, 2, 3, 4)])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("segments", [Segments([1, 0, 2, 1, 1, 0], 3), Segments([0, 1, 2], 3), Groups(6, 2)])
+@pytest.mark.parametrize(
+    "segments", [StreamSegments([1, 0, 2, 1, 1, 0], 3), StreamSegments([0, 1, 2], 3), Groups(6, 2)]
+)
 def test_normalising_with_statistics_of_segments(shape, layout, segments):
     """Also with two rows per example."""
     x, (mean, var) = torch.randn(shape), torch.rand(2, 3, 5) + 0.1
     x = x.contiguous(memory_format=layout) if x.dim() == 4 else x
     weight, bias = torch.rand(2, 5)
     y = normalise(x, Statistics(mean, var), weight, bias, EPS, segments)
-    rows = torch.arange(len(segments)).repeat_interleave(6 // len(segments))
+    rows = torch.arange(segments.examples).repeat_interleave(6 // segments.examples)
     segment = segments.index(x)[rows]
     view = [6, 5, *[1] * (len(shape) - 2)]
     scale = weight / (var[segment] + EPS).sqrt()

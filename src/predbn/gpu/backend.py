@@ -88,7 +88,7 @@ class TritonBackend:
             return None
         rows = None
         if mean.dim() == 2 and segments is not None:
-            if len(x) != len(segments):  # several rows per example
+            if len(x) != segments.examples:  # several rows per example
                 return None
             rows = segments.row_order(x.device).segments if segments.group is None else None
         mean, var = (t.contiguous() if t.dim() == 2 else t[None].contiguous() for t in (mean, var))

@@ -28,11 +28,12 @@ from predbn.norm import (
     Adaptation,
     LayerAdaptation,
     Packed,
-    Part,
     Pass,
+    PassPart,
     Selection,
     Statistics,
     Stream,
+    StreamSegments,
     adapted_layers,
     current_selection,
     is_tracing,
@@ -198,7 +199,8 @@ class _Batch(NamedTuple):
         shared_segments = next(iter(segments.values()), None)
         if shared_segments is None:
             return cls(inputs, selections, None)
-        if any(value.dim() == 0 or len(value) != len(shared_segments) for value in inputs):
+        assert isinstance(shared_segments, StreamSegments)
+        if any(value.dim() == 0 or len(value) != shared_segments.examples for value in inputs):
             return None
         return cls(inputs, selections, SegmentShape.of(shared_segments, pad=pad))
 
@@ -245,10 +247,10 @@ class _StaticPass(Pass):
         super().__init__((), is_single=is_single)
         self.states = states
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PassPart]:
         if not self._parts:
             count = 1 if self._is_single else len(next(iter(self.states.vectors.values())))
-            self._parts = [Part(list(range(count)), self.states.unpack, is_single=self._is_single)]
+            self._parts = [PassPart(list(range(count)), self.states.unpack, is_single=self._is_single)]
         return self._parts
 
     def end(self, *, keep: bool) -> None:
@@ -325,7 +327,7 @@ class _Graph:
                 memory[len(value) :].copy_(value[:1].expand_as(memory[len(value) :]))
         if self._segments is not None:
             segments = batch.selections[0][1].segments
-            assert segments is not None
+            assert isinstance(segments, StreamSegments)
             self._segments.fill(segments)
         for streams, static in zip(batch.streams, self._passes, strict=True):
             static.states.copy_(_stacked(streams, self._shape))

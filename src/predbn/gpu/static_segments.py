@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from predbn.norm import Bucket, RowOrder, Segments
+from predbn.norm import Bucket, RowOrder, Segments, StreamSegments
 
 
 class SegmentShape(NamedTuple):
@@ -31,8 +31,8 @@ class SegmentShape(NamedTuple):
     is_padded: bool
 
     @classmethod
-    def of(cls, segments: Segments, *, pad: bool) -> SegmentShape:
-        rows, count = len(segments), segments.count
+    def of(cls, segments: StreamSegments, *, pad: bool) -> SegmentShape:
+        rows, count = segments.examples, segments.count
         if pad and (padded_size(rows), padded_size(count)) != (rows, count):
             padded_count = padded_size(count + 1)
             # A single row may have no variance: there are two in each segment unless the batch has such segments too.
@@ -54,11 +54,11 @@ def padded_power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def padded(segments: Segments, rows: int, count: int) -> Segments:
+def padded(segments: StreamSegments, rows: int, count: int) -> StreamSegments:
     """The same with more rows, which belong to more segments in turn."""
     extra = count - segments.count
-    positions = [segments.count + i % extra for i in range(rows - len(segments))] if extra else []
-    return Segments([*segments.positions, *positions], count)
+    positions = [segments.count + i % extra for i in range(rows - segments.examples)] if extra else []
+    return StreamSegments([*segments.positions, *positions], count)
 
 
 class StaticSegments(Segments):
@@ -66,11 +66,10 @@ class StaticSegments(Segments):
 
     def __init__(self, shape: SegmentShape, device: torch.device) -> None:
         # What the host asks about sizes while a pass is recorded has the same answer for all batches of the shape.
-        self.positions, self.examples = [0] * shape.rows, shape.rows
-        self.count, self.group = shape.padded_segments, None
-        self.sizes = [shape.largest] * self.count
+        sizes = [shape.largest] * shape.padded_segments
         if shape.has_single:
-            self.sizes[0] = 1
+            sizes[0] = 1
+        super().__init__(shape.padded_segments, shape.rows, sizes, None)
         self._shape = shape
         rows, count = shape.rows, self.count
         self._long = torch.zeros(rows + count, dtype=torch.long, device=device)
@@ -78,7 +77,7 @@ class StaticSegments(Segments):
         order, starts, positions = self._int.split([rows, count + 1, rows])
         self._order = RowOrder(order, starts, positions, shape.largest)
 
-    def fill(self, segments: Segments) -> None:
+    def fill(self, segments: StreamSegments) -> None:
         """Copy the segments of a batch into the memory."""
         batch = padded(segments, self._shape.rows, self.count)
         order, starts, positions, _ = batch.row_order(torch.device("cpu"))
@@ -90,18 +89,21 @@ class StaticSegments(Segments):
             memory.copy_(values.pin_memory() if memory.is_cuda else values, non_blocking=True)
 
     def index(self, like: Tensor) -> Tensor:
-        return self._long[: len(self)]
+        return self._long[: self.examples]
 
     def size_tensor(self, like: Tensor) -> Tensor:
-        return self._long[len(self) :, None]
+        return self._long[self.examples :, None]
 
-    def row_order(self, device: torch.device) -> RowOrder:
+    def _find_row_order(self, device: torch.device) -> RowOrder:
         return self._order
 
-    def buckets(self, like: Tensor) -> list[Bucket]:
+    def buckets(self, device: torch.device) -> list[Bucket]:
+        return self._find_buckets(device)  # which are part of the graph, and must not be kept
+
+    def _find_buckets(self, device: torch.device) -> list[Bucket]:
         """All segments, padded to the largest size."""
         number = torch.arange(self._shape.largest, device=self._long.device)
-        is_row = number < self.size_tensor(like)
+        is_row = number < self.size_tensor(self._long)
         starts = self._order.starts[:-1, None].long()
         rows = self._order.order.long()[torch.where(is_row, starts + number, starts).flatten()]
         segments = torch.arange(self.count, device=self._long.device)

@@ -22,7 +22,7 @@ from .layer import adapted_layers
 from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
 from .recompute import recompute
-from .segments import Bucket, RowOrder, Segments
+from .segments import Bucket, RowOrder, Segments, StreamSegments
 from .state import load_state_dict, state_dict
 from .statistics import Moments, Statistics, distance, pool_central_moments
 from .strategies import Batch, Ema, Frozen, Population, Prior, Strategy, Train, find_strategy, strategies
@@ -32,7 +32,7 @@ from .streams.blocks import Selection, current_selection, open_blocks
 from .streams.registry import DEFAULT_STREAM, UnnamedStream
 from .streams.state import LayerState, Packed, pack, stack
 from .streams.store import DirectoryStore, SavedStream, StreamStore
-from .streams.stream import Part, Pass, Stream
+from .streams.stream import Pass, PassPart, Stream
 from .tracing import is_exporting, is_native, is_tracing, needs_gradients
 
 __all__ = [
@@ -65,8 +65,8 @@ __all__ = [
     "Moments",
     "Observation",
     "Packed",
-    "Part",
     "Pass",
+    "PassPart",
     "Population",
     "PreparedAdaptation",
     "Prior",
@@ -77,6 +77,7 @@ __all__ = [
     "Statistics",
     "Strategy",
     "Stream",
+    "StreamSegments",
     "StreamStore",
     "Train",
     "UnnamedStream",

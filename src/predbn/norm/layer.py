@@ -31,12 +31,12 @@ from .statistics import Statistics
 from .strategies.base import Strategy
 from .strategies.train import Train
 from .streams.blocks import Selection, current_selection
-from .streams.stream import Part
+from .streams.stream import PassPart
 from .tracing import is_exporting, is_tracing, is_transformed
 
 
-def predict(
-    own: LayerAdaptation,
+def adapted_batch_norm(
+    adaptation: LayerAdaptation,
     layer: Any,
     x: Tensor,
     weight: Tensor | None,
@@ -45,55 +45,57 @@ def predict(
     running: tuple[Tensor | None, Tensor | None],
 ) -> Tensor:
     """What takes the place of a call of torch's batch_norm with these arguments."""
-    shared = own.shared
+    shared = adaptation.shared
     call = running_call()
-    own_call = None if call is None else call.of(shared)
-    selection = current_selection(shared) if own_call is None else own_call.selection
+    model_call = None if call is None else call.of(shared)
+    selection = current_selection(shared) if model_call is None else model_call.selection
     if call is None:
         selection.check_examples(x.shape[0])
     # A layer that is called outside of a call of its model is a pass by itself.
-    own_pass = selection.new_pass() if own_call is None and shared.strategy.keeps_state else None
-    running_pass = own_pass if own_call is None else own_call.running_pass
+    layer_pass = selection.new_pass() if model_call is None and shared.strategy.keeps_state else None
+    running_pass = layer_pass if model_call is None else model_call.running_pass
     is_kept = False
     try:
         parts = running_pass.parts() if running_pass is not None else []
-        observation = _observe(own, x, eps, running, call, selection, parts)
+        observation = _observe(adaptation, x, eps, running, call, selection, parts)
         chosen = _choose(shared.strategy, observation, parts, x)
         if observation.is_rejected and running_pass is not None:
             running_pass.is_rejected = True
         is_kept = True
     finally:
-        if own_pass is not None:
-            own_pass.end(keep=is_kept)
-    _report(own, observation, chosen, own_call, x, eps)
+        if layer_pass is not None:
+            layer_pass.end(keep=is_kept)
+    _report(adaptation, observation, chosen, model_call, x, eps)
     return normalise(x, chosen, weight, bias, eps, observation.segments)
 
 
 def _observe(
-    own: LayerAdaptation,
+    adaptation: LayerAdaptation,
     x: Tensor,
     eps: float,
     running: tuple[Tensor | None, Tensor | None],
     call: Call | None,
     selection: Selection,
-    parts: list[Part],
+    parts: list[PassPart],
 ) -> Observation:
-    shared = own.shared
+    shared = adaptation.shared
     mean, var = running
     examples = x.shape[0] if call is None else call.count_examples(x)
     return Observation(
         x,
-        layer=own.name,
+        layer=adaptation.name,
         layer_count=shared.layer_count,
         eps=eps,
         source=None if mean is None or var is None else Statistics(mean, var),
-        calibration=None if shared.strategy.calibration == "ignored" else own.calibration,
+        calibration=None if shared.strategy.calibration == "ignored" else adaptation.calibration,
         composition=None if call is None else call.composition,
         examples=examples,
-        segments=_segments(own.name, examples, shared.group) if selection.segments is None else selection.segments,
+        segments=_segments(adaptation.name, examples, shared.group)
+        if selection.segments is None
+        else selection.segments,
         names=selection.names,
         part=parts[0] if parts else None,
-        stored=None if shared.strategy.keeps_state else shared.default_stream.states.get(own.name, {}),
+        stored=None if shared.strategy.keeps_state else shared.default_stream.states.get(adaptation.name, {}),
         limit=shared.limit,
         sync=shared.sync,
         process_group=shared.process_group,
@@ -111,7 +113,7 @@ def _segments(layer: str, examples: int, group: int | None) -> Segments | None:
     return Groups(examples, group)
 
 
-def _choose(strategy: Strategy, observation: Observation, parts: list[Part], x: Tensor) -> Statistics:
+def _choose(strategy: Strategy, observation: Observation, parts: list[PassPart], x: Tensor) -> Statistics:
     """The strategy is asked once for the streams of each part of the pass."""
     if len(parts) <= 1:
         return strategy.statistics(observation)
@@ -125,27 +127,27 @@ def _choose(strategy: Strategy, observation: Observation, parts: list[Part], x: 
 
 
 def _report(
-    own: LayerAdaptation, observation: Observation, chosen: Statistics, call: Call | None, x: Tensor, eps: float
+    adaptation: LayerAdaptation, observation: Observation, chosen: Statistics, call: Call | None, x: Tensor, eps: float
 ) -> None:
     """Keep what `describe` shows, and tell the observer and the call."""
     seen = observation.seen
     is_known = not is_transformed(x)
-    own.seen = None if seen is None or not is_known else Statistics(seen.mean.detach(), seen.var.detach())
-    own.used = Statistics(chosen.mean.detach(), chosen.var.detach()) if is_known else None
-    if own.shared.observer is not None:
-        own.shared.observer(observation, chosen)
+    adaptation.seen = None if seen is None or not is_known else Statistics(seen.mean.detach(), seen.var.detach())
+    adaptation.used = Statistics(chosen.mean.detach(), chosen.var.detach()) if is_known else None
+    if adaptation.shared.observer is not None:
+        adaptation.shared.observer(observation, chosen)
     if call is not None and call.composition is not None and seen is not None:
-        calibration = own.calibration
+        calibration = adaptation.calibration
         if calibration is not None and calibration.class_sizes is not None:
             call.last_seen = SeenLayer(seen, calibration, eps)
     if observation.bad_rows and (call is None or call.is_last_pass):
-        own.bad_rows += observation.bad_rows
-        own.shared.warn_of_bad_rows(own.name, observation.bad_rows)
+        adaptation.bad_rows += observation.bad_rows
+        adaptation.shared.warn_of_bad_rows(adaptation.name, observation.bad_rows)
 
 
-def _check_context(own: LayerAdaptation, layer: Any) -> None:
+def _check_context(adaptation: LayerAdaptation, layer: Any) -> None:
     """Raise an error if the layer cannot be run where it is: in an exporter, or in a replica."""
-    strategy = own.shared.strategy
+    strategy = adaptation.shared.strategy
     if not strategy.keeps_state:
         if not torch.compiler.is_compiling() and torch._C._is_tracing() and torch.onnx.is_in_onnx_export():
             raise AdaptationError(
@@ -177,10 +179,10 @@ class AdaptedLayer(nn.Module):
         check_input = getattr(self, "_check_input_dim", None)
         if check_input is not None:
             check_input(input)
-        layer, own = cast(Any, self), self._predbn
-        _check_context(own, layer)
+        layer, adaptation = cast(Any, self), self._predbn
+        _check_context(adaptation, layer)
         running = layer.running_mean, layer.running_var
-        y = predict(own, layer, input, layer.weight, layer.bias, own.eps(layer), running)
+        y = adapted_batch_norm(adaptation, layer, input, layer.weight, layer.bias, adaptation.eps(layer), running)
         return self._predbn_epilogue(self, y)  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -284,7 +286,7 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         eps = float(eps) if shared.eps is None else shared.eps
         if mean is None or var is None:
             mean, var = layer.running_mean, layer.running_var
-        return predict(self.adaptation, layer, x, weight, bias, eps, (mean, var))
+        return adapted_batch_norm(self.adaptation, layer, x, weight, bias, eps, (mean, var))
 
 
 def _functional_arguments(

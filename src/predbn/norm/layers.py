@@ -121,11 +121,11 @@ def select_by_name(names: dict[L, list[str]], layers: str | Iterable[str] | Call
     if not patterns:
         raise AdaptationError('layers is empty; give "all", "first", "last", name patterns or a predicate')
     matching = {p: [layer for layer in candidates if any(fnmatchcase(n, p) for n in names[layer])] for p in patterns}
-    for pattern, found in matching.items():
-        if not found:
+    for pattern, matched in matching.items():
+        if not matched:
             listed = shortened([name for layer in candidates for name in names[layer]])
             raise AdaptationError(f"no batch norm layer matches '{pattern}'; there are {listed}")
-    return [layer for layer in candidates if any(layer in found for found in matching.values())]
+    return [layer for layer in candidates if any(layer in matched for matched in matching.values())]
 
 
 def shortened(names: list[str], most: int = 8) -> str:

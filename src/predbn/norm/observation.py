@@ -20,7 +20,7 @@ from .robust import WIDE, bounded_moments, is_finite_example
 from .segments import Segments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
 from .streams.state import LayerState
-from .streams.stream import Part
+from .streams.stream import PassPart
 from .tracing import is_exporting, is_readable, is_transformed
 
 
@@ -57,7 +57,7 @@ class Observation:
         segments: Segments | None = None,
         names: Sequence[Any] = (),
         composition: Composition | None = None,
-        part: Part | None = None,
+        part: PassPart | None = None,
         stored: LayerState | None = None,
         layer_count: int = 1,
         limit: float | None = None,
@@ -148,7 +148,7 @@ class Observation:
             return between * (size / (size - 1).clamp(min=1)).to(between.dtype)
         return between * (size / (size - 1)) if size > 1 else None
 
-    def of_part(self, part: Part) -> Observation:
+    def of_part(self, part: PassPart) -> Observation:
         """What a strategy sees if it is asked about some of the streams only."""
         return _PartObservation(self, part)
 
@@ -157,9 +157,9 @@ class Observation:
         bounds = self._bounds() if x.shape[0] or self._sync else None
         if not self._sync and self._rows_per_example == 1 and not may_wait:
             backend = backend_of(x)
-            found = None if backend is None else backend.moments(x, self.eps, self.segments, bounds)
-            if found is not None:
-                return found
+            computed = None if backend is None else backend.moments(x, self.eps, self.segments, bounds)
+            if computed is not None:
+                return computed
         if bounds is not None:
             return self._bounded_moments(bounds)
         return self._batch_moments(may_wait) if self.segments is None else self._segment_moments()
@@ -288,7 +288,7 @@ class Observation:
 class _PartObservation(Observation):
     """What a strategy sees of a call if it is asked about some of the streams."""
 
-    def __init__(self, whole: Observation, part: Part) -> None:
+    def __init__(self, whole: Observation, part: PassPart) -> None:
         self.__dict__.update(whole.__dict__)
         self._whole, self._part = whole, part
         self.size = self._select(whole.size)

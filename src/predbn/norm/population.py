@@ -135,27 +135,27 @@ def collect_population(
     those of all processes together.
     """
     passes = _Passes(model, adaptation, loader, exact, forward, progress)
-    found = None if checkpoint is None else passes.in_each_process(checkpoint.read)[0]
-    if found is None:
-        found = passes.measure_all_layers()
-    if not found.calls:
+    measured = None if checkpoint is None else passes.in_each_process(checkpoint.read)[0]
+    if measured is None:
+        measured = passes.measure_all_layers()
+    if not measured.calls:
         raise AdaptationError("the loader gave no batch; statistics need unlabelled data to be taken from")
-    if not any(found.calls):
+    if not any(measured.calls):
         raise AdaptationError(
             "the batches of the loader call none of the selected batch norm layers, so that these have no statistics; "
             "check how the model is called, or select others with layers=…"
         )
-    passes.plan(found)
+    passes.plan(measured)
     stream = adaptation.default_stream
-    for layer in _in_order(found.calls):
-        if layer not in found.layers:
-            found.layers[layer] = passes.measure_layer(layer, found.calls)
+    for layer in _in_order(measured.calls):
+        if layer not in measured.layers:
+            measured.layers[layer] = passes.measure_layer(layer, measured.calls)
             if checkpoint is not None:
-                passes.in_each_process(partial(checkpoint.write, found))
+                passes.in_each_process(partial(checkpoint.write, measured))
         state: LayerState = {}
-        save_statistics(state, found.layers[layer])
+        save_statistics(state, measured.layers[layer])
         stream.set_state(layer, state)
-    return found.batches
+    return measured.batches
 
 
 class _Passes:
@@ -196,11 +196,11 @@ class _Passes:
         layers = [] if self._exact else _in_order(list(calls))
         return PopulationProgress(list(calls), batches, {layer: self._statistics(layer, pooled) for layer in layers})
 
-    def plan(self, found: PopulationProgress) -> None:
+    def plan(self, measured: PopulationProgress) -> None:
         """Go on after these results."""
-        self._batches = found.batches
-        self._passes_done = 1 + len(found.layers)
-        self._passes = 1 + len({layer for calls in found.calls for layer, _ in calls})
+        self._batches = measured.batches
+        self._passes_done = 1 + len(measured.layers)
+        self._passes = 1 + len({layer for calls in measured.calls for layer, _ in calls})
 
     def measure_layer(self, layer: str, calls: Sequence[Calls]) -> Statistics:
         """The statistics of all inputs of a layer.

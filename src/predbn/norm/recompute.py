@@ -78,12 +78,12 @@ def recompute(
         batches = collect_population(
             model, shared, loader, exact=exact, forward=forward, progress=progress, checkpoint=file
         )
-        found = {name: load_statistics(shared.default_stream.states.get(name, {})) for name in selected}
-    measured = {selected[name]: statistics for name, statistics in found.items() if statistics is not None}
+        collected = {name: load_statistics(shared.default_stream.states.get(name, {})) for name in selected}
+    measured = {selected[name]: statistics for name, statistics in collected.items() if statistics is not None}
     overwrite(model, measured, batches, is_adapted=bool(adapted_layers(model)))
     if file is not None:
         file.remove()
-    uncalled = [name for name, statistics in found.items() if statistics is None]
+    uncalled = [name for name, statistics in collected.items() if statistics is None]
     if uncalled:
         warnings.warn(
             f"{shortened(uncalled)} were not called in a prediction and keep their statistics",

@@ -120,7 +120,7 @@ def robust_moments(
     if segments is None:
         result = _robust_moments(examples[None], is_finite[None], eps, clean_var, scatter, limit)
         return RobustMoments(*(t[0] for t in result))
-    buckets = segments.buckets(mean)
+    buckets = segments.buckets(mean.device)
     parts = [
         _robust_moments(
             examples.index_select(0, bucket.rows).unflatten(0, (-1, bucket.size)),

@@ -9,6 +9,7 @@ zero would reach all others.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,41 +51,30 @@ class RowOrder(NamedTuple):
     largest: int
 
 
-class Segments:
-    """Which of S segments each of N examples belongs to; `positions` are the segments of the examples.
+class Segments(ABC):
+    """Which of S segments each of N examples belongs to.
 
-    `sizes` is how many examples each segment has, `examples` how many there are in total, which may be a symbol of a
-    graph: `len` would fix it. `group` is n if every segment is n consecutive examples, else None.
+    `count` is S, and `examples` is N, which may be a symbol of a graph. `sizes` is how many examples each segment has;
+    a single number if all have the same. `group` is n if every segment is n consecutive examples, else None.
     """
 
-    def __init__(self, positions: Sequence[int], count: int) -> None:
-        self.positions, self.count, self.examples = positions, count, len(positions)
-        self.sizes = [0] * count
-        for position in positions:
-            self.sizes[position] += 1
-        size = self.sizes[0] if self.sizes else 1
-        is_regular = all(position == i // size for i, position in enumerate(positions)) and size * count == len(self)
-        self.group: int | None = size if is_regular else None
+    def __init__(self, count: int, examples: int, sizes: list[int], group: int | None) -> None:
+        self.count, self.examples, self.sizes, self.group = count, examples, sizes, group
         self._tensors: dict[Any, Any] = {}
 
-    def __len__(self) -> int:
-        return self.examples
-
+    @abstractmethod
     def index(self, like: Tensor) -> Tensor:
         """The segment of each example, [N], on the device of a tensor."""
-        return self._cached("index", like.device, lambda: self._on(like.device)[: len(self)])
 
+    @abstractmethod
     def size_tensor(self, like: Tensor) -> Tensor:
-        """The number of examples of each segment, [S, 1]."""
-        return self._cached("sizes", like.device, lambda: self._on(like.device)[len(self) :, None])
+        """The number of examples of each segment, [S, 1], or of all, [1, 1], on the device of a tensor."""
 
-    def _on(self, device: torch.device) -> Tensor:
-        return self._cached("both", device, lambda: tensor_on(device, [*self.positions, *self.sizes]))
+    @abstractmethod
+    def _find_buckets(self, device: torch.device) -> list[Bucket]: ...
 
-    def _cached(self, name: str, device: torch.device, make: Callable[[], T]) -> T:
-        if (name, device) not in self._tensors:
-            self._tensors[name, device] = make()
-        return self._tensors[name, device]  # type: ignore[no-any-return]
+    @abstractmethod
+    def _find_row_order(self, device: torch.device) -> RowOrder: ...
 
     def sum(self, values: Tensor) -> Tensor:
         """[S, …] from [N, …]."""
@@ -94,57 +84,84 @@ class Segments:
         """[N, …] from [S, …]."""
         return values.index_select(0, self.index(values))
 
-    def part(self, segments: Sequence[int]) -> tuple[list[int], Segments]:
-        """The examples of some of the segments, and how these are divided."""
-        order = {segment: i for i, segment in enumerate(segments)}
-        rows = [row for row, position in enumerate(self.positions) if position in order]
-        return rows, Segments([order[self.positions[row]] for row in rows], len(segments))
+    def buckets(self, device: torch.device) -> list[Bucket]:
+        """All segments by size."""
+        return self._cached("buckets", device, self._find_buckets)
 
-    def buckets(self, like: Tensor) -> list[Bucket]:
-        """All segments by size: those of 1, of 2, of up to 4, 8, 16, … examples."""
-        return self._cached("buckets", like.device, lambda: self._find_buckets(like.device))
+    def row_order(self, device: torch.device) -> RowOrder:
+        """The rows sorted by segment."""
+        return self._cached("order", device, self._find_row_order)
+
+    def _cached(self, name: str, device: torch.device, make: Callable[[torch.device], T]) -> T:
+        if (name, device) not in self._tensors:
+            self._tensors[name, device] = make(device)
+        return self._tensors[name, device]  # type: ignore[no-any-return]
+
+
+class StreamSegments(Segments):
+    """The examples of several streams, in any order; `positions` are the streams of the examples."""
+
+    def __init__(self, positions: Sequence[int], count: int) -> None:
+        self.positions = positions
+        sizes = [0] * count
+        for position in positions:
+            sizes[position] += 1
+        size = sizes[0]
+        is_regular = sizes == [size] * count and all(position == i // size for i, position in enumerate(positions))
+        super().__init__(count, len(positions), sizes, size if is_regular else None)
+
+    def index(self, like: Tensor) -> Tensor:
+        return self._cached("both", like.device, self._on)[: self.examples]
+
+    def size_tensor(self, like: Tensor) -> Tensor:
+        return self._cached("both", like.device, self._on)[self.examples :, None]
+
+    def _on(self, device: torch.device) -> Tensor:
+        """Both in one copy to the device."""
+        return tensor_on(device, [*self.positions, *self.sizes])
+
+    def part(self, streams: Sequence[int]) -> tuple[list[int], StreamSegments]:
+        """The examples of some of the streams, and how these are divided."""
+        order = {stream: i for i, stream in enumerate(streams)}
+        rows = [row for row, position in enumerate(self.positions) if position in order]
+        return rows, StreamSegments([order[self.positions[row]] for row in rows], len(streams))
 
     def _find_buckets(self, device: torch.device) -> list[Bucket]:
+        """Streams of 1, of 2, of up to 4, 8, 16, … examples."""
         rows_of: list[list[int]] = [[] for _ in self.sizes]
         for row, position in enumerate(self.positions):
             rows_of[position].append(row)
         by_size: dict[int, list[int]] = {}
-        for segment, size in enumerate(self.sizes):
-            by_size.setdefault((size - 1).bit_length(), []).append(segment)
+        for stream, size in enumerate(self.sizes):
+            by_size.setdefault((size - 1).bit_length(), []).append(stream)
         buckets = []
-        for segments in by_size.values():
-            size = max(self.sizes[segment] for segment in segments)
-            rows = [row for s in segments for row in rows_of[s] + rows_of[s][:1] * (size - self.sizes[s])]
-            is_row = [i < self.sizes[s] for s in segments for i in range(size)]
-            on_device = [tensor_on(device, values) for values in (segments, rows, is_row)]
+        for streams in by_size.values():
+            size = max(self.sizes[stream] for stream in streams)
+            rows = [row for s in streams for row in rows_of[s] + rows_of[s][:1] * (size - self.sizes[s])]
+            is_row = [i < self.sizes[s] for s in streams for i in range(size)]
+            on_device = [tensor_on(device, values) for values in (streams, rows, is_row)]
             buckets.append(Bucket(on_device[0], on_device[1], on_device[2], size))
         return buckets
 
-    def row_order(self, device: torch.device) -> RowOrder:
-        """The rows sorted by segment, in one copy to the device."""
-        return self._cached("order", device, lambda: self._find_row_order(device))
-
     def _find_row_order(self, device: torch.device) -> RowOrder:
-        order = sorted(range(len(self)), key=self.positions.__getitem__)
+        order = sorted(range(self.examples), key=self.positions.__getitem__)
         starts = [0]
         for size in self.sizes:
             starts.append(starts[-1] + size)
         joined = tensor_on(device, [*order, *starts, *self.positions], torch.int32)
-        rows, begins, segments = joined.split([len(self), self.count + 1, len(self)])
+        rows, begins, segments = joined.split([self.examples, self.count + 1, self.examples])
         return RowOrder(rows, begins, segments, max(self.sizes))
 
 
 class Groups(Segments):
-    """Every `group` consecutive examples are a segment. The number of examples may be a symbol of a graph."""
+    """Every `size` consecutive examples are a segment. The number of examples may be a symbol of a graph."""
 
-    def __init__(self, examples: int, group: int) -> None:
-        # torch.export does not know N / group; it gets N segments, of which only the first N / group have examples.
+    def __init__(self, examples: int, size: int) -> None:
+        # torch.export does not know N / size; it gets N segments, of which only the first N / size have examples.
         is_exported = is_exporting()
-        self.count = examples if is_exported else examples // group
-        self.group = None if is_exported else group
-        self.examples, self._size = examples, group
-        self.sizes = [group]  # of every segment
-        self._tensors = {}
+        count = examples if is_exported else examples // size
+        super().__init__(count, examples, [size], None if is_exported else size)
+        self._size = size
 
     def index(self, like: Tensor) -> Tensor:
         return torch.arange(self.examples, device=like.device) // self._size
@@ -154,9 +171,8 @@ class Groups(Segments):
 
     def _find_buckets(self, device: torch.device) -> list[Bucket]:
         rows = torch.arange(self.examples, device=device)
-        return [
-            Bucket(torch.arange(self.count, device=device), rows, torch.ones_like(rows, dtype=torch.bool), self._size)
-        ]
+        groups = torch.arange(self.count, device=device)
+        return [Bucket(groups, rows, torch.ones_like(rows, dtype=torch.bool), self._size)]
 
     def _find_row_order(self, device: torch.device) -> RowOrder:
         order = torch.arange(self.examples, device=device, dtype=torch.int32)

@@ -11,7 +11,7 @@ import torch
 import predbn
 from predbn.common import AdaptationError
 from predbn.models import load
-from predbn.norm import Observation, Segments, Statistics
+from predbn.norm import Observation, Statistics, StreamSegments
 from predbn.norm.auto.auto import Auto, mixture
 from predbn.norm.auto.calibration import CalibrationAccumulator
 from predbn.norm.auto.composition import Composition, composition_of
@@ -25,7 +25,7 @@ def test_shares_are_those_of_the_predicted_classes():
     shares, doubt, *_ = composition_of(logits, None)
     assert shares.tolist() == [0.5, 0.25, 0.25]
     torch.testing.assert_close(doubt, 1 - logits.softmax(1).max(1).values.mean(0, keepdim=True))
-    shares, doubt, *_ = composition_of(logits, Segments([0, 0, 1, 1], 2))
+    shares, doubt, *_ = composition_of(logits, StreamSegments([0, 0, 1, 1], 2))
     assert shares.tolist() == [[0.5, 0.5, 0], [0.5, 0, 0.5]]
     assert doubt.shape == (2, 1)
 

@@ -13,7 +13,7 @@ from predbn.common import AdaptationError
 
 from ..adaptation import Adaptation
 from ..layer import adaptations
-from ..segments import Segments
+from ..segments import Segments, StreamSegments
 from ..state import restored
 from .blocks import Selection, current_selection, open_blocks
 from .registry import DEFAULT_STREAM
@@ -55,7 +55,7 @@ def streams(model: M, ids: Iterable[Hashable]) -> Iterator[M]:
         raise AdaptationError("predbn.streams(model, …) got no ids; it takes a list with the stream of each example")
     order: dict[Hashable, int] = {}
     positions = [order.setdefault(name, len(order)) for name in ids]
-    with _opened(model, list(order), Segments(positions, len(order))):
+    with _opened(model, list(order), StreamSegments(positions, len(order))):
         yield model
 
 
@@ -68,7 +68,7 @@ def _opened(model: nn.Module, names: list[Hashable], segments: Segments | None) 
         for adaptation in adaptations(model):
             opened = adaptation.streams.open(names, partial(restored, model, adaptation))
             stack.callback(adaptation.streams.close, opened)
-            examples = None if segments is None else len(segments)
+            examples = None if segments is None else segments.examples
             selections.append((adaptation, Selection(opened, tuple(names), mixed, examples)))
         stack.enter_context(open_blocks(selections))
         yield

@@ -169,8 +169,8 @@ class StreamRegistry(Mapping[Hashable, Stream]):
             if self.store is not None:
                 for stored in list(self.store.names()) if name is None else [name]:
                     is_stored = self.store.remove(stored) or is_stored
-            found = [stream for own, stream in self._streams.items() if name in (None, own)]
-        for stream in found:
+            cleared = [stream for known, stream in self._streams.items() if name in (None, known)]
+        for stream in cleared:
             stream.is_saved = False
             stream.clear()
-        return is_stored or bool(found)
+        return is_stored or bool(cleared)

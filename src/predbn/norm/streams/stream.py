@@ -21,7 +21,7 @@ from torch import Tensor
 
 from predbn.common import AdaptationError
 
-from ..segments import Segments, tensor_on
+from ..segments import Segments, StreamSegments, tensor_on
 from ..tracing import is_tracing
 from .state import LayerState, Packed, States, copy_states, pack, stack
 
@@ -94,7 +94,7 @@ class Stream:
         self.__dict__.update(state)
 
 
-class Part:
+class PassPart:
     """The states of streams of the same layout in one pass; `streams` are their positions in the batch.
 
     `is_single` says that the batch is that of one stream. Tensors then have no dimension of streams.
@@ -165,9 +165,9 @@ class Pass:
         self.is_rejected = False
         self._streams, self._is_single = streams, is_single
         self._locked: list[Stream] = []
-        self._parts: list[Part] = []
+        self._parts: list[PassPart] = []
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PassPart]:
         """The streams by layout."""
         if not self._parts:
             if not is_tracing() and not self._is_repeated:
@@ -177,18 +177,18 @@ class Pass:
             self._parts = [self._single_part()] if self._is_single else self._mixed_parts()
         return self._parts
 
-    def _single_part(self) -> Part:
+    def _single_part(self) -> PassPart:
         stream = self._streams[0]
         if self._is_repeated:
-            return Part([0], lambda: {} if stream.previous is None else stream.previous.unpack(), is_single=True)
-        return Part([0], lambda: stream.states if is_tracing() else stream.packed.unpack(), is_single=True)
+            return PassPart([0], lambda: {} if stream.previous is None else stream.previous.unpack(), is_single=True)
+        return PassPart([0], lambda: stream.states if is_tracing() else stream.packed.unpack(), is_single=True)
 
-    def _mixed_parts(self) -> list[Part]:
+    def _mixed_parts(self) -> list[PassPart]:
         by_layout: dict[int, list[int]] = {}
         for position, stream in enumerate(self._streams):
             by_layout.setdefault(id(stream.packed.layout), []).append(position)
         return [
-            Part(
+            PassPart(
                 positions,
                 lambda positions=positions: stack([self._streams[p].packed for p in positions]).unpack(),  # type: ignore[misc]
                 is_single=False,
@@ -204,9 +204,10 @@ class Pass:
             if segments is None:
                 after_pass(part.states, output, None)
                 continue
-            is_per_example = isinstance(output, Tensor) and output.dim() > 0 and len(output) == len(segments)
+            is_per_example = isinstance(output, Tensor) and output.dim() > 0 and len(output) == segments.examples
             part_output, part_segments = output if is_per_example else None, segments
             if part_output is not None and len(self._parts) > 1:
+                assert isinstance(segments, StreamSegments)
                 rows, part_segments = segments.part(part.streams)
                 part_output = output[rows]
             after_pass(part.states, part_output, part_segments)
@@ -223,7 +224,7 @@ class Pass:
             while self._locked:
                 self._locked.pop().lock.release()
 
-    def _keep(self, part: Part) -> None:
+    def _keep(self, part: PassPart) -> None:
         """A stream whose new state is not finite keeps the old one."""
         streams = [self._streams[position] for position in part.streams]
         if is_tracing():
