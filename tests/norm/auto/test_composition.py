@@ -176,6 +176,7 @@ def test_full_names(name, full_name, passes):
 
 
 @pytest.mark.parametrize("kind", ["compiled", "exported", "traced"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @torch.no_grad()
 def test_graphs_contain_all_passes(kind):
     model, x, other = calibrated("auto(passes=2)"), images(8, seed=3, shift=1.0), images(5, seed=4)
