@@ -76,11 +76,10 @@ def did_you_mean(name: str, choices: Iterable[str], *, cutoff: float = 0.6) -> s
 def format_spec(name: str, instance: Any) -> str:
     """The spec of a dataclass instance, which `find_by_name` turns into an equal instance.
 
-    A field that was added when there were results already, marked by ``metadata={"added_later": True}``, is shown only
-    if it is not the default: specs in older results then still mean the same.
+    An argument that is None by default and has not been given is left out.
     """
     values = [(field, getattr(instance, field.name)) for field in fields(instance)]
-    shown = [(f, value) for f, value in values if not f.metadata.get("added_later") or value != f.default]
+    shown = [(field, value) for field, value in values if not (value is None and field.default is None)]
     arguments = ", ".join(f"{field.name}={value!r}" for field, value in shown)
     return f"{name}({arguments})" if arguments else name
 

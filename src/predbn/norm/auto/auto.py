@@ -73,7 +73,7 @@ For one channel of a layer, let
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -125,7 +125,7 @@ class Auto(Strategy):
     works_on_segments: ClassVar[bool] = True
     default_passes: ClassVar[int] = 4
     calibrated: bool = True
-    passes: int | None = field(default=None, metadata={"added_later": True})
+    passes: int | None = None
 
     def __post_init__(self) -> None:
         passes = self.passes
