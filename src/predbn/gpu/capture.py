@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -78,7 +78,9 @@ class CapturedModel(nn.Module):
             return self.model(*inputs, **others)
         if not self._recorder.can_record(inputs):
             return self.model(*inputs)
-        with self._lock:  # a graph has one place for inputs, states and output
+        device = inputs[0].device
+        # A graph has one place for inputs, states and output, and is recorded on the device of the model.
+        with self._lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             return self._predict(inputs)
 
     def _predict(self, inputs: tuple[Tensor, ...]) -> Any:
