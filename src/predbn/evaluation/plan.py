@@ -93,8 +93,8 @@ class Plan:
     )
     class_map: str | None = plan_field(
         None,
-        "Which class is which output of the model: a file with one name per line in the order of the outputs, or JSON "
-        'such as {"cat": 0, "dog": 1}. For folders with other names, or only some of the classes.',
+        "Which class is which output of the model: a file with one name per line in the order of the outputs. For "
+        "folders with other names, or only some of the classes.",
         panel=_DATA,
     )
     clean: str | None = plan_field(
