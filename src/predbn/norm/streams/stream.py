@@ -230,32 +230,21 @@ class Pass:
         if is_tracing():
             streams[0].states = part.new_states()
             return
+        olds = [stream.packed for stream in streams]
         new = pack(part.new_states(), None if part.is_single else len(streams))
-        is_finite = new.is_finite()
-        if part.is_single:
-            stream = streams[0]
-            old = stream.packed
-            if is_finite is not None and not _is_true(is_finite):
-                # The host need not know it, unless the stream remembers something else now.
-                if old.layout is not new.layout or is_finite.is_cpu:
-                    new = new if bool(is_finite) else old
-                else:
-                    new = new.where(is_finite, old)
-            stream.previous = None if torch.is_inference_mode_enabled() else old
-            stream.keep(new)
-            return
+        is_finite, is_kept = new.is_finite(), [True] * len(streams)
         if is_finite is not None and not _is_true(is_finite):
-            olds = [stream.packed for stream in streams]
+            # The host need not know which ones, unless the streams remember other kinds of things now.
             if all(old.layout is new.layout for old in olds):
-                new = new.where(is_finite, stack(olds))
+                new = new.where(is_finite, olds[0] if part.is_single else stack(olds))
             else:
-                keeps = is_finite.tolist()
-                for stream, row, is_kept in zip(streams, new.rows(len(streams)), keeps, strict=True):
-                    if is_kept:
-                        stream.keep(row)
-                return
-        for stream, row in zip(streams, new.rows(len(streams)), strict=True):
-            stream.keep(row)
+                is_kept = is_finite.reshape(-1).tolist()
+        rows = [new] if part.is_single else new.rows(len(streams))
+        for stream, row, keeps in zip(streams, rows, is_kept, strict=True):
+            if keeps:
+                stream.keep(row)
+        if part.is_single:  # activation checkpointing is for a single stream
+            streams[0].previous = None if torch.is_inference_mode_enabled() else olds[0]
 
 
 def _is_true(is_finite: Tensor) -> bool:
