@@ -109,9 +109,11 @@ class Calibration(NamedTuple):
     def to(self, target: torch.device | torch.dtype | Tensor) -> Calibration:
         """On a device, in a dtype, or with both taken from a tensor.
 
-        Every call of a layer asks for the last; mostly nothing has to be done, and looking at one tensor is enough.
+        Every call of a layer asks for it; mostly nothing has to be done, and looking at one tensor is enough.
         """
         if isinstance(target, Tensor) and self.mean.dtype == target.dtype and self.mean.device == target.device:
+            return self
+        if isinstance(target, torch.device) and self.mean.device == target:
             return self
         moved = (value.to(target) if isinstance(value, Tensor) else value for value in self)
         calibration = Calibration(*moved)  # type: ignore[arg-type]
