@@ -37,7 +37,6 @@ from .tracing import is_exporting, is_tracing, is_transformed
 
 def adapted_batch_norm(
     adaptation: LayerAdaptation,
-    layer: Any,
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -90,9 +89,7 @@ def _observe(
         calibration=None if shared.strategy.calibration == "ignored" else adaptation.calibration,
         composition=None if call is None else call.composition,
         examples=examples,
-        segments=_segments(adaptation.name, examples, shared.group)
-        if selection.segments is None
-        else selection.segments,
+        segments=selection.segments or _groups(adaptation.name, examples, shared.group),
         names=selection.names,
         part=parts[0] if parts else None,
         stored=None if shared.strategy.keeps_state else shared.default_stream.states.get(adaptation.name, {}),
@@ -102,7 +99,7 @@ def _observe(
     )
 
 
-def _segments(layer: str, examples: int, group: int | None) -> Segments | None:
+def _groups(layer: str, examples: int, group: int | None) -> Segments | None:
     if group is None:
         return None
     if examples % group:
@@ -182,7 +179,7 @@ class AdaptedLayer(nn.Module):
         layer, adaptation = cast(Any, self), self._predbn
         _check_context(adaptation, layer)
         running = layer.running_mean, layer.running_var
-        y = adapted_batch_norm(adaptation, layer, input, layer.weight, layer.bias, adaptation.eps(layer), running)
+        y = adapted_batch_norm(adaptation, input, layer.weight, layer.bias, adaptation.eps(layer), running)
         return self._predbn_epilogue(self, y)  # type: ignore[misc]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -286,7 +283,7 @@ class _ReplaceBatchNorm(TorchFunctionMode):
         eps = float(eps) if shared.eps is None else shared.eps
         if mean is None or var is None:
             mean, var = layer.running_mean, layer.running_var
-        return adapted_batch_norm(self.adaptation, layer, x, weight, bias, eps, (mean, var))
+        return adapted_batch_norm(self.adaptation, x, weight, bias, eps, (mean, var))
 
 
 def _functional_arguments(
