@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import html
@@ -100,3 +101,19 @@ def ask(page: Path, questions: str, *, width: int = 1000, flags: tuple[str, ...]
     assert match, "the page did not answer"
     answer: dict[str, Any] = json.loads(html.unescape(match[1]))
     return answer
+
+
+def take_screenshot(page: Path, picture: Path, *, width: int = 900, height: int = 1240) -> None:
+    """Save the top of the page as a PNG."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copy(page, folder))
+        address = _framed(copy, width, height)
+        _chromium(f"--window-size={width},{height}", f"--screenshot={picture.resolve()}", address)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Take a screenshot of a report.")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("picture", type=Path, help="A .png file.")
+    args = parser.parse_args()
+    take_screenshot(args.page, args.picture)

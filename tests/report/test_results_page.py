@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from predbn import report
 from predbn.evaluation import Results
@@ -187,6 +190,13 @@ def test_dark_on_a_phone(page):
     red, green, blue = bytes.fromhex(DARK_THEME.paper[1:])
     assert seen["colours"] == [f"rgb({red}, {green}, {blue})", DARK_THEME.muted]
     assert seen["onPaper"] == LIGHT_THEME.muted  # a dark page is printed in light colours
+
+
+@needs_browser
+def test_the_command_of_the_readme_takes_a_picture(page, tmp_path):
+    picture = tmp_path / "report.png"
+    subprocess.run([sys.executable, browser.__file__, str(page), str(picture)], check=True)
+    assert Image.open(picture).size == (900, 1240)
 
 
 EVIL = "</script><script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
