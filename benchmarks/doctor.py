@@ -132,9 +132,7 @@ def measure_imagenet(
 ) -> None:
     """A network on ImageNet under some corruptions; half of the images are the reference."""
     model = load(reference, device=torch.device(device))
-    needs = model.info.preprocessing
-    options = {"size": needs.size, "resize": needs.resize, "interpolation": needs.interpolation}
-    source = open_unlabelled(folder, "train", **options)
+    source = open_unlabelled(folder, "train", transform=model.info.preprocessing.crop)
     positions = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[: 2 * images]
     pixels = torch.cat([batch.images for batch in source.batches(100, order=positions)])
     clean, data = pixels[:images], pixels[images:]

@@ -33,7 +33,7 @@ from predbn.common import hardware_of, package_versions
 
 RESULT = RESULTS / "onnx.json"
 NETWORKS = ["resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0"]
-STRATEGIES = ["batch", "prior(N=16)", "auto(passes=1)"]
+STRATEGIES = ["batch", "prior(N=16)", "auto"]
 BATCH, PIXELS, ROUNDS = 8, 224, 5
 
 

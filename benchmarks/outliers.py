@@ -1,7 +1,7 @@
 """What outliers cost the other examples of their batch, with and without bounded influence.
 
     python benchmarks/outliers.py             # a few minutes on one core
-    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/auto-evidence.md from results/
+    python benchmarks/outliers.py --markdown  # measures nothing: the table of docs/comparison.md from results/
 
 Clean test images (the sample that comes with the package) in batches of 100, a ResNet-20 of the zoo. Some rows of each
 batch are replaced: multiplied by 100 after preprocessing, black, noise of saturated pixels, or NaN. The accuracy is
@@ -26,9 +26,9 @@ STRATEGIES = {
     "`train`": ("train", False),
     "`batch`": ("batch", False),
     "`batch`, robust": ("batch", True),
-    "`auto(passes=1)`, not robust": ("auto(passes=1)", False),
-    "`auto(passes=1)`": ("auto(passes=1)", True),
+    "`auto`, not robust": ("auto", False),
     "`auto`": ("auto", True),
+    "`auto(passes=4)`": ("auto(passes=4)", True),
 }
 CASES = {
     "none": ("none", 0),
@@ -67,11 +67,11 @@ def measure() -> dict[str, dict[str, float]]:
     batches = [(test.images[rows], test.labels[rows]) for rows in order.split(BATCH)]
     table: dict[str, dict[str, float]] = {}
     for name, (strategy, robust) in STRATEGIES.items():
-        predbn.adapt(network, strategy, robust=robust)
+        predictor = predbn.norm.predictor(network, strategy, robust=robust)
         for case, (kind, count) in CASES.items():
             right = total = 0
             for pixels, labels in batches:
-                logits = network(replace_rows(pixels, normalise, kind, count))
+                logits = predictor(replace_rows(pixels, normalise, kind, count))
                 right += int((logits.argmax(1) == labels)[count:].sum())
                 total += len(labels) - count
             table.setdefault(name, {})[case] = 100 * right / total
@@ -80,7 +80,7 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def markdown() -> str:
-    """The table of docs/auto-evidence.md."""
+    """The table of docs/comparison.md."""
     table = read_results(RESULT)["accuracy"]
     rows = [[name, *(f"{row[case]:.1f}" for case in CASES)] for name, row in table.items()]
     return markdown_table(["accuracy of the others, %", *CASES], rows)

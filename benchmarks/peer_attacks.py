@@ -35,9 +35,9 @@ from predbn.norm import find_strategy
 from predbn.shifts import ATTACKS, Attack, orders
 
 RESULT = RESULTS / "peer-attacks.json"
-NOT_ROBUST = "auto(passes=1), not robust"
+NOT_ROBUST = "auto, not robust"
 RULES = (
-    "train", "batch", "prior(N=16)", "auto(passes=1)", NOT_ROBUST, "auto", "auto_stream", "α-BN", "MedBN", "median/MAD",
+    "train", "batch", "prior(N=16)", "auto", NOT_ROBUST, "auto(passes=4)", "auto_stream", "α-BN", "MedBN", "median/MAD",
 )  # fmt: skip
 SHIFTS = ("gaussian_noise", "glass_blur", "fog", "contrast", "pixelate", "jpeg_compression")
 SEVERITY = 5
@@ -60,7 +60,7 @@ def measure(
     network: PixelNetwork, rule: str, attack: Attack, streams: list[list[ImageBatch]]
 ) -> Iterator[dict[str, float]]:
     """The outcome of an attack on the last batch of each stream."""
-    strategy = find_strategy("auto(passes=1)" if rule == NOT_ROBUST else STRATEGIES.get(rule, rule))
+    strategy = find_strategy("auto" if rule == NOT_ROBUST else STRATEGIES.get(rule, rule))
     options = {"robust": False} if rule == NOT_ROBUST else {}
     # A strategy without state sees the batches of all streams at once, which a GPU does much faster.
     if strategy.works_on_segments and not strategy.keeps_state:

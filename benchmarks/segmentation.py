@@ -30,7 +30,7 @@ CALIBRATION, TEST = 400, 100
 SEVERITIES, BATCH_SIZES = (1, 3, 5), (50, 4)
 CORRUPTIONS = [name for name in names("all") if name != "elastic_transform"]
 """Those that leave every pixel where its label is."""
-STRATEGIES = ("train", "batch", "prior(N=16)", "auto(passes=1)")
+STRATEGIES = ("train", "batch", "prior(N=16)", "auto")
 
 
 def shapes(count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -65,12 +65,12 @@ def network() -> Classifier:
     return Classifier(model, ModelInfo("resnet18", 10, preprocessing)).eval()
 
 
-def run_server(name: str, port: int) -> None:
+def run_server(name: str, port: int, health_port: int | None) -> None:
     """In a process of its own."""
-    import serving_peers
-
     torch.set_num_threads(1)
     if name not in OURS:
+        import serving_peers
+
         start = serving_peers.litserve if name == "litserve" else serving_peers.ray_serve
         return start(network, port)
     model = network()
@@ -78,7 +78,7 @@ def run_server(name: str, port: int) -> None:
         generator = torch.Generator().manual_seed(0)
         clean = (torch.randint(256, (64, 3, 32, 32), generator=generator, dtype=torch.uint8) for _ in range(4))
         predbn.calibrate(model, clean)
-    predbn.serve(model, OURS[name], port=port, max_streams=10_000, log_level="warning")
+    predbn.serve(model, OURS[name], port=port, health_port=health_port, max_streams=10_000, log_level="warning")
     return None
 
 
@@ -155,9 +155,9 @@ def free_port() -> int:
 class Server:
     """A server in a process of its own, up when it is made."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *options: str) -> None:
         self.name, self.port = name, free_port()
-        command = [sys.executable, __file__, "--server", name, "--port", str(self.port)]
+        command = [sys.executable, __file__, "--server", name, "--port", str(self.port), *options]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
         self.process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
         for _ in range(600):
@@ -255,9 +255,10 @@ def main() -> None:
     parser.add_argument("--servers", default=",".join(SERVERS), help="some of them, with plain")
     parser.add_argument("--server", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--health-port", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.server:
-        run_server(args.server, args.port)
+        run_server(args.server, args.port, args.health_port)
     elif args.markdown:
         print(markdown())
     else:

@@ -18,12 +18,15 @@ import json
 import os
 import random
 import re
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,33 +95,36 @@ async def load(pid: int, port: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def run(seconds: float) -> dict[str, Any]:
+@contextmanager
+def started_server(*options: str) -> Iterator[tuple[int, int]]:
+    """Serve the network with a folder for streams, and wait until it answers; the process id and the port."""
     port = free_port()
     with tempfile.TemporaryDirectory() as state:
-        command = [
-            sys.executable,
-            "-m",
-            "predbn.cli",
-            "serve",
-            "--model",
-            MODEL,
-            "--port",
-            str(port),
-            "--device",
-            "cpu",
-        ]
-        command += ["--strategy", "auto_stream(calibrated=False)", "--state", state, "--max-streams", str(IN_MEMORY)]
+        command = [sys.executable, "-m", "predbn.cli", "serve", "--model", MODEL, "--device", "cpu"]
+        command += ["--strategy", "auto_stream(calibrated=False)", "--port", str(port), "--state", state]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen([*command, "--log-level", "error"], env=environment) as server:
+        with subprocess.Popen([*command, "--log-level", "error", *options], env=environment) as server:
             try:
-                while server.poll() is None:
-                    try:
-                        return asyncio.run(load(server.pid, port, seconds))
-                    except ConnectionRefusedError:
-                        time.sleep(0.2)
-                raise SystemExit("the server has ended")
+                while not _answers(port):
+                    if server.poll() is not None:
+                        raise SystemExit("the server has ended")
+                    time.sleep(0.2)
+                yield server.pid, port
             finally:
                 server.terminate()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def run(seconds: float) -> dict[str, Any]:
+    with started_server("--max-streams", str(IN_MEMORY)) as (pid, port):
+        return asyncio.run(load(pid, port, seconds))
 
 
 def markdown() -> str:

@@ -1,7 +1,5 @@
 """Shared set-up."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -17,24 +15,21 @@ settings.load_profile("predbn")
 # A shell starts background jobs with Ctrl-C ignored. Programs inherit that, and tests of Ctrl-C would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Test processes that run side by side take a core each, and so do the processes that they start.
-THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
-os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
-
+# Test processes that run side by side take a core each, and so do the processes that they start. Networks are so small
+# here that a second thread would mostly wait for the first.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 
 SLOW_FILES = [
-    f"test_{name}.py"
-    for name in (
-        "interpreted",
-        "compile_and_export",
-        "auto_stream",
-        "ray_service",
-        "ray_engine",
-        "chaos",
-        "run",
-        "guides",
-        "site",
-    )
+    "interpreted",
+    "compile_and_export",
+    "auto_stream",
+    "ray_service",
+    "ray_engine",
+    "chaos",
+    "run",
+    "guides",
+    "site",
 ]
 
 
@@ -44,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     pytest-xdist keeps this order with `--no-loadscope-reorder`. Otherwise it begins with the files of many tests, and
     ends with a file of one test that takes minutes.
     """
-    rank = {name: number for number, name in enumerate(SLOW_FILES)}
+    rank = {f"test_{name}.py": number for number, name in enumerate(SLOW_FILES)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
     if not torch.cuda.is_available():
         for item in items:
@@ -55,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _deterministic() -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

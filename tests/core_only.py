@@ -5,12 +5,11 @@
 `method` uses the method; `missing` prints what each other part says, and each command, when its packages are missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -81,7 +80,10 @@ def use_the_method() -> None:
     class Memory(dict):
         """A store for streams that is not on a disk."""
 
-        put, names = dict.__setitem__, dict.keys
+        put = dict.__setitem__
+
+        def claim(self, owner):
+            assert self.setdefault("owner", owner) == owner
 
         def remove(self, name):
             return self.pop(name, None) is not None
@@ -101,6 +103,7 @@ def use_the_method() -> None:
             for strategy in predbn.strategies():
                 options = {"loader": clean.split(64)} if strategy == "population" else {}
                 predbn.adapt(model, strategy, **options)(shifted)
+            predbn.AutoPredictor(model)(shifted)
             predbn.adapt(model, "auto")
             assert not torch.equal(model(shifted), before)
             assert "auto" in str(predbn.describe(model))
@@ -116,7 +119,7 @@ def use_the_method() -> None:
         with predbn.streams(model, ["a", "b"] * 32):
             model(shifted)
         predbn.save_streams(model)
-        assert set(store) == {"a", "b"}
+        assert set(store) == {"owner", "a", "b"}
         model = predbn.adapt(network(10), "frozen")
         adapted = model(shifted)
         torch.testing.assert_close(predbn.fold(model)(shifted), adapted)
@@ -130,7 +133,6 @@ def use_the_method() -> None:
 def say_what_is_missing() -> None:
     from importlib import import_module
 
-    import torch
     from torch import nn
 
     import predbn
@@ -143,13 +145,11 @@ def say_what_is_missing() -> None:
             import_module(f"predbn.{folder}")
         except ImportError as error:
             print(f"{folder}: {type(error).__name__}: {error}")
-    model = predbn.adapt(nn.Sequential(nn.BatchNorm1d(3)).eval(), "ema", max_streams=1, store="streams")
-    try:
-        for camera in "ab":
-            with torch.no_grad(), predbn.stream(model, camera):
-                model(torch.randn(4, 3))
-    except predbn.PredbnError as error:
-        print(f"store: {type(error).__name__}: {error}")
+    with TemporaryDirectory() as folder:
+        try:
+            predbn.adapt(nn.Sequential(nn.BatchNorm1d(3)), "ema", store=folder)
+        except predbn.PredbnError as error:
+            print(f"store: {type(error).__name__}: {error}")
     for arguments in COMMANDS:
         sys.argv = ["predbn", *arguments]
         sys.stderr = sys.stdout

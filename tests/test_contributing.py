@@ -1,7 +1,5 @@
 """What CONTRIBUTING tells people to write works as it stands there."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys
@@ -21,7 +19,8 @@ from predbn.shifts import registry
 
 from .evaluation import tiny
 
-TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 @pytest.fixture
@@ -67,3 +66,9 @@ def test_an_evaluation_knows_all_of_them(snippets, tmp_path):
     assert set(frame["strategy"]) == {"train", "half"}
     assert frame.loc[frame["metric"] == "label_probability", "value"].between(0, 1).all()
     assert list(own_metrics()) == ["label_probability"]
+
+
+def test_the_files_that_it_names_exist():
+    files = [path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    named = set(re.findall(r"`([\w./]+\.py)`", TEXT)) - {"src/predbn/norm/strategies/yours.py"}
+    assert [name for name in sorted(named) if not any(path.match(name) for path in files)] == []

@@ -1,7 +1,5 @@
 """`pip install predbn` brings torch and numpy: the method works with them, and every other part says what it needs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

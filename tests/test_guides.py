@@ -1,7 +1,5 @@
 """The code on the pages of the site runs as written: the `python` blocks of a page in order, and `predbn` commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/own-shift.md shows what was measured, and its commands and its Python run as they stand there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The files of a release: what they need, what they hold, and what a package index shows."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

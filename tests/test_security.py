@@ -1,7 +1,5 @@
 """SECURITY.md names everything that is parsed from outside."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

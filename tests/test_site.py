@@ -1,7 +1,5 @@
 """The site of the documents builds without a warning, holds every page and every public name, and needs no network."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from importlib import import_module

@@ -45,7 +45,7 @@ class AdaptedNetwork:
     """A copy of a network that is adapted with a strategy, and other options of `predbn.adapt`."""
 
     def __init__(self, network: nn.Module, strategy: str | Strategy, **options: Any) -> None:
-        self.network = predbn.adapt(copy.deepcopy(network), strategy, **options)
+        self.network = predbn.norm.predictor(copy.deepcopy(network), strategy, **options)
         self._keeps_state = predbn.norm.find_strategy(strategy).keeps_state
 
     def __call__(self, images: Tensor) -> Tensor:

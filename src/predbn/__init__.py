@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .norm import (
         AdaptationError,
         Auto,
+        AutoPredictor,
         AutoStream,
         Batch,
         Calibration,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaptationError",
     "Auto",
+    "AutoPredictor",
     "AutoStream",
     "Batch",
     "Calibration",

@@ -1,7 +1,5 @@
 """Malicious rows: what they may change, what they must not, and that they get what they want where they can."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

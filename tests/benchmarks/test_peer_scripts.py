@@ -1,7 +1,5 @@
 """The scripts that measure the rules of others: streams, results that grow, tables."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -100,9 +98,9 @@ def test_the_measured_results_have_every_rule_on_every_stream():
     units = json.loads(peer_streams.RESULT.read_text())["units"].values()
     assert {unit["stream"] for unit in units} == {*peer_streams.ORDERS, peer_streams.IN_TURN}
     rules = set(make_predictors(predbn.calibrate(tiny_network(), [images(30)]), seed=0))
-    # Our own strategies were measured in an earlier form, under other names.
+    # Those of `auto` are not in the committed results.
     peers = {rule for rule in rules if not rule.startswith("auto")}
-    assert all(peers < set(unit["rules"]) for unit in units)
+    assert all(peers <= set(unit["rules"]) for unit in units)
 
 
 def test_the_table_of_attacks_shows_means_over_attacked_batches(tmp_path):

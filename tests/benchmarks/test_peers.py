@@ -1,7 +1,5 @@
 """Each rule of others against its equations, written as slow loops, or against another library."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

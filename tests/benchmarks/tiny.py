@@ -1,7 +1,5 @@
 """A tiny network in place of those of the zoo, and images for it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -11,8 +11,6 @@ The same seed makes the same trials. In every second round, signals come up to 5
 something is computed or written: what they hit then depends on the speed of the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

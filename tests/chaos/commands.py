@@ -186,6 +186,6 @@ def make_commands(folder: Path) -> list[Command]:
         "train": f"train criteo --root {folder}/rows {criteo} --device cpu --quiet --resume --out",
         "corrupt, arrays": f"corrupt {folder}/images.npy --shift fog --shift contrast",
         "corrupt, pictures": f"corrupt {folder}/pictures --shift fog --shift contrast",
-        "data criteo": f"data criteo --root {folder}/train.txt --threads 2 --quiet --out",
+        "data criteo": f"data criteo --root {folder}/train.txt --quiet --out",
     }
     return [Command(name, tuple(line.split())) for name, line in lines.items()]

@@ -1,7 +1,5 @@
 """One file of every kind that predbn writes, and how it is read: for flipping bits."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +9,7 @@ import pandas as pd
 
 from predbn.common import PredbnError, read_json, read_torch_file
 from predbn.data import decoded_files as cached_files
-from predbn.data import from_folder, load_array, read_picture, read_prepared_criteo
+from predbn.data import from_folder, load_array, read_picture, read_prepared_criteo, resize_crop
 from predbn.evaluation import Results
 from predbn.evaluation.store import Store
 from predbn.models import read_weights
@@ -33,7 +31,7 @@ def written_files(subjects: Mapping[str, Subject]) -> dict[str, WrittenFile]:
         subjects[name].folder / "whole" for name in ("evaluate", "corrupt, arrays", "corrupt, pictures")
     )
     rows, network = subjects["data criteo"].folder / "whole", subjects["train"].folder / "whole" / "criteo-mlp"
-    from_folder(subjects["corrupt, pictures"].folder.parent / "pictures", size=32)
+    from_folder(subjects["corrupt, pictures"].folder.parent / "pictures", resize_crop(32))
     return {
         "table of results": WrittenFile(run / "results.parquet", _read_run),
         "reliability diagrams": WrittenFile(run / "reliability.parquet", _read_run),

@@ -1,7 +1,5 @@
 """Flip single bits of a file, and count how often a reader does not notice."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,15 +1,15 @@
 """What the tests that read hostile files share: the budget, damaged contents, and what a reader may do with them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from predbn.common import PredbnError
 
+T = TypeVar("T")
 BUDGET = settings(
     max_examples=int(os.environ.get("PREDBN_FUZZ", "100")),
     deadline=None,
@@ -30,11 +30,14 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
     return bytes(changed)
 
 
-def must_read_or_refuse(read: Callable[[], object], name: str) -> None:
-    """Call a reader. Only an error of the package may come out of it, and it has to name the file."""
-    refused = None
+def must_read_or_refuse(read: Callable[[], T], name: str, is_valid: Callable[[T], object]) -> None:
+    """Call a reader: what it returns is valid, and an error is one of the package, on one line, with the name."""
     try:
-        read()
+        value = read()
     except PredbnError as error:
-        refused = str(error)
-    assert refused is None or name in refused
+        refusal = str(error)
+    else:
+        assert is_valid(value), f"{name} was read as {value!r}"
+        return
+    assert name in refusal
+    assert "\n" not in refusal

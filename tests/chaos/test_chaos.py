@@ -1,7 +1,5 @@
 """The short form of `make chaos`. tests/evaluation/test_ray_engine.py interrupts a run with Ray, which takes longer."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

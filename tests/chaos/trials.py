@@ -3,8 +3,6 @@
 Each trial returns None if that holds, or else what went wrong.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import random

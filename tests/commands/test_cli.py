@@ -1,7 +1,5 @@
 """The command line as a whole: help, exit codes, errors."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`predbn corrupt` on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -38,36 +36,11 @@ def test_writes_from_a_folder(tmp_path: Path, large: npt.NDArray[np.uint8]) -> N
     assert len(list((tmp_path / "c").rglob("*.JPEG"))) == 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "predbn corrupt SOURCE OUT"),
-        (["clean"], "predbn corrupt SOURCE OUT"),
-        (["nowhere", "out"], "nowhere does not exist"),
-        (["empty", "out", "--shift", "fogg"], "did you mean 'fog'?"),
-        (["empty", "out", "--constants", "mnist"], "'mnist' is not one of auto, cifar, imagenet"),
-        (["empty", "out", "--labels", "labels.npy"], "the classes of a folder are its labels: leave out --labels"),
-    ],
-)
-def test_a_wrong_argument_is_a_usage_error(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    result = run.invoke(app, arguments)
-    assert result.exit_code == 2
-    assert message in " ".join(result.output.replace("│", " ").split())
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_goes_wrong_later_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "images.npy").write_bytes(b"not an array")
-    for arguments, message in (
-        (["empty", "out"], "no pictures"),
-        (["images.npy", "out"], "images.npy cannot be read"),
-    ):
+    for arguments, message in ((["empty", "out"], "no pictures"), (["images.npy", "out"], "images.npy cannot be read")):
         result = run.invoke(app, arguments)
         assert result.exit_code == 1
         assert isinstance(result.exception, PredbnError)

@@ -1,19 +1,10 @@
 """`predbn data` on the command line."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.data import (
-    DataError,
-    cifar10,
-    cifar10_cache,
-    cifar10_cache_file,
-    decoded_files,
-    wnids,
-)
+from predbn.data import DataError, cifar10, cifar10_cache, cifar10_cache_file, decoded_files, wnids
 
 from ..data.folders import make_folder
 from ..data.official import LAYOUTS
@@ -78,7 +69,6 @@ def test_list_says_what_is_there(source, cache, small):
     runner.invoke(cli.app, ["data", "cifar10", "--from", str(source)])
     done = runner.invoke(cli.app, ["data", "list"])
     assert "CIFAR-10: 120 images" in done.output
-    assert cifar10("test").sums["images"] in done.output
 
 
 def test_imagenet_is_checked_and_decoded(cache, tmp_path):

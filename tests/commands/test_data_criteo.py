@@ -1,7 +1,5 @@
 """`predbn data criteo` on the command line."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 
@@ -48,25 +46,10 @@ def test_many_wrong_lines_are_counted(tmp_path):
     assert "criteo.json has the first 100" in words
 
 
-def test_synthetic_rows_are_called_so(tmp_path, cache):
+def test_synthetic_rows_are_called_so(cache):
     result, words = invoke("criteo", "--synthetic", 100, "--seed", 3)
     assert result.exit_code == 0
     assert "Criteo, synthetic rows: 100 rows" in words
     assert (cache / "criteo-synthetic" / "criteo.json").exists()
     result, words = invoke("criteo", "--synthetic", 100, "--seed", 3, "--quiet")
     assert result.output == ""
-
-
-def test_usage(tmp_path):
-    (tmp_path / "train.txt").write_text(lines(1)[0])
-    for arguments, message in (
-        ((), "give either the file"),
-        (("--root", tmp_path, "--synthetic", 5), "give either the file"),
-        (("--root", tmp_path / "nothing"), "does not exist"),
-        (("--root", tmp_path, "--where", "period"), "is not a condition"),
-        (("--root", tmp_path, "--seed", 0), "only synthetic rows have a seed"),
-        (("--synthetic", 5, "--where", "period=late"), "synthetic rows have no additional columns"),
-    ):
-        result, words = invoke("criteo", *arguments)
-        assert result.exit_code == 2
-        assert message in words.replace("│ ", "")

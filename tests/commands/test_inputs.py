@@ -1,7 +1,5 @@
 """Data by name: arrays, folders, samples, corrupted or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -44,17 +42,6 @@ def test_a_corruption_follows_the_image():
     whole = sample("test")
     expected = corrupt(whole.images, "gaussian_noise", 4, seed=1, index=whole.index)[data.positions]
     assert all_of(data, size=4).equal(expected)
-
-
-@pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("named", ["images.npy", "", "other.npy"])
-def test_an_array_needs_no_labels(tmp_path: Path, channels_last: bool, named: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
-    stored = pixels if channels_last else pixels.transpose(0, 3, 1, 2)
-    np.save(tmp_path / (named or "images.npy"), stored)
-    data = opened(str(tmp_path / named))
-    expected = torch.from_numpy(pixels).permute(0, 3, 1, 2)[data.positions]
-    assert all_of(data).equal(expected)
 
 
 def test_a_folder_flat_or_in_classes_is_framed_for_the_model(tmp_path: Path) -> None:

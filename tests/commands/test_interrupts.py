@@ -1,7 +1,5 @@
 """Ctrl-C: what is said, and the exit code."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -82,6 +80,7 @@ def test_an_interrupt_that_the_caller_ignores_stays_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with report_interrupts():
         interrupt()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_every_command_is_covered(monkeypatch, capsys):
@@ -94,49 +93,29 @@ def test_every_command_is_covered(monkeypatch, capsys):
 
 
 CONTINUE = "run the same command again to continue."
+FINISHED = f"what is finished is kept in there; {CONTINUE}"
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "sentence"),
+    ("function", "line", "sentence"),
     [
-        (
-            "predbn.evaluation.evaluate",
-            ["evaluate", "--model", "zoo:resnet20-cifar10/batch/0", "--out", "there"],
-            f"what is finished is kept in there; {CONTINUE}",
-        ),
-        ("predbn.evaluation.evaluate", ["demo", "--out", "there"], f"what is finished is kept in there; {CONTINUE}"),
-        (
-            "predbn.paper.run_plan",
-            ["paper", "run", "C3", "--quick", "--results", "there"],
-            f"what is finished is kept in there; {CONTINUE}",
-        ),
-        (
-            "predbn.training.train_cifar10",
-            ["train", "cifar10", "--sample", "--out", "there"],
-            "the networks and checkpoints written so far are kept in there; add --resume to continue from them.",
-        ),
-        (
-            "predbn.training.run_search",
-            ["tune", "cifar10", "--sample", "--folder", "there"],
-            f"the trials that are finished are kept in there; {CONTINUE}",
-        ),
-        (
-            "predbn.data.write_cifar10c",
-            ["corrupt", __file__, "there"],
-            f"the files that are finished are kept in there; {CONTINUE}",
-        ),
-        (
-            "predbn.data.prepare_synthetic",
-            ["data", "criteo", "--synthetic", "9", "--out", "there"],
-            "nothing is kept; run the same command again, which takes a minute or two for the whole file.",
-        ),
+        ("evaluation.evaluate", "evaluate --model zoo:resnet20-cifar10/batch/0 --out there", FINISHED),
+        ("evaluation.evaluate", "demo --out there", FINISHED),
+        ("paper.run_plan", "paper run C3 --quick --results there", FINISHED),
+        ("training.train_cifar10", "train cifar10 --sample --out there",
+         "the networks and checkpoints written so far are kept in there; add --resume to continue from them."),
+        ("training.run_search", "tune cifar10 --sample --folder there",
+         f"the trials that are finished are kept in there; {CONTINUE}"),
+        ("data.write_cifar10c", f"corrupt {__file__} there",
+         f"the files that are finished are kept in there; {CONTINUE}"),
+        ("data.prepare_synthetic", "data criteo --synthetic 9 --out there",
+         "nothing is kept; run the same command again, which takes a minute or two for the whole file."),
     ],
-    ids=["evaluate", "demo", "paper", "train", "tune", "corrupt", "data"],
-)
-def test_long_commands_say_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, capsys, function, arguments, sentence):
+)  # fmt: skip
+def test_long_commands_say_what_is_kept_and_how_to_go_on(monkeypatch, tmp_path, capsys, function, line, sentence):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(function, lambda *given, **options: interrupt())
-    monkeypatch.setattr(sys, "argv", ["predbn", *arguments])
+    monkeypatch.setattr(f"predbn.{function}", lambda *given, **options: interrupt())
+    monkeypatch.setattr(sys, "argv", ["predbn", *line.split()])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 130

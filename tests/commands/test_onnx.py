@@ -1,7 +1,5 @@
 """`predbn onnx`."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,42 +1,12 @@
 """Options that several commands have."""
 
-from __future__ import annotations
-
 import pytest
-import torch
 import typer
 from typer.testing import CliRunner
 
 from predbn import cli
-from predbn.commands.options import (
-    EngineName,
-    in_process_engine,
-    open_engine,
-    parse_device_option,
-    parse_preprocessing,
-    usage_error,
-)
+from predbn.commands.options import open_engine, parse_preprocessing, usage_error
 from predbn.common import PredbnError, ShiftError
-from predbn.evaluation import InProcess
-
-
-def test_devices(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert parse_device_option("auto") == parse_device_option("cuda") == torch.device("cuda")
-    assert parse_device_option("cuda:1") == torch.device("cuda:1")
-    with pytest.raises(typer.BadParameter, match="finds no cuda:2"):
-        parse_device_option("cuda:2")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert parse_device_option("auto") == parse_device_option("cpu") == torch.device("cpu")
-
-
-@pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", ""])
-def test_a_device_that_does_not_exist_is_a_usage_error(name):
-    with pytest.raises(typer.BadParameter, match="there is no device") as caught:
-        parse_device_option(name)
-    assert caught.value.exit_code == 2
-    assert caught.value.param_hint == "--device"
 
 
 def test_only_errors_of_the_package_are_turned_into_usage_errors():
@@ -74,13 +44,6 @@ def test_wrong_preprocessing_is_a_usage_error(values, message):
         parse_preprocessing(*values)
 
 
-def test_by_default_the_engine_is_this_process():
-    with open_engine(EngineName.in_process, "cpu", None, None, None) as engine:
-        assert isinstance(engine, InProcess)
-        assert engine.device == "cpu"
-    assert in_process_engine("cpu").device == "cpu"
-
-
 def test_ray_gets_the_values_of_the_options(monkeypatch):
     received = {}
 
@@ -95,7 +58,7 @@ def test_ray_gets_the_values_of_the_options(monkeypatch):
             received["closed"] = True
 
     monkeypatch.setattr("predbn.evaluation.RayEngine", FakeEngine)
-    with open_engine(EngineName.ray, "cuda", "head:6379", 4, 0.5) as engine:
+    with open_engine("ray", "cuda", "head:6379", 4, 0.5) as engine:
         assert isinstance(engine, FakeEngine)
     assert received == {
         "address": "head:6379",
@@ -104,68 +67,120 @@ def test_ray_gets_the_values_of_the_options(monkeypatch):
         "gpus_per_worker": 0.5,
         "closed": True,
     }
-    with open_engine(EngineName.ray, "auto", None, None, None):
+    with open_engine("ray", "auto", "auto", None, 1):
         assert (received["address"], received["gpus_per_worker"]) == ("auto", 1)
 
 
-@pytest.mark.parametrize("values", [("auto", None, None), (None, 2, None), (None, None, 0.5)])
-def test_options_of_ray_are_refused_without_it(values):
-    with (
-        pytest.raises(typer.BadParameter, match="it needs --engine ray"),
-        open_engine(EngineName.in_process, "cpu", *values),
-    ):
-        pass
-
-
 HUGE = str(2**80)
-ZOO = ["--model", "zoo:resnet20-cifar10/batch/0"]
+ZOO = "--model zoo:resnet20-cifar10/batch/0"
+THEIRS = "--model theirs:build_model"
+EXAMINE = f"doctor {ZOO} --reference sample"
+CIFAR10 = "train cifar10 --sample"
+TUNE = "tune cifar10 --sample"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "option"),
+    ("line", "message"),
     [
-        (["evaluate", *ZOO, "--seed", HUGE], "--seed"),
-        (["evaluate", *ZOO, "--images", HUGE], "--images"),
-        (["evaluate", *ZOO, "--batch-size", HUGE], "--batch-size"),
-        (["evaluate", *ZOO, "--bins", HUGE], "--bins"),
-        (["doctor", *ZOO, "--reference", "sample", "--seed", HUGE], "--seed"),
-        (["doctor", *ZOO, "--reference", "sample", "--images", HUGE], "--images"),
-        (["doctor", *ZOO, "--reference", "sample", "--batch-size", HUGE], "--batch-size"),
-        (["train", "cifar10", "--sample", "--seeds", HUGE], "--seeds"),
-        (["train", "cifar10", "--sample", "--seeds", f"0-{HUGE}"], "--seeds"),
-        (["train", "criteo", "--seeds", HUGE], "--seeds"),
-        (["train", "criteo", "--widths", f"{HUGE},16"], "--widths"),
-        (["train", "imagenet", "--root", ".", "--seed", HUGE], "--seed"),
-        (["tune", "cifar10", "--sample", "--seed", HUGE], "--seed"),
-        (["results", "compare", "a", "b", "--level", "7"], "--level"),
-        (["results", "compare", "a", "b", "--level", "nan"], "--level"),
-        (["evaluate", *ZOO, "--engine", "rey"], "--engine"),
-        (["evaluate", *ZOO, "--address", "auto"], "--address"),
-        (["evaluate", *ZOO, "--device", "tpu"], "--device"),
-        (["evaluate", *ZOO, "--engine", "ray", "--device", "cuda:1"], "--device"),
-        (["data", "cifar10", "--from", "nonsense"], "--from"),
-        (["data", "imagenet", "--root", ".", "--set", "imagenet-x"], "--set"),
+        (f"evaluate {ZOO} --seed {HUGE}", "--seed"),
+        (f"evaluate {ZOO} --images {HUGE}", "--images"),
+        (f"evaluate {ZOO} --batch-size {HUGE}", "--batch-size"),
+        (f"evaluate {ZOO} --bins {HUGE}", "--bins"),
+        (f"evaluate {ZOO} --engine rey", "--engine"),
+        (f"evaluate {ZOO} --address auto", "--address"),
+        (f"evaluate {ZOO} --device tpu", "--device"),
+        (f"evaluate {ZOO} --engine ray --device cuda:1", "--device"),
+        ("evaluate", "name a model"),
+        (f"evaluate {THEIRS} --strategy btch", "did you mean 'batch'"),
+        (f"evaluate {THEIRS} --shift markov-all", "'markov-all' cannot be read: write it as in"),
+        (f"evaluate {THEIRS} --batch-size many", "or 'all', but got 'many'"),
+        (f"evaluate {THEIRS} --mean 0.5", "give the size of the images too"),
+        (f"evaluate {THEIRS} --data imagenet", "add --root DIR"),
+        (f"evaluate {THEIRS} --data empty --root x", "it goes with --data cifar10"),
+        ("evaluate --plan nowhere.toml", "cannot be read"),
+        (f"{EXAMINE} --seed {HUGE}", "--seed"),
+        (f"{EXAMINE} --images {HUGE}", "--images"),
+        (f"{EXAMINE} --batch-size {HUGE}", "--batch-size"),
+        (f"{EXAMINE} --shift fog", "it goes with --data"),
+        (f"{EXAMINE} --data nowhere", "no data 'nowhere'"),
+        (f"{EXAMINE} --data sample --shift fogg", "did you mean 'fog'"),
+        (f"{EXAMINE} --data sample --severity 2", "it goes with --shift"),
+        (f"doctor {ZOO} --reference nowhere", "no data 'nowhere'"),
+        (f"doctor {ZOO} --data sample", "it goes with --reference"),
+        (f"doctor {ZOO} --images 100", "it goes with --reference"),
+        (f"doctor {ZOO} --device gpu", "there is no device 'gpu'"),
+        ("corrupt", "Missing argument 'source'"),
+        ("corrupt empty", "Missing argument 'out'"),
+        ("corrupt nowhere out", "'nowhere' does not exist"),
+        ("corrupt empty out --shift fogg", "did you mean 'fog'?"),
+        ("corrupt empty out --constants mnist", "'mnist' is not one of 'auto', 'cifar', 'imagenet'"),
+        ("corrupt empty out --labels labels.npy", "the classes of a folder are its labels: leave it out"),
+        ("data cifar10 --from nonsense", "--from"),
+        ("data imagenet --root . --set imagenet-x", "--set"),
+        ("data criteo", "give either the file"),
+        ("data criteo --root empty --synthetic 5", "give either the file"),
+        ("data criteo --root nothing", "does not exist"),
+        ("data criteo --root empty --where period", "is not a condition"),
+        ("data criteo --root empty --seed 0", "only synthetic rows have a seed"),
+        ("data criteo --synthetic 5 --where period=late", "synthetic rows have no additional columns"),
+        ("paper verify C9", "there is no experiment 'C9'"),
+        ("paper run C1 --plan mixtures", "'mixtures' is no plan of these experiments: methods"),
+        ("paper run C1 --device tpu", "there is no device 'tpu'"),
+        ("paper run C1 --networks .", "results of their own"),
+        ("paper run I1 --root nowhere", "does not exist"),
+        ("paper run I1 --weights nowhere", "does not exist"),
+        ("paper figures C7 --suffix .gif", "Expected a file name that ends with"),
+        ("paper verify C1 --results nowhere", "nowhere has no results"),
+        (f"{CIFAR10} --seeds {HUGE}", "--seeds"),
+        (f"{CIFAR10} --seeds 0-{HUGE}", "--seeds"),
+        (f"{CIFAR10} --seeds x", "is not a list of seeds"),
+        (f"{CIFAR10} --norm btach", "no normalisation 'btach' (did you mean 'batch'?): choose from batch, instance"),
+        (f"{CIFAR10} --device tpu", "there is no device 'tpu'"),
+        (f"{CIFAR10} --epochs 0", "--epochs"),
+        (f"{CIFAR10} --at-once 0", "--at-once"),
+        (f"{CIFAR10} --checkpoint-every 0", "--checkpoint-every"),
+        (f"{CIFAR10} --learning-rate -1", "Expected learning_rate to be finite and greater than 0, but got -1"),
+        (f"{CIFAR10} --momentum 1", "Expected momentum to be"),
+        (f"{CIFAR10} --batches 3", "No such option"),
+        (f"{CIFAR10} --recipe best", "Expected recipe to be one of tuned, cosine, but got 'best'"),
+        (f"{CIFAR10} --border-study --padding 2", "--border-study sets it"),
+        (f"train criteo --seeds {HUGE}", "--seeds"),
+        ("train criteo --seeds x", "is not a list of seeds"),
+        (f"train criteo --widths {HUGE},16", "--widths"),
+        ("train criteo --widths 8,x", "is not a list of widths"),
+        ("train criteo --batch-size 1", "Expected batch_size to be at least 2, but got 1"),
+        (f"train imagenet --root . --seed {HUGE}", "--seed"),
+        ("train imagenet --root . --device tpu", "there is no device 'tpu'"),
+        ("train imagenet --root . --momentum 0", "Expected momentum to be greater than 0"),
+        (f"{TUNE} --seed {HUGE}", "--seed"),
+        (f"{TUNE} --norm none", "There is no normalisation 'none'"),
+        (f"{TUNE} --range adam_eps=3", "is not a range"),
+        (f"{TUNE} --trials 0", "--trials"),
+        (f"{TUNE} --finalists -1", "--finalists"),
         # Options that would have no effect.
-        (["evaluate", "--plan", "p.toml", *ZOO], "--model"),
-        (["evaluate", "--plan", "p.toml", "--shift", "fog"], "--shift"),
-        (["evaluate", "--plan", "p.toml", "--data", "sample"], "--data"),
-        (["evaluate", "--plan", "p.toml", "--hits"], "--hits"),
-        (["evaluate", *ZOO, "--clean", "sample"], "--clean"),
-        (["evaluate", *ZOO, "--validation", "sample"], "--validation"),
-        (["train", "cifar10", "--sample", "--root", "x"], "--root"),
-        (["tune", "cifar10", "--sample", "--root", "x"], "--root"),
-        (["tune", "cifar10", "--sample", "--finalist-epochs", "3"], "--finalist-epochs"),
-        (["paper", "run", "C1", "--root", "."], "--root"),
-        (["paper", "run", "K1", "--weights", __file__], "--weights"),
-        (["zoo", "resnet20-cifar10/batch/3", "--markdown"], "--markdown"),
-        (["zoo", "--json", "--markdown"], "--markdown"),
+        (f"evaluate --plan p.toml {ZOO}", "--model"),
+        ("evaluate --plan p.toml --shift fog", "--shift"),
+        ("evaluate --plan p.toml --data sample", "--data"),
+        ("evaluate --plan p.toml --hits", "--hits"),
+        (f"evaluate {ZOO} --clean sample", "--clean"),
+        (f"evaluate {ZOO} --validation sample", "--validation"),
+        (f"{CIFAR10} --root x", "--root"),
+        (f"{TUNE} --root x", "--root"),
+        (f"{TUNE} --finalist-epochs 3", "--finalist-epochs"),
+        ("paper run C1 --root .", "--root"),
+        (f"paper run K1 --weights {__file__}", "--weights"),
+        (f"evaluate {ZOO} --cpus-per-worker 2", "--cpus-per-worker"),
+        (f"evaluate {ZOO} --gpus-per-worker 1", "--gpus-per-worker"),
     ],
-    ids=" ".join,
 )
-def test_what_cannot_work_or_would_have_no_effect_is_a_usage_error(arguments, option, tmp_path, monkeypatch):
-    """It names the option, and nothing is written."""
+def test_a_wrong_argument_is_a_usage_error(line, message, tmp_path, monkeypatch):
+    """It is named, in a sentence or as an invalid value of its option, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(cli.app, arguments)
+    (tmp_path / "empty").mkdir()
+    result = CliRunner().invoke(cli.app, line.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2, result.exception
-    assert f"Invalid value for {option}" in result.output.replace("'", "")
-    assert list(tmp_path.iterdir()) == []
+    said = " ".join(result.output.replace("│", " ").split())
+    if message.startswith("--") and " " not in message:
+        message, said = f"Invalid value for {message}", said.replace("'", "")
+    assert message in said
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]

@@ -1,7 +1,5 @@
 """Errors of the operating system as sentences."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """The tables that commands print."""
 
-from __future__ import annotations
-
 import io
 
 import pandas as pd
@@ -77,7 +75,7 @@ def test_a_metric_that_was_not_measured_at_a_severity_leaves_a_gap():
 
 def test_a_single_split_has_no_interval():
     row = {"metric": "nll", "severity": "0", "splits": 1, "first": 1.0, "second": 2.0, "difference": -1.0}
-    text = text_of(comparison_table(pd.DataFrame([{**row, "low": float("nan"), "high": float("nan")}]), 0.95))
+    text = text_of(comparison_table(pd.DataFrame([{**row, "low": float("nan"), "high": float("nan")}])))
     assert "clean" in text
     assert "−1.000" in text
 

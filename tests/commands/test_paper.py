@@ -1,7 +1,5 @@
 """`predbn paper` on the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -70,29 +68,3 @@ def test_figures_and_document_are_written(results, tmp_path):
     shown = runner.invoke(cli.app, ["paper", "document", "--results", str(results), "--out", str(tmp_path)])
     assert shown.exit_code == 0, shown.output
     assert "| C7.1 | figure 12 |" in (tmp_path / "replication.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["verify", "C9"], "there is no experiment 'C9'"),
-        (["run", "C1", "--plan", "mixtures"], "'mixtures' is no plan of these experiments: methods"),
-        (["run", "C1", "--device", "tpu"], "there is no device 'tpu'"),
-        (["run", "C1", "--networks", "."], "results of their own"),
-        (["run", "I1", "--root", "nowhere"], "does not exist"),
-        (["run", "I1", "--weights", "nowhere"], "does not exist"),
-        (["figures", "C7", "--suffix", ".gif"], "Expected a file name that ends with"),
-        (["verify", "C1", "--results", "nowhere"], "nowhere does not exist"),
-        (["verify", "C1", "--results", __file__], "is not a folder"),
-    ],
-)
-def test_wrong_arguments_are_usage_errors(arguments, message):
-    shown = runner.invoke(cli.app, ["paper", *arguments], env={"COLUMNS": "200"})
-    assert shown.exit_code == 2
-    assert message in " ".join(shown.output.replace("│", " ").split())
-
-
-def test_what_has_no_plan_yet_says_so(tmp_path):
-    shown = runner.invoke(cli.app, ["paper", "run", "I5", "--quick", "--results", str(tmp_path)])
-    assert shown.exit_code == 0
-    assert "I5: nothing to run here" in shown.output

@@ -1,7 +1,5 @@
 """`predbn recompute`: what it writes, and that it goes on after an interrupt. The numbers are tested in tests/norm."""
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

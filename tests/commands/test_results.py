@@ -1,7 +1,5 @@
 """`predbn results` on the command line."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

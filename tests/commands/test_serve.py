@@ -1,7 +1,5 @@
 """`predbn serve` and `predbn calibrate`: their options. What the server does is tested in tests/serving."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -45,15 +43,41 @@ MODEL = ("--model", "tests.serving.served_model:build")
             1,
             "missing.safetensors does not exist: write it with predbn calibrate",
         ),
-        (("--replicas", "3"), 2, "it needs --engine ray: add that, or leave it out."),
+        (("--replicas", "3"), 2, "it goes with --engine ray: add that, or leave it out."),
         (("--engine", "ray"), 2, "replicas hand over streams in a folder: give one that all nodes share."),
-        (("--strategy", "ema", "--host", "300.1.1.1"), 1, "cannot listen on 300.1.1.1:8080"),
+        (("--strategy", "ema", "--host", "300.1.1.1", "--public"), 1, "cannot listen on 300.1.1.1:8080"),
+        (("--host", "0.0.0.0"), 2, "anyone who reaches 0.0.0.0 could use the server: set a token (--token), or"),
+        (("--host", "example.org"), 2, "anyone who reaches example.org could use the server"),
+        (("--config", "missing.toml"), 2, "missing.toml cannot be read as TOML"),
     ],
 )
 def test_wrong_options_get_one_sentence(monkeypatch, capsys, options, code, message):
     found = failure(monkeypatch, capsys, "serve", *MODEL, *options)
     assert found[0] == code
     assert message in found[1]
+
+
+def test_an_empty_token_is_not_the_same_as_none(monkeypatch, capsys):
+    monkeypatch.setenv("PREDBN_TOKEN", "")
+    code, message = failure(monkeypatch, capsys, "serve", *MODEL)
+    assert (code, "PREDBN_TOKEN is empty: give it a value, or unset it." in message) == (2, True)
+
+
+def test_a_config_file_has_the_options_and_the_command_line_goes_before_it(monkeypatch, capsys, tmp_path):
+    started = []
+    monkeypatch.setattr(sys.modules["predbn.serving.serve"], "run_server", started.append)
+    config = tmp_path / "server.toml"
+    config.write_text(
+        'model = "tests.serving.served_model:build"\nstrategy = "ema"\nmax-wait = 7.0\nmax_batch = 5\npublic = true\n'
+        'host = "0.0.0.0"\nmax-body = 0.5\nstream-metrics = false\n'
+    )
+    run(monkeypatch, "serve", "--config", str(config), "--max-batch", "6")
+    settings = started[0].settings
+    assert (settings.max_wait, settings.max_batch, settings.host) == (0.007, 6, "0.0.0.0")
+    assert (settings.max_body, settings.stream_metrics) == (1 << 19, False)
+    config.write_text("colour = 3")
+    code, message = failure(monkeypatch, capsys, "serve", "--config", str(config))
+    assert (code, "has the unknown option 'colour'" in message) == (2, True)
 
 
 def test_a_port_in_use(monkeypatch, capsys):

@@ -1,7 +1,5 @@
 """Targets that cannot be written to are refused before the work."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest
@@ -19,13 +17,6 @@ def test_a_folder_that_can_be_written_to_is_left_as_it_is(tmp_path):
     check_folder(tmp_path / "new" / "run")
     check_file(tmp_path / "new" / "page.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_path_below_a_file_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    for check in (check_folder, check_file):
-        with pytest.raises(PredbnError, match="file is not a folder"):
-            check(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])

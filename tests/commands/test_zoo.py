@@ -1,7 +1,5 @@
 """`predbn zoo` on the command line."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -32,8 +30,3 @@ def test_a_card(name):
 
 def test_json_has_all_cards():
     assert list(json.loads(output_of("--json"))) == zoo.names()
-
-
-def test_an_unknown_network_is_an_error():
-    result = CliRunner().invoke(app, ["zoo", "resnet20-cifar10/batch/77"])
-    assert "The zoo has no" in str(result.exception)

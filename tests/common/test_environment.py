@@ -1,7 +1,5 @@
 """The cache folder, devices by name, and where a result comes from."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -28,35 +26,22 @@ def test_the_cache_folder_is_that_of_the_platform_unless_the_user_sets_one(envir
     assert cache_folder() == Path(expected)
 
 
-@pytest.fixture
-def two_gpus(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-
-
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-
-
-@pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize(("name", "device"), [("auto", "cuda"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda:1")])
-def test_with_gpus(name, device):
+@pytest.mark.parametrize(
+    ("gpus", "name", "device"),
+    [
+        *((2, name, name) for name in ("cpu", "cuda", "cuda:1")),
+        (2, "auto", "cuda"),
+        (0, "auto", "cpu"),
+        (0, "cpu", "cpu"),
+    ],
+)
+def test_devices_by_name(gpus, name, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert parse_device(name) == torch.device(device)
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_too_many():
-    with pytest.raises(DeviceError, match="PyTorch finds no cuda:2 here: use cpu or auto"):
-        parse_device("cuda:2")
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_without_a_gpu():
-    assert parse_device("auto") == parse_device("cpu") == torch.device("cpu")
-    with pytest.raises(DeviceError, match="PyTorch finds no cuda here"):
-        parse_device("cuda")
+    for missing in ("cuda:2", "cuda") if not gpus else ("cuda:2",):
+        with pytest.raises(DeviceError, match=f"PyTorch finds no {missing} here: use cpu"):
+            parse_device(missing)
 
 
 @pytest.mark.parametrize("name", ["gpu", "meta", "cpu:1", "cuda:x", "cuda:-1", "CUDA", ""])

@@ -1,7 +1,5 @@
 """All errors of the package have one base class, which the command line catches."""
 
-from __future__ import annotations
-
 import predbn
 from predbn import common
 from predbn.common import NotMeasured, PaperError, PredbnError

@@ -1,7 +1,5 @@
 """Files appear whole or not at all, and a lock keeps a second process out."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Specs are turned into objects and back, and an error says what is wrong with a spec."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

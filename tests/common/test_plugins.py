@@ -1,7 +1,5 @@
 """A package that is installed plugs itself in."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

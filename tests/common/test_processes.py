@@ -1,7 +1,5 @@
 """A worker ends with its parent."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

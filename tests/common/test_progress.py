@@ -1,7 +1,5 @@
 """The progress bar shows counts and a note, and disappears."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

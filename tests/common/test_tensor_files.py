@@ -1,7 +1,5 @@
 """Nested dictionaries of tensors as files without code."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

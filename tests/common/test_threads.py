@@ -1,7 +1,5 @@
 """Work on threads keeps its order and leaves torch's own settings alone."""
 
-from __future__ import annotations
-
 import os
 import threading
 
@@ -11,8 +9,12 @@ import torch
 from predbn.common import each_on_one_core, map_ahead, map_threads
 
 
-def test_map_threads_keeps_the_order_and_torchs_setting() -> None:
+@pytest.fixture(autouse=True)
+def _two_threads(_deterministic):
     torch.set_num_threads(2)
+
+
+def test_map_threads_keeps_the_order_and_torchs_setting() -> None:
     before = torch.get_num_threads()
     results = map_threads(lambda i: (i, torch.get_num_threads(), threading.get_ident()), range(20))
     assert [i for i, _, _ in results] == list(range(20))

@@ -1,14 +1,12 @@
 """A small CIFAR-10 for the tests of this folder: its sums replace the recorded ones."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
 import pytest
 
-from predbn.data import CIFAR10_SHA256, cifar10
-from predbn.data.cifar10_files import Arrays
+from predbn.data import cifar10
+from predbn.data.cifar10_files import SHA256, Arrays
 
 from ..shifts.conftest import cifar, large
 from .official import LAYOUTS, make_arrays
@@ -29,7 +27,7 @@ def small(cache, monkeypatch) -> dict[str, Arrays]:
     files = make_arrays()
     for name, arrays in files.items():
         sums = {field: hashlib.sha256(array.tobytes()).hexdigest() for field, array in arrays._asdict().items()}
-        monkeypatch.setitem(CIFAR10_SHA256, name, sums)
+        monkeypatch.setitem(SHA256, name, sums)
     monkeypatch.setitem(cifar10.__globals__, "HELD_OUT", 5)
     return files
 

@@ -1,7 +1,5 @@
 """Small folders of pictures in the published layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

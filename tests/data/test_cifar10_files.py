@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import pickle
 import tarfile
@@ -67,7 +65,7 @@ def test_another_number_of_labels_is_an_error(small, tmp_path):
         list(read_files(tmp_path, ["test_batch"]))
 
 
-def test_a_pickle_runs_no_code(tmp_path, small):
+def test_a_pickle_runs_no_code(tmp_path):
     class Bad:
         def __reduce__(self):
             return print, ("run",)

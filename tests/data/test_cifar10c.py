@@ -1,7 +1,5 @@
 """The loader reads what `predbn corrupt` writes, and names damaged files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

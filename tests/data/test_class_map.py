@@ -1,7 +1,5 @@
 """Which class is which output, by name."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Batches on a GPU; skipped where there is none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

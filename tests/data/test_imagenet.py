@@ -1,16 +1,14 @@
 """Small versions of the published layouts: correct ones are read, wrong ones are errors that say what is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from predbn.data import DataError, class_mask, imagenet, wnids
+from predbn.data import DataError, class_mask, imagenet, resize_crop, wnids
 
 from .folders import make_folder, pixels_of
 
-SMALL = {"size": 4, "resize": 5}
+SMALL = {"transform": resize_crop(4, 5)}
 SOME = wnids()[3::5]
 
 

@@ -1,7 +1,5 @@
 """The loader reads what `predbn corrupt` writes, and names damaged files."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np
@@ -90,7 +88,7 @@ def test_a_split_without_a_class_is_named_before_any_is_read(folder):
 
 
 def test_pictures_are_resized_for_a_model_of_another_size(folder):
-    data = ImageNetC(folder, clean=folder.parent / "clean", size=32, resize=40, interpolation="bicubic")
+    data = ImageNetC(folder, clean=folder.parent / "clean", transform=resize_crop(32, 40, "bicubic"))
     batch = next(data.batches("contrast", 1, 2))
     picture = Image.open(folder / "contrast" / "1" / "n01" / "1.JPEG").resize((40, 40), Image.Resampling.BICUBIC)
     assert np.array_equal(batch.images[1].permute(1, 2, 0).numpy(), np.asarray(picture.crop((4, 4, 36, 36))))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -41,25 +39,20 @@ def test_changing_a_batch_does_not_change_the_data():
     assert images.labels.sum() > 0
 
 
-@pytest.mark.parametrize("size", [0, 2.0, True])
-def test_a_wrong_size_is_an_error_before_the_first_batch(size):
-    with pytest.raises(DataError, match="at least 1"):
-        make().batches(size)
-
-
 @pytest.mark.parametrize(
-    ("order", "message"),
+    ("size", "order", "message"),
     [
-        ([0, 7], "the position 7, but there are 7 images"),
-        ([-1, 2], "the position -1"),
-        ([0.5], "positions must be integers"),
-        ([True, False], "positions must be integers"),
-        ([[0, 1]], r"shape \(1, 2\)"),
+        *((size, None, "at least 1") for size in (0, 2.0, True)),
+        (2, [0, 7], "the position 7, but there are 7 images"),
+        (2, [-1, 2], "the position -1"),
+        (2, [0.5], "positions must be integers"),
+        (2, [True, False], "positions must be integers"),
+        (2, [[0, 1]], r"shape \(1, 2\)"),
     ],
 )
-def test_a_wrong_order_is_an_error_before_the_first_batch(order, message):
+def test_a_wrong_size_or_order_is_an_error_before_the_first_batch(size, order, message):
     with pytest.raises(DataError, match=message):
-        make().batches(2, order=order)
+        make().batches(size, order=order)
 
 
 def test_take_keeps_the_index():

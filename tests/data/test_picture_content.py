@@ -1,7 +1,5 @@
 """What is in picture files: depth, limits, and what is said about a file that cannot be used."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

@@ -1,7 +1,5 @@
 """Data sets are opened by reference, and unknown references are errors that say what to use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,6 +13,7 @@ from predbn.data import (
     open_images,
     open_shifted,
     open_unlabelled,
+    resize_crop,
     sample,
     wnids,
     write_cifar10c,
@@ -51,7 +50,10 @@ def test_folders(npy_folder, class_folder):
     assert open_images(str(class_folder), "test").images.shape == (4, 3, 20, 24)
     steps = []
     images = open_images(
-        str(class_folder), "test", size=12, resize=16, progress=lambda done, total: steps.append((done, total))
+        str(class_folder),
+        "test",
+        transform=resize_crop(12, 16),
+        progress=lambda done, total: steps.append((done, total)),
     )
     assert images.images.shape == (4, 3, 12, 12)
     assert images.classes == ("cat", "dog")
@@ -60,7 +62,7 @@ def test_folders(npy_folder, class_folder):
 
 def test_imagenet(cache, tmp_path):
     root = make_folder(tmp_path / "r", wnids()[::5])
-    images = open_images(f"imagenet-r:{root}", "test", size=4)
+    images = open_images(f"imagenet-r:{root}", "test", transform=resize_crop(4))
     assert (images.name, images.images.shape) == ("imagenet-r", (200, 3, 4, 4))
     with pytest.raises(DataError, match="lacks 800 of the 1,000 classes"):
         open_images(f"imagenet:{root}", "test")
@@ -96,7 +98,7 @@ def test_shifted_pictures(class_folder, tmp_path):
     write_imagenetc(class_folder, out, ["contrast"], seed=0)
     assert is_shifted(str(out))
     assert not is_shifted(str(class_folder))
-    data = open_shifted(str(out), str(class_folder), size=32)
+    data = open_shifted(str(out), str(class_folder), transform=resize_crop(32))
     assert isinstance(data, ImageNetC)
     assert next(data.batches("clean", 0, 4)).images.shape == (4, 3, 32, 32)
     with pytest.raises(DataError, match="has no class folder of ImageNet"):
@@ -118,7 +120,7 @@ def test_unlabelled_arrays(npy_folder):
 
 def test_unlabelled_pictures_at_any_depth(class_folder):
     Image.fromarray(pixels_of(9, 30, 30)).save(class_folder / "top.png")
-    pictures = open_unlabelled(str(class_folder), "test", size=16)
+    pictures = open_unlabelled(str(class_folder), "test", transform=resize_crop(16))
     assert len(pictures) == 5
     batches = list(pictures.batches(2, order=[4, 0, 1]))
     assert [batch.index.tolist() for batch in batches] == [[4, 0], [1]]

@@ -1,7 +1,5 @@
 """Written data sets are complete and survive a kill."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,7 @@ import pytest
 from PIL import Image
 
 from predbn.common import PredbnError, lock_folder
-from predbn.data import (
-    DataError,
-    write_cifar10c,
-    write_imagenetc,
-)
+from predbn.data import DataError, write_cifar10c, write_imagenetc
 from predbn.shifts import corrupt
 
 Images = npt.NDArray[np.uint8]
@@ -24,11 +18,7 @@ TWO = ["fog", "shot_noise"]
 
 def folder(tmp_path: Path, large: Images) -> Path:
     source = tmp_path / "clean"
-    for wnid, image, name in (
-        ("n01", large[0], "b.JPEG"),
-        ("n01", large[1], "a.jpeg"),
-        ("n02", large[2], "c.png"),
-    ):
+    for wnid, image, name in (("n01", large[0], "b.JPEG"), ("n01", large[1], "a.jpeg"), ("n02", large[2], "c.png")):
         (source / wnid).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(source / wnid / name)
     return source
@@ -108,10 +98,7 @@ def test_bad_input_writes_nothing(tmp_path: Path, cifar: Images, large: Images) 
         (lambda: write_cifar10c(cifar[:4] / 255, labels, out, TWO, seed=0), "must be uint8"),
         (lambda: write_cifar10c(cifar[:4], labels[:3], out, TWO, seed=0), "4 images, but the labels"),
         (lambda: write_cifar10c(cifar[:4], labels, out, ["frog"], seed=0), "did you mean 'fog'"),
-        (
-            lambda: write_cifar10c(cifar[:4], labels, out, TWO, seed=0, constants="x"),
-            "auto, cifar or imagenet",
-        ),
+        (lambda: write_cifar10c(cifar[:4], labels, out, TWO, seed=0, constants="x"), "auto, cifar or imagenet"),
         (lambda: write_cifar10c(tmp_path / "text.npy", labels, out, TWO, seed=0), "cannot be read"),
         (lambda: write_cifar10c(tmp_path / "none.npy", labels, out, TWO, seed=0), "is missing"),
         (lambda: write_imagenetc(tmp_path / "none", out, TWO, seed=0), "not a directory"),

@@ -1,7 +1,5 @@
 """Corrupted data sets under damage: torn files, flipped bits, folders that cannot be written."""
 
-from __future__ import annotations
-
 import errno
 import io
 from pathlib import Path
@@ -13,13 +11,7 @@ import pytest
 from PIL import Image
 
 from predbn.common import CHECKSUM_FIELD
-from predbn.data import (
-    Cifar10C,
-    DataError,
-    read_picture,
-    write_cifar10c,
-    write_imagenetc,
-)
+from predbn.data import Cifar10C, DataError, read_picture, write_cifar10c, write_imagenetc
 from predbn.data.picture_content import add_checksum_field
 
 from ..chaos.flips import flip_bits

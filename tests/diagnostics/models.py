@@ -1,7 +1,5 @@
 """Models whose activations are known in closed form."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,14 +1,11 @@
 """Distances against scipy's, divergences against scipy's densities and torch."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
-from torch.distributions import Normal, kl_divergence
 
 from predbn.common import DiagnosticError
 from predbn.diagnostics import Distribution, distance_unit, paper_divergence, wasserstein
@@ -31,14 +28,6 @@ def test_the_distance_is_scipys(mean, sd):
     torch.testing.assert_close(distance, torch.tensor(expected).double(), rtol=1e-3, atol=width / 4)
 
 
-def test_the_distance_of_a_shifted_copy_is_the_shift():
-    values = normal(1000, 2)
-    for delta in (0.5, 3.0, 30.0):
-        distance = wasserstein(*histograms(values, values + delta))
-        torch.testing.assert_close(distance, torch.full((2,), delta).double(), rtol=1e-2, atol=1e-2)
-    assert wasserstein(*histograms(values, values)).tolist() == [0.0, 0.0]
-
-
 def test_constant_channels_do_not_dominate_the_others():
     values = normal(500, 4, sd=2.0)
     values[:, 3] = 1
@@ -48,7 +37,9 @@ def test_constant_channels_do_not_dominate_the_others():
     assert distance_unit(Distribution.of(torch.zeros(3, 2))).tolist() == [1, 1]
 
 
-def test_different_bins_are_refused():
+def test_different_bins_and_dimensions_are_refused():
+    with pytest.raises(DiagnosticError, match="got 4 and 3 dimensions"):
+        paper_divergence(Distribution.of(normal(9, 4)), Distribution.of(normal(9, 3)))
     with pytest.raises(DiagnosticError, match="same bins"):
         wasserstein(histograms(normal(9, 1))[0], histograms(normal(9, 1, seed=1))[0])
 
@@ -71,19 +62,6 @@ def test_the_papers_sum_over_test_points_is_the_closed_form(pair):
         assert paper_divergence(p, q) == pytest.approx(points.mean(), rel=1e-10)
 
 
-def test_the_closed_form_is_torchs(pair):
-    p, q = (Distribution.of(values) for values in pair)
-    expected = kl_divergence(*(Normal(fit.mean, fit.var.sqrt()) for fit in (q, p))).sum()
-    assert paper_divergence(p, q) == pytest.approx(float(expected), rel=1e-9)
-    assert paper_divergence(p, p) == pytest.approx(0, abs=1e-9)
-
-
-def test_a_divergence_known_by_hand():
-    """One dimension, equal spread σ, means δ apart: δ²/2σ² in either direction."""
-    p, q = (Distribution.of(torch.tensor([[centre - 2.0], [centre + 2.0]])) for centre in (0.0, 6.0))
-    assert paper_divergence(p, q) == pytest.approx(36 / 8) == paper_divergence(q, p)
-
-
 def test_dead_dimensions_stay_finite(pair):
     train, test = (values.clone() for values in pair)
     train[:, 1] = 0
@@ -92,8 +70,3 @@ def test_dead_dimensions_stay_finite(pair):
     assert 1e4 < paper_divergence(p, Distribution.of(test)) < math.inf
     constant = Distribution.of(torch.zeros(5, 4))
     assert paper_divergence(constant, constant) == pytest.approx(0, abs=1e-9)
-
-
-def test_different_dimensions_are_refused():
-    with pytest.raises(DiagnosticError, match="got 4 and 3 dimensions"):
-        paper_divergence(Distribution.of(normal(9, 4)), Distribution.of(normal(9, 3)))

@@ -1,7 +1,5 @@
 """The same on a GPU, and without waiting for it; skipped if there is none."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

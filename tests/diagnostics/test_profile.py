@@ -1,7 +1,5 @@
 """Profiles: one pass, constant memory, and parts that merge to the whole."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Findings about a model without any data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The batch size of a training, from the variances that it left."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

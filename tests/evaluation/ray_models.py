@@ -1,7 +1,5 @@
 """Networks for clusters that are slow or fail on purpose."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attacked batches: what is predicted, what is scored, what is remembered, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 
@@ -22,7 +20,7 @@ from . import tiny
 DATA, VALIDATION = sample("test").take(60), sample("validation").take(200)
 STEPS = {"targeted": 4, "everyone": 3}
 ORDERS = ("attacked:targeted", "attacked:everyone")
-STATELESS = ("train", "batch", "auto(passes=1)", "batch[robust=True, layers=last]")
+STATELESS = ("train", "batch", "auto", "batch[robust=True, layers=last]")
 WITH_STATE = ("ema", "auto_stream")
 PLAN = Plan(
     models="t",
@@ -35,14 +33,11 @@ PLAN = Plan(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _few_steps_on_one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _few_steps():
     with pytest.MonkeyPatch.context() as patch:
         for kind, steps in STEPS.items():
             patch.setitem(ATTACKS, kind, replace(ATTACKS[kind], steps=steps))
         yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -158,10 +153,7 @@ class MeanOfPixels(nn.Module):
         return torch.stack([-z, z], 1)
 
 
-@pytest.mark.parametrize(
-    "device",
-    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
-)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_an_attack_whose_effect_is_known(tmp_path, device):
     """Images of 120 (class 0) and 130 (class 1), 125 on average: a tenth of white images lifts the mean to 138, and a
     fifth of images of 27.5 or 227.5, as far as the targeted attack reaches, moves it to 106 or 146, each beyond all

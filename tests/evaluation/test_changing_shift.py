@@ -108,14 +108,3 @@ def test_the_state_of_a_strategy_is_kept_from_shift_to_shift(run, strategy, orde
     # By image, and for each image in the order of the shifts.
     by_image = correct.view(4, 40).T[torch.argsort(index)]
     assert unpack_hits(packed, 4 * 40).tolist() == by_image.reshape(-1).tolist()
-
-
-def test_there_is_one_row_per_stream(run):
-    results = Results.load(run)
-    frame = results.filter(metric="accuracy", strategy="batch").frame
-    streams = set(zip(frame["corruption"], frame["severity"], frame["order"], strict=True))
-    assert streams == {(shift, 2, order) for shift in PLAN.shifts for order in PLAN.orders}
-    assert len(frame) == len(streams)
-    counts = results.reliability.groupby(["corruption", "order", "strategy"])["count"].sum()
-    assert set(counts["in_turn-extra"]) == {4 * 40}
-    assert set(counts.drop("in_turn-extra")) == {40}

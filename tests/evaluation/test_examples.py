@@ -1,7 +1,5 @@
 """Example pictures of a run against the corrupted images themselves."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,14 +1,12 @@
 """What is different on a GPU: CUDA graphs, half formats, prefetching, one check for finite logits at the end."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import EvaluationError, InProcess, Plan, Split
+from predbn.evaluation import EvaluationError, InProcess, Plan, Setting, Split
 from predbn.evaluation.cuda_graphs import GraphedFunction, GraphStream, GraphStreams
 from predbn.evaluation.job import Job
 from predbn.evaluation.precision import numerics
@@ -16,21 +14,27 @@ from predbn.evaluation.units import Cell, SplitUnit
 
 from . import tiny
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = pytest.mark.gpu
 
 CUDA = torch.device("cuda")
 
+STRATEGIES = [str(Setting.parse(name)) for name in ("train", "batch", "ema", "frozen", "population")]
 CELLS = tuple(
     Cell(model, method, strategy, size)
     for model, method in (("t/0", "vanilla"), ("t/1", "vanilla"), ("all", "ensemble"))
-    for strategy in ("train", "batch", "ema", "frozen", "population")
+    for strategy in STRATEGIES
     for size in (50, 32)
 )
 
 
 def rows(device, precision="fp32"):
     models = {f"t/{k}": tiny.classifier(k) for k in range(2)}
-    job = Job(Plan(models=list(models), images=130, precision=precision), device, sample("test"), models=models)
+    job = Job(
+        Plan(models=list(models), strategies=STRATEGIES, images=130, precision=precision),
+        device,
+        sample("test"),
+        models=models,
+    )
     job.worker.members = {"all": list(models)}
     units = [
         SplitUnit(Split(name, 3), "shuffled", 1, CELLS) for name in ("fog", "snow", "in_turn-2", "markov-3-levels-0.8")
@@ -116,11 +120,11 @@ def test_a_function_that_cannot_be_recorded_is_called():
 def test_prefetching_changes_nothing_and_an_error_is_raised_by_the_right_unit(monkeypatch):
     models = {"t/0": tiny.classifier(0)}
     names = ("jpeg_compression", "spatter", "gaussian_noise", "fog")
-    cells = (Cell("t/0", "vanilla", "batch", 50), Cell("t/0", "vanilla", "population", 32))
+    cells = (Cell("t/0", "vanilla", STRATEGIES[1], 50), Cell("t/0", "vanilla", STRATEGIES[-1], 32))
     units = [SplitUnit(Split(name, 3), "shuffled", 1, cells) for name in names]
 
     def job():
-        return Job(Plan(models="t/0", images=130), "cuda", sample("test"), models=models)
+        return Job(Plan(models="t/0", strategies=STRATEGIES, images=130), "cuda", sample("test"), models=models)
 
     alone = job()
     assert list(InProcess("cuda").run(job(), units)) == [alone.worker.do(unit) for unit in units]

@@ -1,12 +1,10 @@
 """CUDA graphs on several streams, with a stand-in for CUDA; `test_gpu.py` has what only a GPU shows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from predbn.data import sample
-from predbn.evaluation import Plan, Split
+from predbn.evaluation import Plan, Setting, Split
 from predbn.evaluation.cuda_graphs import _LARGE_PASS, GraphedFunction, GraphStream, GraphStreams
 from predbn.evaluation.job import Job
 from predbn.evaluation.units import Cell, SplitUnit
@@ -16,10 +14,11 @@ from . import tiny
 
 CPU = torch.device("cpu")
 NAMES = [f"t/{k}" for k in range(3)]
+STRATEGIES = [str(Setting.parse(name)) for name in ("train", "batch", "ema")]
 CELLS = tuple(
     Cell(model, method, strategy, size)
     for model, method in (*((name, "vanilla") for name in NAMES), ("all", "ensemble"))
-    for strategy in ("train", "batch", "ema")
+    for strategy in STRATEGIES
     for size in (20, 3)
 )
 
@@ -30,7 +29,7 @@ def unit(split="fog"):
 
 def job(streams=None):
     models = {name: tiny.classifier(k) for k, name in enumerate(NAMES)}
-    made = Job(Plan(models=NAMES, images=50), "cpu", sample("test"), models=models)
+    made = Job(Plan(models=NAMES, strategies=STRATEGIES, images=50), "cpu", sample("test"), models=models)
     made.worker.members = {"all": NAMES}
     if streams is not None:
         made.cache.__dict__["graph_streams"] = GraphStreams(CPU, streams)

@@ -1,7 +1,5 @@
 """Memory does not grow with the number of images, splits or models; measured in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from predbn.evaluation import EvaluationError, Model, Setting
-from predbn.evaluation.model_cache import ModelCache, PredictorKey, check_classes
-from predbn.evaluation.predictor import Predictor, copy_sharing_tensors
+from predbn.evaluation import EvaluationError, Model
+from predbn.evaluation.model_cache import ModelCache, check_classes
+from predbn.evaluation.predictor import copy_sharing_tensors
 from predbn.norm import adapt, adapted
 
 from . import tiny
@@ -36,15 +36,6 @@ def test_a_copy_that_shares_tensors_is_adapted_independently():
         torch.testing.assert_close(copy(IMAGES), model(IMAGES))
 
 
-def test_a_predictor_forgets_its_state_between_streams():
-    predictor = Predictor(tiny.classifier(), Setting.parse("ema"), "fp32", None, 10, 10)
-    predictor.start_stream(lambda: iter(()))
-    first = predictor.logits(IMAGES[:8])
-    assert not torch.equal(predictor.logits(IMAGES[:8]), first)
-    predictor.start_stream(lambda: iter(()))
-    assert torch.equal(predictor.logits(IMAGES[:8]), first)
-
-
 def test_models_are_grouped_and_evicted_by_the_memory_limit(monkeypatch):
     members, loaded = loadable_models(monkeypatch)
     nbytes = sum(t.nbytes for t in (*tiny.classifier().parameters(), *tiny.classifier().buffers()))
@@ -58,57 +49,12 @@ def test_models_are_grouped_and_evicted_by_the_memory_limit(monkeypatch):
     assert len(loaded) == 4
 
 
-def test_a_model_is_loaded_once_for_everything(monkeypatch):
-    members, loaded = loadable_models(monkeypatch, 1)
-    cache = ModelCache(members)
-    assert cache.original("t/0") is cache.original("t/0")
-    cache.describe("t/0")
-    cache.model("t/0")
-    for strategy in ("train", "batch", "ema"):
-        cache.predictor(PredictorKey("t/0", Setting.parse(strategy), 8))
-    assert loaded == ["t/0"]
-    cache.clear()
-    cache.model("t/0")
-    assert len(loaded) == 2
-
-
-def test_a_predictor_continues_after_its_model_was_evicted(monkeypatch):
-    members, loaded = loadable_models(monkeypatch, 2)
-    keys = [PredictorKey(name, Setting.parse("ema"), 8) for name in members]
-    logits = {}
-    for memory_limit in (1, 1 << 30):
-        cache = ModelCache(members, memory_limit=memory_limit)
-        for batch in IMAGES.split(8):
-            for key in keys:
-                logits.setdefault(memory_limit, []).append(cache.predictor(key).logits(batch))
-    assert all(torch.equal(a, b) for a, b in zip(*logits.values(), strict=True))
-    assert len(loaded) > 4
-
-
-def test_the_checksum_of_a_model_depends_on_its_values():
-    models = {"a": tiny.classifier(0), "b": tiny.classifier(0), "c": tiny.classifier(1)}
-    cache = ModelCache({}, in_memory=models)
-    checksums = [cache.describe(name)["sha256"] for name in "abc"]
-    assert checksums[0] == checksums[1] != checksums[2]
-
-
 def test_classes_must_be_those_of_the_data():
     check_classes("m", 10, tuple("abcdefghij"))
     check_classes("m", 10, tuple(map(str, range(7))))
     for classes, data_classes in ((9, 10), (11, 10)):
         with pytest.raises(EvaluationError, match=f"m has {classes} classes, but the data has {data_classes}"):
             check_classes("m", classes, tuple("abcdefghij"))
-
-
-def test_a_model_that_was_loaded_before_the_classes_were_known_is_restricted_to_them():
-    from predbn.data import wnids
-
-    classes = wnids()[10:12]
-    cache = ModelCache({}, in_memory={"thousand": tiny.classifier(0, 1000)})
-    whole = cache.original("thousand")(IMAGES)
-    cache.restrict_to(classes)
-    assert torch.equal(cache.original("thousand")(IMAGES), whole[:, 10:12])
-    assert cache.describe("thousand")["classes"] == 2
 
 
 @pytest.mark.parametrize("all_or_others", ["all", "none", "others"])

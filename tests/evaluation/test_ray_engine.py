@@ -1,7 +1,5 @@
 """Connecting to Ray: the errors when it fails, and a whole run from the command line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -46,11 +44,6 @@ def test_without_ray_the_error_says_how_to_install_it(monkeypatch, capsys, tmp_p
         monkeypatch, capsys, "--out", str(tmp_path / "run")
     )
     assert not (tmp_path / "run").exists()
-
-
-def test_the_package_does_not_need_ray():
-    code = "import sys; sys.modules['ray'] = None; import predbn.cli, predbn.evaluation; predbn.evaluation.RayEngine"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_address_where_nobody_listens(monkeypatch, capsys):

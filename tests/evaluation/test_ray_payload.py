@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pickle
 import warnings
 
@@ -9,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predbn.data import sample
-from predbn.data.npy import from_npy
 from predbn.evaluation.ray_payload import _array, _packed, _tensor, _unpacked
 
 
@@ -27,16 +24,6 @@ def test_a_tensor_of_any_layout_comes_back_and_is_not_copied_on_the_way(shape, d
     back = _tensor(array)
     assert back.dtype == dtype
     assert torch.equal(back, tensor)
-
-
-def test_pictures_in_a_mapped_file_are_not_turned_round(tmp_path):
-    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8))
-    np.save(tmp_path / "labels.npy", np.arange(6))
-    images = from_npy(tmp_path)
-    packed = _packed(images)
-    assert packed[0][0].values.shape == (6, 8, 8, 3)
-    assert np.shares_memory(packed[0][0].values, images.images.numpy())
-    assert torch.equal(_unpacked(packed).images, images.images)
 
 
 def test_images_are_read_where_they_lie_in_shared_memory():

@@ -1,7 +1,5 @@
 """Workers on a real Ray cluster of two nodes on this machine; some workers and nodes are killed while they compute."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Rows instead of pictures, against a slow, obvious reference."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -41,12 +39,6 @@ DATA = Randomised(TEST, train=TRAIN, block=100)
 ROUNDING = 1e-6
 """Of σ(z / 8) in single precision; it moves by 1/32 of what z does."""
 STRATEGIES = ("train", "ema", "population", "batch[eps=0.1]")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """These networks are so small that threads only wait for each other."""
-    torch.set_num_threads(1)
 
 
 def model(seed: int, table: torch.Tensor = TABLE[:800]) -> ClickModel:
@@ -235,7 +227,7 @@ def test_a_test_set_of_its_own_needs_validation_data_for_what_is_fitted(prepared
     assert len(results.fits) == 2
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_gpu_finds_the_same(tmp_path):
     models = {f"m/{seed}": model(seed) for seed in range(2)}
     plan = Plan(

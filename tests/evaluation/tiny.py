@@ -1,7 +1,5 @@
 """Small networks and data to evaluate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

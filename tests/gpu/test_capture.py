@@ -16,7 +16,7 @@ from torch import nn
 import predbn
 from predbn.gpu.capture import capture_padded
 from predbn.gpu.static_segments import SegmentShape, StaticSegments, padded_size
-from predbn.norm import DriftMeter, StreamSegments, UnnamedStream
+from predbn.norm import DriftMeter, StreamSegments, UnnamedStream, predictor
 
 from ..norm.models import images, net
 from .standin_recorder import recorder
@@ -42,7 +42,7 @@ def assert_same_streams(model: nn.Module, expected: nn.Module, tolerance: float 
     torch.testing.assert_close(streams, expected_streams, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("strategy", ["ema", "auto(passes=1)"])
+@pytest.mark.parametrize("strategy", ["ema", "auto"])
 def test_on_a_cpu_the_model_is_called_as_it_is(strategy):
     model, expected = adapted(strategy), adapted(strategy)
     captured = predbn.capture(model)
@@ -68,7 +68,7 @@ def test_an_invalid_number_of_graphs_is_refused(graphs):
 
 
 @pytest.mark.usefixtures("recorder")
-@pytest.mark.parametrize("strategy", ["ema", "auto(passes=1)", "auto_stream"])
+@pytest.mark.parametrize("strategy", ["ema", "auto", "auto_stream"])
 def test_streams_resets_and_other_strategies_between_replays(strategy):
     model, expected = adapted(strategy), adapted(strategy)
     captured = predbn.capture(model, graphs=2)
@@ -128,7 +128,7 @@ def test_a_copy_of_a_captured_model_has_no_graphs_of_the_original():
         ("frozen", False, True),
         ("ema", False, True),
         ("ema", True, False),
-        ("auto(passes=1)", True, True),
+        ("auto", True, True),
         ("auto_stream", True, True),
     ],
 )
@@ -277,13 +277,13 @@ def test_padded_segments():
 @pytest.mark.gpu
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "ema", "auto", "auto_stream"])
+@pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "ema", "auto", "auto(passes=4)", "auto_stream"])
 def test_real_graphs_predict_remember_and_measure_what_the_model_does(strategy, dtype, pad):
     """Streams of varying sizes, two that join late, and one that is predicted alone."""
     order = [[0, 0, 1, 2, 1, 2, 2], [2, 2, 0, 0, 1, 1], [1, 1, 1, 0, 0], [2] * 4, [3, 0, 3, 0, 4, 4, 4]]
     model = copy.deepcopy(calibrated()).to("cuda", dtype).to(memory_format=torch.channels_last)
-    expected = predbn.adapt(copy.deepcopy(model), strategy)
-    captured = PADDED[pad](predbn.adapt(model, strategy))
+    expected = predictor(copy.deepcopy(model), strategy)
+    captured = PADDED[pad](predictor(model, strategy))
     meters = DriftMeter(model), DriftMeter(expected)
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
     with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
@@ -294,6 +294,6 @@ def test_real_graphs_predict_remember_and_measure_what_the_model_does(strategy, 
                 torch.testing.assert_close(captured(x), expected(x), atol=tolerance, rtol=tolerance)
                 drifts = [meter.measure(len(ids)) for meter in meters]
             torch.testing.assert_close(drifts[0], drifts[1], atol=tolerance, rtol=tolerance, equal_nan=True)
-    assert_same_streams(model, expected, 10 * tolerance)
+    assert_same_streams(captured.model, expected, 10 * tolerance)
     assert not captured._has_warned
     assert captured.replays >= 8

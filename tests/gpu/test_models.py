@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import predbn
-from predbn.gpu import TritonBackend
+from predbn.gpu.backend import TritonBackend
 from predbn.norm import backend
 
 IDS = [0, 1, 0, 2, 1, 1, 0, 2]
@@ -41,7 +41,7 @@ def calibrated() -> nn.Module:
     with torch.no_grad():
         for seed in range(20):
             model(images(32, seed))
-    with patch.dict(backend._registered, clear=True):  # the interpreter takes long
+    with patch.dict(backend._backends, {"cpu": None}):  # the interpreter takes long
         return predbn.calibrate(model.eval(), list(images(96, 100).split(32)))
 
 
@@ -81,26 +81,26 @@ def predict(device, strategy, options, ids=None):
     [
         ("prior(N=4)", {"robust": True, "group": 4}, None),
         ("ema", {}, IDS),
-        ("auto(passes=1)", {}, None),
+        ("auto", {}, None),
         ("auto_stream", {}, IDS),
     ],
 )
 def test_predictions_are_those_of_pytorch_alone(device, monkeypatch, strategy, options, ids):
     counting = CountingBackend()
-    monkeypatch.setattr(backend, "_registered", {device.type: counting})
+    monkeypatch.setitem(backend._backends, device.type, counting)
     with_kernels = predict(device, strategy, options, ids)
     assert counting.calls
     assert all(counting.calls)
-    monkeypatch.setattr(backend, "_registered", {})
+    monkeypatch.setitem(backend._backends, device.type, None)
     for ours, expected in zip(with_kernels, predict(device, strategy, options, ids), strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_of_parameters_flow_although_the_input_needs_none(device, monkeypatch):
     gradients, x = [], images(8, 1).to(device)
-    for registered in (backend._registered, {}):
-        monkeypatch.setattr(backend, "_registered", registered)
-        model = predbn.adapt(copy.deepcopy(calibrated()).to(device), "auto(passes=1)")
+    for registered in (backend.backend_of(device.type), None):
+        monkeypatch.setitem(backend._backends, device.type, registered)
+        model = predbn.adapt(copy.deepcopy(calibrated()).to(device), "auto")
         model.requires_grad_(False).bn1.requires_grad_(True)
         with torch.backends.cudnn.flags(allow_tf32=False):
             model(x).square().sum().backward()
@@ -109,7 +109,7 @@ def test_gradients_of_parameters_flow_although_the_input_needs_none(device, monk
 
 
 def test_an_example_that_is_not_finite_changes_no_other_where_influence_is_bounded(device):
-    model = predbn.adapt(copy.deepcopy(calibrated()).to(device), "auto(passes=1)")
+    model = predbn.adapt(copy.deepcopy(calibrated()).to(device), "auto")
     x, others = images(9, 1).to(device), torch.arange(9) != 4
     x[4, 0, 2, 2] = torch.nan
     with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):

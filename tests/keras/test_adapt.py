@@ -1,7 +1,5 @@
 """Keras models, with torch behind them: the numbers of the PyTorch path, and an exact undo."""
 
-from __future__ import annotations
-
 import copy
 import os
 

@@ -1,7 +1,5 @@
 """A small network with batch norm, and labelled batches that it mostly predicts correctly."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

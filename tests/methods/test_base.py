@@ -1,18 +1,9 @@
 """Methods by name, and each of them under every strategy."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from predbn.methods import (
-    Ensemble,
-    MethodError,
-    Temperature,
-    Vanilla,
-    find_method,
-    method_class,
-)
+from predbn.methods import Ensemble, MethodError, Temperature, Vanilla, find_method, method_class
 
 
 def test_the_names():

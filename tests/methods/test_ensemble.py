@@ -1,7 +1,5 @@
 """The ensemble against the mean of softmaxes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given

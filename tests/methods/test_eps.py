@@ -1,7 +1,5 @@
 """The tuned eps against a loop over the grid, and the model left alone."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

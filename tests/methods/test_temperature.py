@@ -1,7 +1,5 @@
 """The fitted temperature against scipy's bounded search."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Predictions for the tests: ordinary ones, and those that are easy to get wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

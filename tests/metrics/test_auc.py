@@ -1,7 +1,5 @@
 """The exact AUC against scikit-learn and a count of all pairs, the streaming one against the exact one."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Bins and calibration error against a loop, torchmetrics and closed forms."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchmetrics.functional.classification import multiclass_calibration_error
@@ -31,23 +29,3 @@ def test_torchmetrics_gives_the_same_inside_the_bins(bins):
     p, y = predictions(500)
     expected = multiclass_calibration_error(p, y, num_classes=10, n_bins=bins, norm="l1")
     torch.testing.assert_close(ece(p, y, bins=bins), expected.double())
-
-
-def test_certainty_shares_the_last_bin_where_torchmetrics_gives_it_its_own():
-    p, y = torch.tensor([[0.05, 0.95], [0.0, 1.0]], dtype=torch.float64), torch.tensor([1, 0])
-    assert ece(p, y).item() == pytest.approx(abs(0.5 - 0.975))
-    theirs = multiclass_calibration_error(p, y, num_classes=2, n_bins=10, norm="l1")
-    assert theirs.item() == pytest.approx((0.05 + 1) / 2)
-
-
-def test_bins_are_closed_on_the_right():
-    p = torch.tensor([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]], dtype=torch.float64)
-    assert reliability(p, torch.zeros(3, dtype=torch.long), bins=4).count.tolist() == [0, 1, 1, 1]
-
-
-def test_empty_bins_are_nan_and_cost_nothing():
-    p, y = cases()["certain and right"]
-    found = reliability(p, y)
-    assert found.count.tolist() == [0] * 9 + [5]
-    assert found.confidence[:9].isnan().all()
-    assert ece(p, y) == 0

@@ -1,7 +1,5 @@
 """Intervals against scipy, normal theory, their own definition, and how often they cover the truth."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The mean corruption error against what was published by severity."""
 
-from __future__ import annotations
-
 import pytest
 
 from predbn.metrics import ALEXNET_ERRORS, MetricError, corruption_errors, mce

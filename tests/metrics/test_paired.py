@@ -1,7 +1,5 @@
 """Paired intervals, against the paired t-test and against slow references."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,20 +1,11 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from predbn.data import Images, sample
 from predbn.models import resnet20, zoo
 from predbn.models.weights import write_weights
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_deterministic) -> None:
-    """Small batches: a second thread would mostly wait for the first."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

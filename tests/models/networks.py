@@ -1,7 +1,5 @@
 """Networks for the tests of this folder: every number is random, so that no layer can be mistaken for another."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,17 +1,10 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from predbn.models.normalisation import (
-    BiasedConv2d,
-    ScalarAffine,
-    StandardisedConv2d,
-    find_normalisation,
-)
+from predbn.models.normalisation import BiasedConv2d, ScalarAffine, StandardisedConv2d, find_normalisation
 
 EPS = 1e-3
 

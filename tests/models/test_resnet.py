@@ -1,7 +1,5 @@
 """The networks against torchvision's, and against the papers they come from. The tests of the zoo run them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -114,10 +112,7 @@ def test_refused_objects_are_named_and_nobody_is_told_to_load_them(tmp_path):
     [
         ({0: torch.ones(2)}, "the key 0 is not a string\\): save"),
         ({("a",): torch.ones(2)}, "the key .* is not a string\\): save"),
-        (
-            {"x": torch.eye(3).to_sparse()},
-            "has the tensor 'x', which is sparse, .*: store dense tensors",
-        ),
+        ({"x": torch.eye(3).to_sparse()}, "has the tensor 'x', which is sparse, .*: store dense tensors"),
         ({"x": torch.ones(2, dtype=torch.complex64)}, "has the tensor 'x'"),
         ({"x": torch.ones(2, device="meta")}, "has the tensor 'x'"),
     ],

@@ -1,7 +1,5 @@
 """The zoo as it is delivered, whatever is in it, and as it could be."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 
@@ -53,8 +51,7 @@ def test_names_are_in_the_order_of_seeds_and_patterns_select_them(small_zoo):
 
 def test_missing_networks_and_cards(small_zoo, monkeypatch):
     with pytest.raises(
-        ModelError,
-        match=r"^The zoo has no 'resnet20-cifar10/batch/3': it has resnet20-cifar10/batch/\*, resnet20",
+        ModelError, match=r"^The zoo has no 'resnet20-cifar10/batch/3': it has resnet20-cifar10/batch/\*, resnet20"
     ):
         zoo.matching("resnet20-cifar10/batch/3")
     with pytest.raises(ModelError, match=r"stands for 2 networks: name one, such as zoo:resnet20-cifar10/batch/2\."):

@@ -3,8 +3,6 @@
 Many tests use `auto` on models that are not calibrated, on purpose: the warning about it is ignored.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

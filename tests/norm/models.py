@@ -1,7 +1,5 @@
 """Small models for the tests, with statistics that differ from any batch's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

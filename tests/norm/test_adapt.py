@@ -1,7 +1,5 @@
 """Adapting changes what `.eval()` means and nothing else; restoring undoes it bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -20,30 +18,20 @@ STRATEGIES = ["train", "batch", "auto", "auto_stream", "prior", "ema", "frozen"]
 
 def fingerprint(model: nn.Module) -> dict:
     """Everything a user could look at."""
+
+    def tensors(named: dict) -> list:
+        return [
+            (k, None if t is None else (t.data_ptr(), t._version, t.detach().numpy().tobytes()))
+            for k, t in named.items()
+        ]
+
     return {
         name: (
-            type(m),
-            m.training,
-            sorted(m.__dict__),
-            [(k, None if p is None else (p.data_ptr(), p._version, p.clone())) for k, p in m._parameters.items()],
-            [(k, None if b is None else (b.data_ptr(), b._version, b.clone())) for k, b in m._buffers.items()],
-            list(m._forward_hooks.items()),
-            list(m._forward_pre_hooks.items()),
+            *(type(m), m.training, sorted(m.__dict__), tensors(m._parameters), tensors(m._buffers)),
+            *(list(m._forward_hooks.items()), list(m._forward_pre_hooks.items())),
         )
         for name, m in model.named_modules()
     }
-
-
-def assert_same(a: dict, b: dict) -> None:
-    assert a.keys() == b.keys()
-    for name in a:
-        assert a[name][:3] == b[name][:3], name
-        assert a[name][5:] == b[name][5:], name
-        for left, right in zip(a[name][3] + a[name][4], b[name][3] + b[name][4], strict=True):
-            assert left[0] == right[0]
-            if left[1] is not None:
-                assert left[1][:2] == right[1][:2]
-                assert torch.equal(left[1][2], right[1][2])
 
 
 def use_in_every_mode(model: nn.Module) -> None:
@@ -68,7 +56,7 @@ def test_restore_gives_back_the_very_same_model(strategy):
     assert predbn.adapt(model, strategy) is model
     use_in_every_mode(model)
     assert predbn.restore(model) is model
-    assert_same(before, fingerprint(model))
+    assert fingerprint(model) == before
     assert torch.equal(model(x), predicted)
 
 
@@ -96,7 +84,7 @@ def test_the_model_is_restored_after_an_exception():
         assert same is model
         use_in_every_mode(model)
         raise RuntimeError("on purpose")
-    assert_same(before, fingerprint(model))
+    assert fingerprint(model) == before
 
 
 def test_a_failed_adaptation_changes_nothing():
@@ -173,11 +161,7 @@ def test_copies_and_pickles_are_adapted_and_independent(strategy):
         buffer = io.BytesIO()
         torch.save(model, buffer)
         buffer.seek(0)
-        others = [
-            copy.deepcopy(model),
-            pickle.loads(pickle.dumps(model)),
-            torch.load(buffer, weights_only=False),
-        ]
+        others = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(buffer, weights_only=False)]
         expected = model(later)
         predbn.restore(model)
         for other in others:
@@ -234,15 +218,6 @@ def test_state_from_inference_mode_serves_gradients():
 def test_choosing_layers(layers, chosen):
     model = predbn.adapt(net(), layers=layers)
     assert [row.name for row in predbn.describe(model) if row.strategy == "batch"] == chosen
-
-
-def test_last_layer_only_equals_that_layer_in_train_mode():
-    model = net()
-    x = images()
-    predbn.adapt(model, layers="last")
-    twin = net()
-    twin.bn3.train()
-    torch.testing.assert_close(model(x), twin(x), rtol=1e-5, atol=1e-6)
 
 
 def test_describe_shows_every_layer_and_the_distance():

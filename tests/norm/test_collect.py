@@ -1,12 +1,9 @@
 """Population statistics and calibration, against the data as one batch and against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import predbn
 
@@ -65,22 +62,6 @@ def test_dropout_stays_off_and_training_flags_come_back():
     assert [model.training, model.bn2.training, model.drop.training] == [True, False, True]
 
 
-@torch.no_grad()
-def test_one_pass_pools_the_moments_of_each_batch():
-    sizes = []
-
-    def count(batches):
-        for batch in batches:
-            sizes.append(len(batch))
-            yield batch
-
-    model = predbn.adapt(net(), "population", loader=count(split([20, 21])), exact=False)
-    assert sizes == [20, 21]
-    state = predbn.state_dict(model)["streams"]["default"]["bn1"]
-    x = model.conv1(DATA)
-    torch.testing.assert_close(state["mean"], x.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
-
-
 def test_progress_is_reported_batch_by_batch():
     """One pass over the two batches finds the layers, and one more measures each of the three."""
     reports = []
@@ -92,28 +73,10 @@ def test_progress_is_reported_batch_by_batch():
     assert reports == [(1, 0), (2, 0)]
 
 
-@torch.no_grad()
-def test_loaders_of_every_kind():
-    expected = predbn.adapt(net(), "population", loader=[DATA])(DATA)
-    labels = torch.zeros(len(DATA))
-    loaders = [
-        DataLoader(TensorDataset(DATA, labels), batch_size=9),
-        (batch for batch in split([20, 21])),
-        [(DATA[:5], 0), (DATA[5:], 1)],
-    ]
-    for loader in loaders:
-        model = predbn.adapt(net(), "population", loader=loader)
-        torch.testing.assert_close(model(DATA), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_population_without_data():
     model = predbn.adapt(net(), "population")
     with pytest.raises(predbn.AdaptationError, match=r"'bn1' has no population statistics yet"):
         model(images())
-    with pytest.raises(predbn.AdaptationError, match="gave no batch"):
-        predbn.adapt(net(), "population", loader=[])
-    with pytest.raises(predbn.AdaptationError, match="gave a str without tensors"):
-        predbn.adapt(net(), "population", loader=["a.jpg"])
 
 
 @pytest.mark.parametrize("sizes", BATCHINGS)

@@ -1,9 +1,8 @@
 """Compiled and exported models give the adapted outputs, not the source model's."""
 
-from __future__ import annotations
-
 import copy
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -11,12 +10,13 @@ import torch
 from torch import nn
 
 import predbn
+from predbn.norm import backend
 
 from .models import images, net
 from .test_layer import SuperSubclass
 
 SIZES = (8, 5)
-STATELESS = ["batch", "prior(N=4)", "auto"]
+STATELESS = ["batch", "prior(N=4)", "auto", "population"]
 
 
 def assert_close(a, b):
@@ -30,7 +30,9 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("strategy", ["batch", "auto", "auto_stream", "ema(start='first')", "frozen", "population"])
+@pytest.mark.parametrize(
+    "strategy", ["batch", "prior", "auto", "auto_stream", "ema(start='first')", "frozen", "population"]
+)
 @torch.no_grad()
 def test_one_graph_without_breaks(strategy):
     options = {"loader": [images()]} if strategy == "population" else {}
@@ -42,13 +44,33 @@ def test_one_graph_without_breaks(strategy):
 
 
 @pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="inductor needs a C++ compiler")
-@pytest.mark.parametrize("strategy", ["prior", "ema"])
 @torch.no_grad()
-def test_through_inductor(strategy):
-    eager = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(108, 4)).eval(), strategy)
+def test_through_inductor():
+    eager = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(108, 4)).eval(), "ema")
     compiled = torch.compile(copy.deepcopy(eager), fullgraph=True)
     for seed in range(2):
         assert_close(compiled(images(seed=seed)), eager(images(seed=seed)))
+
+
+@torch.no_grad()
+def test_a_backend_is_imported_outside_of_the_graph(tmp_path, monkeypatch):
+    """When a compiled model is the first to see a device; here the CPU, as if nothing were known of it."""
+    (tmp_path / "named_backend.py").write_text(
+        "from predbn.norm import register\n"
+        "class Named:\n"
+        "    def moments(self, *_): return None\n"
+        "    def normalise(self, x, *_): return x + 7\n"
+        "register('cpu', Named())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PREDBN_BACKEND", "named_backend")
+    monkeypatch.delitem(backend._backends, "cpu")
+    layer = predbn.adapt(nn.BatchNorm2d(3).eval(), "batch")
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    try:
+        assert torch.equal(compiled(images()), images() + 7)
+    finally:
+        sys.modules.pop("named_backend", None)
 
 
 @torch.no_grad()
@@ -105,7 +127,8 @@ def test_a_subclass_with_a_forward_of_its_own_compiles():
 @pytest.mark.parametrize("strategy", STATELESS)
 @torch.no_grad()
 def test_export_gives_the_adapted_outputs(strategy):
-    model = predbn.adapt(net(), strategy)
+    options = {"loader": [images()]} if strategy == "population" else {}
+    model = predbn.adapt(net(), strategy, **options)
     batch = torch.export.Dim("batch", min=2, max=64)
     program = torch.export.export(model, (images(),), dynamic_shapes=({0: batch},)).module()
     for n in SIZES:
@@ -157,8 +180,11 @@ def test_strategies_with_state_refuse_export(strategy, tmp_path):
     assert_close(folded(images()), predbn.fold(model)(images()))
 
 
-@torch.no_grad()
-def test_population_exports_its_statistics():
-    model = predbn.adapt(net(), "population", loader=[images()])
-    program = torch.export.export(model, (images(),)).module()
-    assert_close(program(images(seed=4)), model(images(seed=4)))
+@pytest.mark.parametrize("part", ["", "bn1"])
+def test_scripting_is_refused_with_what_to_do(part):
+    model = predbn.adapt(net(), "frozen")
+    model(images())
+    with pytest.raises(predbn.AdaptationError, match=r"torch\.jit\.script cannot compile layer 'bn1'.* predbn\.fold"):
+        torch.jit.script(model.get_submodule(part))
+    for plain in (predbn.fold(model), predbn.restore(model)):
+        assert_close(torch.jit.script(plain)(images()), plain(images()))

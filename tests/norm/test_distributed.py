@@ -1,6 +1,4 @@
-"""Two processes that share a batch have the statistics of the whole batch."""
-
-from __future__ import annotations
+"""Two processes that share a batch, or the data, have the statistics of the whole."""
 
 from pathlib import Path
 
@@ -11,16 +9,50 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 import predbn
+from predbn.norm import predictor
 
 from .models import images, net
+from .test_recompute import (
+    DATA,
+    assert_same,
+    assert_statistics_of_one_batch,
+    buffers,
+    failing,
+    statistics_of_one_batch,
+    wide,
+)
 
 SHARES = [(5, 5), (9, 1), (10, 0)]
 STRATEGIES = ["batch", "prior(N=4)", "auto", "auto_stream", "ema", "frozen"]
+OF_CLASSES = ["auto_stream", "auto(passes=3)"]
+DATA_SHARES = [(25, 16), (40, 1), (41, 0)]
 BATCHES = [images(10, seed=s, shift=float(s)) for s in range(3)]
 
 
 def with_classes() -> torch.nn.Module:
     return predbn.calibrate(net(), list(images(40, seed=9).split(10)))
+
+
+def recompute(rank: int, folder: str) -> dict:
+    """Each process has its own batches, and another number of them."""
+    results: dict = {}
+    for share in DATA_SHARES:
+        batches = [batch for batch in DATA.split(share)[rank].split(8 - 3 * rank) if len(batch)]
+        results["recomputed", share] = predbn.recompute(wide(), batches).state_dict()
+        results["one pass", share] = predbn.recompute(wide(), batches, exact=False).state_dict()
+    wrapped = DistributedDataParallel(wide())
+    results["recomputed", "ddp"] = predbn.recompute(
+        wrapped, list(DATA.split((30, 11))[rank].split(4))
+    ).module.state_dict()
+    path = Path(folder, "progress")
+    for error, loader in [("empty", []), ("failed", failing() if rank else [DATA])]:
+        model, before = wide(), buffers(wide())
+        try:
+            predbn.recompute(model, loader, checkpoint=path)
+        except (predbn.AdaptationError, OSError) as raised:
+            results[error] = str(raised)
+        assert_same(model, before)
+    return results
 
 
 def one_process(rank: int, folder: str) -> None:
@@ -32,12 +64,14 @@ def one_process(rank: int, folder: str) -> None:
             for share in SHARES:
                 model = predbn.adapt(net(), strategy, sync=True)
                 results[strategy, share] = [model(x.split(share)[rank]) for x in BATCHES]
-        for share in SHARES:
-            model = predbn.adapt(with_classes(), "auto_stream", sync=True)
-            results["classes", share] = [model(x.split(share)[rank]) for x in BATCHES]
+        for strategy in OF_CLASSES:
+            for share in SHARES:
+                model = predictor(with_classes(), strategy, sync=True)
+                results["classes", strategy, share] = [model(x.split(share)[rank]) for x in BATCHES]
         wrapped = DistributedDataParallel(net()).eval()
         predbn.adapt(wrapped, sync=True)
         results["ddp"] = [wrapped(x.split((7, 3))[rank]) for x in BATCHES]
+    results |= recompute(rank, folder)
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -63,12 +97,14 @@ def test_uneven_shares_of_a_batch(results, strategy, share):
     assert_equal_to_one_process(results, (strategy, share), strategy)
 
 
+@pytest.mark.parametrize("strategy", OF_CLASSES)
 @pytest.mark.parametrize("share", SHARES)
-def test_the_classes_of_a_stream_are_those_of_the_whole_batch(results, share):
+def test_classes_are_those_of_the_whole_batch(results, strategy, share):
+    """Also where one process has no example: it takes part in every pass."""
     with torch.no_grad():
-        alone = predbn.adapt(with_classes(), "auto_stream")
+        alone = predictor(with_classes(), strategy)
         for step, x in enumerate(BATCHES):
-            together = torch.cat([results[0]["classes", share][step], results[1]["classes", share][step]])
+            together = torch.cat([each["classes", strategy, share][step] for each in results])
             torch.testing.assert_close(together, alone(x), rtol=1e-4, atol=1e-4)
 
 
@@ -80,3 +116,29 @@ def test_sync_without_a_process_group_is_a_group_of_one():
     x = BATCHES[0]
     with torch.no_grad():
         torch.testing.assert_close(predbn.adapt(net(), sync=True)(x), predbn.adapt(net())(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [*DATA_SHARES, "ddp"])
+def test_processes_with_different_batches_and_numbers_of_them(results, share):
+    for result in results:
+        model = wide()
+        model.load_state_dict(result["recomputed", share])
+        assert_statistics_of_one_batch(model)
+    assert all(
+        torch.equal(value, results[1]["recomputed", share][name])
+        for name, value in results[0]["recomputed", share].items()
+    )
+
+
+@pytest.mark.parametrize("share", DATA_SHARES)
+def test_one_pass_over_the_data_of_processes(results, share):
+    first = results[0]["one pass", share]
+    assert all(torch.equal(value, results[1]["one pass", share][name]) for name, value in first.items())
+    mean = statistics_of_one_batch(wide(), DATA)["bn1"][0]
+    torch.testing.assert_close(first["bn1.running_mean"], mean, rtol=1e-9, atol=1e-9)
+
+
+def test_processes_fail_together(results):
+    assert all("gave no batch" in result["empty"] for result in results)
+    assert "process 1 could not measure its part of the data (OSError: the disk is gone)" in results[0]["failed"]
+    assert results[1]["failed"] == "the disk is gone"

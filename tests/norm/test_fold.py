@@ -1,7 +1,5 @@
 """A folded model predicts what the adapted one does with its current statistics."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -10,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import predbn
+from predbn.models import SIGNED_PREPROCESSING, Classifier, ModelInfo, resnet20
 
 from .models import images, net, randomise
 
@@ -84,16 +83,19 @@ class Awkward(nn.Module):
         return self.bn_g(self.grouped_t(x))
 
 
-class Untraceable(nn.Module):
+class ConvBN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
 
+
+class Untraceable(ConvBN):
     def forward(self, x):
         return self.bn(self.conv(x)) if x.sum() > 0 else self.bn(self.conv(-x))
 
 
 @pytest.mark.parametrize(("make", "left"), [(Awkward, 6), (Untraceable, 1)])
+@pytest.mark.filterwarnings("ignore:fold merged none")
 @torch.no_grad()
 def test_layers_that_cannot_be_merged_stay(make, left):
     torch.manual_seed(0)
@@ -110,7 +112,7 @@ def test_layers_that_cannot_be_merged_stay(make, left):
 @torch.no_grad()
 def test_memory_format_and_precision_stay():
     model = net().to(memory_format=torch.channels_last).to(torch.bfloat16)
-    folded = predbn.fold(predbn.adapt(model, "train"))
+    folded = predbn.fold(predbn.adapt(model, "train"), example=images().bfloat16())
     assert folded.conv1.weight.dtype == torch.bfloat16
     assert folded.conv1.weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -124,12 +126,8 @@ def test_nothing_to_fold():
         predbn.fold(predbn.adapt(net(), "ema"), stream="x")
 
 
-class OptionalArgument(nn.Module):
+class OptionalArgument(ConvBN):
     """With a scale it goes another way through its layers than without."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
 
     def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         y = self.conv(x)
@@ -158,12 +156,11 @@ class Tokens(nn.Module):
         return self.bn(self.linear(x))
 
 
-class PlainList(nn.Module):
+class PlainList(ConvBN):
     """Its layers are also held in a plain list, which is what forward uses."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.bn = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
         self.layers = [self.conv, self.bn]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -172,12 +169,12 @@ class PlainList(nn.Module):
         return x
 
 
-class UnusedInEval(nn.Module):
+class UnusedInEval(ConvBN):
     """An auxiliary head that is used in training only."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.bn, self.auxiliary = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        self.auxiliary = nn.BatchNorm2d(4)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(x)
@@ -194,11 +191,128 @@ class UnusedInEval(nn.Module):
         (UnusedInEval, (images(4),)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:fold merged none")
 @torch.no_grad()
 def test_unusual_models(model, inputs):
     model = predbn.adapt(randomise(model()).eval(), "frozen")
     model(*inputs)
     torch.testing.assert_close(predbn.fold(model)(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
+
+
+class Scaled(ConvBN):
+    """Its layers follow each other only if both arguments are given."""
+
+    def forward(self, x: Tensor, direct: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
+        y = self.conv(x)
+        return self.bn(y) if direct is not None and scale is not None else self.bn(y * 3)
+
+
+class Keywords(Scaled):
+    def forward(self, x: Tensor, **others: Tensor) -> Tensor:
+        y = self.conv(x)
+        return self.bn(y * 3 if others.get("direct") is None else y)
+
+
+class ScaledAfter(OptionalArgument):
+    """The layers follow each other in both branches."""
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y = self.bn(self.conv(x))
+        return y if scale is None else y * scale
+
+
+TWO = torch.tensor(2.0)
+BRANCHES = [{}, {"direct": TWO}, {"scale": TWO}, {"direct": TWO, "scale": TWO}]
+
+
+@pytest.mark.parametrize(
+    ("model", "branches", "merged"),
+    [
+        (OptionalArgument, BRANCHES[::2], 0),
+        (Scaled, BRANCHES, 0),
+        (Keywords, BRANCHES, 0),
+        (ScaledAfter, BRANCHES[::2], 1),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:fold merged none")
+@torch.no_grad()
+def test_optional_arguments_that_select_a_branch(model, branches, merged):
+    """The branch that was seen before folding must not decide which others are right."""
+    model, x = predbn.adapt(randomise(model()).eval(), "train"), images(4)
+    for seen in branches:
+        model(x, **seen)
+        folded = predbn.fold(model)
+        assert folded.predbn_fold.merged == merged
+        for given in branches:
+            torch.testing.assert_close(folded(x, **given), model(x, **given), rtol=1e-4, atol=1e-4)
+
+
+class Saturated(PlainList):
+    """What is wrong inside does not reach the output."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (super().forward(x) * 1e-3 + 50).sigmoid()
+
+
+@pytest.mark.parametrize("model", [PlainList, Saturated, OptionalArgument, SharedWeight])
+@pytest.mark.parametrize("example", [None, images(4)], ids=["unseen", "example"])
+@torch.no_grad()
+def test_without_a_batch_nothing_is_merged_that_was_not_compared(model, example):
+    model = predbn.adapt(randomise(model()).eval(), "train")
+    with pytest.warns(UserWarning, match="fold merged none of 1 batch norm layers"):
+        folded = predbn.fold(model, example=example)
+    assert "0 of 1 batch norm layers are merged: " in str(predbn.describe(folded))
+    conv, x = folded.conv, images(4)
+    assert torch.equal(conv.weight, model.conv.weight)
+    torch.testing.assert_close(folded(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("example", [images(4), (images(4),), {"x": images(4)}], ids=["tensor", "tuple", "dict"])
+@torch.no_grad()
+def test_an_example_takes_the_place_of_a_batch(example):
+    model = predbn.adapt(net(), "train")
+    folded = predbn.fold(model, example=example)
+    assert folded.predbn_fold.merged == 3
+    torch.testing.assert_close(folded(images()), model(images()), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_outputs_that_are_not_finite_are_no_comparison():
+    """On this example every output is NaN, whatever is merged."""
+    model = predbn.adapt(randomise(PlainList()).eval(), "train")
+    with pytest.warns(UserWarning, match="no finite numbers to compare; give example="):
+        predbn.fold(model, example=torch.full((4, 3, 6, 6), torch.nan))
+
+
+@torch.no_grad()
+def test_through_preprocessing_that_cannot_be_traced():
+    """A classifier of `predbn.models.load` checks its pictures and scales them before the network."""
+    torch.manual_seed(0)
+    model = Classifier(randomise(resnet20()), ModelInfo("test", 10, SIGNED_PREPROCESSING)).eval()
+    x = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    predbn.adapt(model, "frozen")(x)
+    folded = predbn.fold(model)
+    assert folded.predbn_fold.merged == folded.predbn_fold.layers == 21
+    torch.testing.assert_close(folded(x), model(x), rtol=1e-3, atol=1e-3)
+
+
+@torch.no_grad()
+def test_why_nothing_is_merged():
+    x = images(4)
+    for model, reason in (
+        (Untraceable(), "cannot be traced"),
+        (nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)), "none of them directly follows"),
+        (PlainList(), "changes the output"),
+    ):
+        predbn.adapt(randomise(model).eval(), "train")(x)
+        with pytest.warns(UserWarning, match=reason):
+            predbn.fold(model)
+
+
+def test_what_is_no_model():
+    for use in (predbn.fold, predbn.capture, predbn.describe, predbn.restore, predbn.reset, predbn.state_dict):
+        with pytest.raises(predbn.AdaptationError, match=r"expected a torch\.nn\.Module, got NoneType"):
+            use(None)
 
 
 @pytest.mark.parametrize("affine", [True, False])

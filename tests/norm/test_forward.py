@@ -1,7 +1,5 @@
 """Batches of every kind reach a model as its forward wants them."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, UserDict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -63,12 +61,8 @@ class Custom:
     def __init__(self, x: Tensor) -> None:
         self.x = x
 
-    def to(self, device: Any) -> Custom:
+    def to(self, device: Any) -> "Custom":
         return Custom(self.x.to(device))
-
-
-def _kind(value: Any) -> str:
-    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 BATCHES = [
@@ -117,6 +111,14 @@ def test_examples_are_counted(model, batch):
     with torch.no_grad():
         predict(batch)
     assert predict.examples == (0 if isinstance(batch, Custom) else 6)
+
+
+def test_a_single_row_in_front_of_the_examples_is_an_option():
+    predict = BatchForward(Two().eval())
+    with torch.no_grad():
+        for x, mask, examples in ((torch.ones(1, *X.shape[1:]), MASK, 6), (X[:1], MASK[:1], 1)):
+            predict((x, mask))
+            assert predict.examples == examples
 
 
 def test_a_function_of_the_user():

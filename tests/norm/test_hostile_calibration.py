@@ -112,6 +112,7 @@ def test_auto_without_calibration_says_so_once():
     assert ", not calibrated" in str(predbn.describe(model))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "calibration saw fewer than")
         predbn.adapt(predbn.calibrate(net(), [images(8)]), "auto")
         predbn.adapt(net(), "auto", calibrated=False)
 
@@ -154,6 +155,59 @@ def test_calibrate_from_a_generator_with_two_adaptations():
     assert torch.equal(found["bn1"]["mean"], wanted["bn1"]["mean"])
 
 
+@pytest.mark.parametrize(("finite", "message"), [(0, "8 of 8"), (1, "7 of 8")])
+def test_calibrate_on_examples_that_are_not_finite_says_so(finite, message):
+    x = torch.full((8, 3, 6, 6), torch.nan)
+    x[:finite] = images(finite)
+    model = net()
+    with pytest.raises(predbn.AdaptationError, match=f"^{message} examples are not finite .* in layer 'bn1'"):
+        predbn.calibrate(model, [x])
+    assert type(model.bn1) is nn.BatchNorm2d
+
+
+@torch.no_grad()
+def test_calibrate_warns_of_examples_that_it_leaves_out():
+    x = images(16)
+    x[3, 0, 0, 0] = torch.inf
+    with pytest.warns(UserWarning, match="1 of 16 examples are not finite .* calibration leaves them out"):
+        predbn.calibrate(net(), [x])
+
+
+class Colour(nn.Module):
+    """Predicts which colour channel is brightest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(x).mean((2, 3))
+
+
+def of_classes(counts: list[int]) -> Tensor:
+    classes = torch.tensor([label for label, count in enumerate(counts) for _ in range(count)])
+    return images(len(classes)) * 0.1 + nn.functional.one_hot(classes, 3)[:, :, None, None]
+
+
+@pytest.mark.parametrize(
+    ("counts", "few"),
+    [([30, 0, 30], r"1 \(0\)"), ([30, 19, 30], r"1 \(19\)"), ([7, 7, 6], r"0 \(7\), 1 \(7\), 2 \(6\)")],
+)
+@torch.no_grad()
+def test_calibrate_warns_of_classes_that_it_has_hardly_seen(counts, few):
+    """A batch of such a class is taken for a shift, which costs tens of points."""
+    with pytest.warns(UserWarning, match=f"fewer than 20 examples that the model predicts as class {few}: 'auto'"):
+        predbn.calibrate(Colour().eval(), list(of_classes(counts).split(25)))
+
+
+@torch.no_grad()
+def test_calibrate_with_enough_of_each_class_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = predbn.calibrate(Colour().eval(), list(of_classes([20, 25, 30]).split(25)))
+    assert predbn.state_dict(model)["calibration"]
+
+
 def test_a_failed_calibration_leaves_the_model_as_it_was():
     def broken():
         yield images(4)
@@ -176,6 +230,7 @@ def test_restore_warns_before_it_drops_a_calibration():
     assert type(model.bn1) is nn.BatchNorm2d
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "calibration saw fewer than")
         predbn.restore(predbn.calibrate(net(), [images(8)]), keep_calibration=False)
 
 

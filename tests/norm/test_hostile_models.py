@@ -168,6 +168,28 @@ def test_vmap_leaves_the_model_usable():
     torch.save(predbn.state_dict(predbn.adapt(model, "ema")), io.BytesIO())
 
 
+@pytest.mark.parametrize("strategy", ["ema", "frozen", "frozen(batches=2)", "auto_stream(calibrated=False)"])
+@pytest.mark.parametrize("transform", ["vmap", "grad", "jvp"])
+def test_functions_that_are_transformed_change_no_state(strategy, transform):
+    model, clean, x = predbn.adapt(net(), strategy), predbn.adapt(net(), strategy), images(4)
+    for _ in range(2):
+        if transform == "vmap":
+            together = torch.func.vmap(model, randomness="different")(torch.stack([x, images(4, seed=2)]))
+            wanted = [copy.deepcopy(clean)(x), copy.deepcopy(clean)(images(4, seed=2))]
+            torch.testing.assert_close(together, torch.stack(wanted), rtol=1e-4, atol=1e-5)
+        elif transform == "grad":
+            torch.func.grad(lambda x: model(x).square().sum())(x)
+        else:
+            torch.func.jvp(model, (x,), (x,))
+        with torch.no_grad():
+            later = images(4, seed=3, shift=1.0)
+            torch.testing.assert_close(copy.deepcopy(model)(later), clean(later))
+            model(later)
+    state = predbn.state_dict(model)["streams"]["default"]["bn1"]
+    tensors = [value for value in state.values() if isinstance(value, Tensor)]
+    assert not any(torch._C._functorch.is_functorch_wrapped_tensor(value) for value in tensors)
+
+
 def test_forward_mode_gradients():
     model = predbn.adapt(net().double(), "batch")
     x, direction = images(4).double(), images(4, seed=3).double()

@@ -28,19 +28,36 @@ BAD = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("strategy", ["batch", "prior(N=4)", "ema", "auto", "auto_stream", "frozen", "population"])
 @pytest.mark.parametrize("robust", [False, True])
-@torch.no_grad()
-def test_a_bad_row_changes_its_own_prediction_only(calibrated, strategy, robust, bad):
+@pytest.mark.parametrize("gradients", [False, True])
+def test_a_bad_row_changes_its_own_prediction_only(calibrated, strategy, robust, bad, gradients):
     x = images(8)
     x[3] = BAD[bad]
     rest = [i for i in range(8) if i != 3]
     options = {"loader": list(images(64, seed=4).split(16))} if strategy == "population" else {}
     model, clean = (predbn.adapt(copy.deepcopy(calibrated), strategy, robust=robust, **options) for _ in range(2))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.set_grad_enabled(gradients):
         warnings.simplefilter("ignore")
         found = model(x)
-    torch.testing.assert_close(found[rest], clean(x[rest]), rtol=1e-4, atol=1e-4)
-    later = images(8, seed=4)
-    torch.testing.assert_close(model(later), clean(later), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(found[rest], clean(x[rest]), rtol=1e-5, atol=2e-5)
+        later = images(8, seed=4)
+        torch.testing.assert_close(model(later), clean(later), rtol=1e-5, atol=2e-5)
+    counts = {row.bad_rows for row in predbn.describe(model)}
+    assert counts == {0} if strategy == "population" else counts == {1}
+
+
+@pytest.mark.parametrize("strategy", ["auto_stream", "ema", "frozen(batches=3)"])
+@pytest.mark.parametrize("calibration", [True, False])
+def test_a_bad_frame_of_a_stream_that_is_predicted_with_gradients(calibrated, strategy, calibration):
+    base = calibrated if calibration else net()
+    model, clean = (predbn.adapt(copy.deepcopy(base), strategy, robust=True) for _ in range(2))
+    model(images(8)), clean(images(8))
+    frame = images(1)
+    frame[0, 0, 0, 0] = float("nan")
+    with pytest.warns(UserWarning, match="got 1 examples that are not finite"):
+        model(frame)
+    for seed in range(2):
+        assert torch.equal(model(images(8, seed=seed)), clean(images(8, seed=seed)))
+    assert {row.bad_rows for row in predbn.describe(model)} == {1}
 
 
 @torch.no_grad()

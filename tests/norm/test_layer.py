@@ -1,7 +1,5 @@
 """`batch` equals train-mode batch norm for every kind of layer; everything around the layer stays."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Classifiers, segmenters, detectors, 1d and 3d networks, as other packages build them, without weights."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 from collections.abc import Callable

@@ -1,17 +1,11 @@
 """Recomputed statistics are those of all data as one batch, are written whole or not at all, and can be undone."""
 
-from __future__ import annotations
-
 import copy
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import predbn
 
@@ -19,7 +13,6 @@ from .models import Net, images, net, randomise
 
 DATA = torch.cat([images(30, seed=1, shift=2.0), images(11, seed=2, shift=-1.0)]).double()
 BATCHINGS = [[41], [40, 1], [7, 13, 1, 20], [1] * 41]
-SHARES = [(25, 16), (40, 1), (41, 0)]
 
 
 def wide() -> nn.Module:
@@ -70,6 +63,20 @@ def test_statistics_of_the_whole_data_however_it_is_batched(sizes):
     assert model.training
     assert {int(layer.num_batches_tracked) for layer in (model.bn1, model.bn2, model.bn3)} == {len(sizes)}
     assert all(type(layer) in (nn.BatchNorm2d, nn.BatchNorm1d) for layer in (model.bn1, model.bn2, model.bn3))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_large_maps_in_single_precision(layout):
+    """The statistics of a layer that sees the data itself, by `recompute` and by strategy "population"."""
+    x = images(16, 160, shift=1.0)
+    var, mean = torch.var_mean(x.double(), (0, 2, 3), correction=0)
+    batches = list(x.contiguous(memory_format=layout).split(6))
+    model = predbn.recompute(nn.Sequential(nn.BatchNorm2d(3)).eval(), batches)
+    adapted = predbn.adapt(nn.Sequential(nn.BatchNorm2d(3)).eval(), "population", loader=batches)
+    state = predbn.state_dict(adapted)["streams"]["default"]["0"]
+    for measured in ((model[0].running_mean, model[0].running_var), (state["mean"], state["var"])):
+        torch.testing.assert_close(measured[0].double(), mean, rtol=2e-6, atol=0)
+        torch.testing.assert_close(measured[1].double(), var, rtol=2e-6, atol=0)
 
 
 def test_one_pass_is_exact_in_the_first_layer_and_nearly_so_in_the_others():
@@ -286,55 +293,3 @@ def test_a_killed_call_goes_on_where_it_was(tmp_path):
     assert len(passes) == 1, "only the third layer is left"
     assert_statistics_of_one_batch(model)
     assert not path.exists()
-
-
-def one_process(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    results = {}
-    for share in SHARES:
-        batches = [batch for batch in DATA.split(share)[rank].split(8 - 3 * rank) if len(batch)]
-        results[share] = predbn.recompute(wide(), batches).state_dict()
-        results["one pass", share] = predbn.recompute(wide(), batches, exact=False).state_dict()
-    wrapped = DistributedDataParallel(wide())
-    results["ddp"] = predbn.recompute(wrapped, list(DATA.split((30, 11))[rank].split(4))).module.state_dict()
-    path = Path(folder, "progress")
-    for error, loader in [("empty", []), ("failed", failing() if rank else [DATA])]:
-        model, before = wide(), buffers(wide())
-        try:
-            predbn.recompute(model, loader, checkpoint=path)
-        except (predbn.AdaptationError, OSError) as raised:
-            results[error] = str(raised)
-        assert_same(model, before)
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
-    folder: Path = tmp_path_factory.mktemp("processes")
-    mp.spawn(one_process, args=(str(folder),), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
-
-
-@pytest.mark.parametrize("share", [*SHARES, "ddp"])
-def test_processes_with_different_batches_and_numbers_of_them(results, share):
-    for result in results:
-        model = wide()
-        model.load_state_dict(result[share])
-        assert_statistics_of_one_batch(model)
-    assert all(torch.equal(value, results[1][share][name]) for name, value in results[0][share].items())
-
-
-@pytest.mark.parametrize("share", SHARES)
-def test_one_pass_over_the_data_of_processes(results, share):
-    first = results[0]["one pass", share]
-    assert all(torch.equal(value, results[1]["one pass", share][name]) for name, value in first.items())
-    mean = statistics_of_one_batch(wide(), DATA)["bn1"][0]
-    torch.testing.assert_close(first["bn1.running_mean"], mean, rtol=1e-9, atol=1e-9)
-
-
-def test_processes_fail_together(results):
-    assert all("gave no batch" in result["empty"] for result in results)
-    assert "process 1 could not measure its part of the data (OSError: the disk is gone)" in results[0]["failed"]
-    assert results[1]["failed"] == "the disk is gone"

@@ -1,7 +1,5 @@
 """Each strategy against its equation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -101,16 +99,12 @@ def test_by_text_by_name_and_as_an_object():
         "train",
         "batch",
         "prior(N=16)",
-        "auto(calibrated=True, passes=4)",
+        "auto(calibrated=True, passes=1)",
         "auto_stream(calibrated=True, momentum=0.1)",
         "ema(momentum=0.1, start='source')",
         "frozen(batches=2)",
     ):
         assert str(find_strategy(text)) == text
-
-
-def test_the_names():
-    assert set(predbn.strategies()) >= {"train", "batch", "auto", "auto_stream", "frozen", "ema", "population", "prior"}
 
 
 @pytest.mark.parametrize(
@@ -131,10 +125,7 @@ def test_the_names():
         (lambda m: predbn.adapt(m, "prior(16"), "cannot read strategy"),
         (lambda m: predbn.adapt(m, eps=-1.0), "eps must be a finite number, 0 or more, got -1.0"),
         (lambda m: predbn.adapt(m, "batch", loader=[]), "takes no loader"),
-        (
-            lambda m: predbn.adapt(m, layers="bn9"),
-            "no batch norm layer matches 'bn9'; there are bn1, bn2, bn3",
-        ),
+        (lambda m: predbn.adapt(m, layers="bn9"), "no batch norm layer matches 'bn9'; there are bn1, bn2, bn3"),
         (lambda m: predbn.adapt(m, layers=[]), "layers is empty"),
         (lambda m: predbn.adapt(m, layers=lambda name, layer: False), "chose none of the 3"),
     ],
@@ -166,8 +157,7 @@ class InstanceMix(Strategy):
         assert observation.calibration is not None
         source = observation.source
         return Statistics(
-            self.share * mean + (1 - self.share) * source.mean,
-            self.share * var + (1 - self.share) * source.var,
+            self.share * mean + (1 - self.share) * source.mean, self.share * var + (1 - self.share) * source.var
         )
 
 

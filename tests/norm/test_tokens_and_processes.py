@@ -1,7 +1,5 @@
 """Layers that see tokens or windows in place of images, and statistics over processes."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -39,7 +37,8 @@ class Windows(nn.Module):
 def test_groups_where_batch_norm_sees_tokens(strategy, group, groups, size):
     model = Windows().eval()
     x = torch.cat([images(group, size=size, seed=i, shift=3.0 * i) for i in range(groups)])
-    single, grouped = predbn.adapt(copy.deepcopy(model), strategy), predbn.adapt(model, strategy, group=group)
+    single = predbn.adapt(copy.deepcopy(model), strategy)
+    grouped = predbn.adapt(model, strategy, group=group, consecutive_rows=True)
     with torch.no_grad():
         wanted = torch.cat([single(part) for part in x.split(group)])
         torch.testing.assert_close(grouped(x), wanted, rtol=1e-4, atol=1e-4)
@@ -47,7 +46,7 @@ def test_groups_where_batch_norm_sees_tokens(strategy, group, groups, size):
 
 @torch.no_grad()
 def test_tokens_in_a_compiled_model():
-    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4)
+    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4, consecutive_rows=True)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     for n in (4, 8, 16):
         torch.testing.assert_close(compiled(images(n)), model(images(n)), rtol=1e-4, atol=1e-5)
@@ -55,7 +54,7 @@ def test_tokens_in_a_compiled_model():
 
 @torch.no_grad()
 def test_tokens_in_an_exported_model():
-    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4)
+    model = predbn.adapt(Windows().eval(), "prior(N=4)", group=4, consecutive_rows=True)
     size = torch.export.Dim("groups", min=1, max=64)
     exported = torch.export.export(model, (images(8),), dynamic_shapes=({0: 4 * size},)).module()
     for n in (4, 8, 16):
@@ -115,7 +114,8 @@ def test_one_token_that_is_not_finite_leaves_out_its_example(strategy, bad, valu
 @pytest.mark.parametrize("strategy", ["batch", "auto(calibrated=False)"])
 def test_one_token_that_is_not_finite_leaves_out_its_example_of_a_group(strategy):
     model = Windows().eval()
-    clean, grouped = predbn.adapt(copy.deepcopy(model), "batch"), predbn.adapt(model, strategy, group=4)
+    clean = predbn.adapt(copy.deepcopy(model), "batch")
+    grouped = predbn.adapt(model, strategy, group=4, consecutive_rows=True)
     x = images(8)
     wanted = grouped(x)[:4]
     x[5, 1, -1, 0] = float("nan")

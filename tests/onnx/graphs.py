@@ -1,7 +1,5 @@
 """Small graphs written by hand, and batch norm in NumPy with double precision."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper

@@ -1,7 +1,5 @@
 """Small networks of five families with weights and statistics that matter, and their exports by torch."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from pathlib import Path

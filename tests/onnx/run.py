@@ -1,7 +1,5 @@
 """Predictions of files by onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Files that cannot be used are refused in one sentence, and nothing is written."""
 
-from __future__ import annotations
+import random
+from functools import partial
 
 import numpy as np
 import onnx
@@ -16,6 +17,12 @@ from .graphs import CHANNELS, PARAMETERS, batch_norm_node, expected, make_model,
 from .run import predict
 
 X = np.random.default_rng(0).standard_normal((6, CHANNELS, 4, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file with one batch norm layer."""
+    return save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
 
 
 def refused(path, match, strategy="batch", error=predbn.PredbnError, **options):
@@ -59,14 +66,12 @@ def test_weights_are_not_read_from_elsewhere(tmp_path):
     refused(path, r"w\.d, outside of its own folder")
 
 
-def test_a_model_that_is_too_large_for_a_file(tmp_path, monkeypatch):
+def test_a_model_that_is_too_large_for_a_file(path, monkeypatch):
     monkeypatch.setattr(model_files, "MAX_BYTES", 10)
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
     refused(path, "take more than 2 GB, the limit of an ONNX file", error=ModelError)
 
 
-def test_an_earlier_file_is_kept_if_writing_fails(tmp_path, monkeypatch):
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+def test_an_earlier_file_is_kept_if_writing_fails(path, tmp_path, monkeypatch):
     (tmp_path / "out.onnx").write_text("earlier")
     monkeypatch.setattr(model_files.ir, "save", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(OSError, match="disk full"):
@@ -74,24 +79,12 @@ def test_an_earlier_file_is_kept_if_writing_fails(tmp_path, monkeypatch):
     assert (tmp_path / "out.onnx").read_text() == "earlier"
 
 
-def test_the_original_is_never_overwritten(tmp_path):
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+def test_the_original_is_never_overwritten(path, tmp_path):
     with pytest.raises(predbn.AdaptationError, match="is the input file: choose another name"):
         predbn.onnx.adapt(path, tmp_path / "." / "model.onnx")
 
 
-def test_an_opset_that_is_too_old(tmp_path):
-    path = save(make_model([batch_norm_node()], opset=11), tmp_path / "model.onnx")
-    refused(path, "has opset 11, but at least 13 is needed")
-
-
-def test_no_batch_norm_at_all(tmp_path):
-    path = save(make_model([helper.make_node("Relu", ["x"], ["y"])]), tmp_path / "model.onnx")
-    refused(path, "has no BatchNormalization nodes and no convolutions with a bias")
-
-
-def test_a_file_that_was_adapted_before(tmp_path):
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
+def test_a_file_that_was_adapted_before(path, tmp_path):
     predbn.onnx.adapt(path, tmp_path / "once.onnx")
     refused(tmp_path / "once.onnx", "is already adapted: adapt the original file")
 
@@ -113,36 +106,46 @@ def test_models_in_training_mode(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "match"),
+    ("nodes", "options", "match"),
     [
-        ("ema", "'ema' is not supported in ONNX files: use batch, prior or auto"),
-        ("auto_stream", "'auto_stream' is not supported"),
-        ("auto(passes=4)", "makes 4 passes, and an ONNX file makes one"),
-        ("prior(N=1e999)", "N must be finite"),
-        ("bath", "bath"),
+        ([batch_norm_node()], {"opset": 11}, "has opset 11, but at least 13 is needed"),
+        (
+            [helper.make_node("Relu", ["x"], ["y"])],
+            {},
+            "has no BatchNormalization nodes and no convolutions with a bias",
+        ),
+        *(
+            (
+                [batch_norm_node()],
+                {"initializers": {**PARAMETERS, name: np.zeros(size)}},
+                f"has {size} values of its {name}",
+            )
+            for name, size in (("mean", 2), ("var", 0))
+        ),
     ],
 )
-def test_strategies_that_a_file_cannot_hold(strategy, match, tmp_path):
-    refused(save(make_model([batch_norm_node()]), tmp_path / "model.onnx"), match, strategy)
+def test_models_that_cannot_be_adapted(nodes, options, match, tmp_path):
+    refused(save(make_model(nodes, **options), tmp_path / "model.onnx"), match)
 
 
 @pytest.mark.parametrize(
-    ("loader", "match"),
+    ("strategy", "options", "match"),
     [
-        ([], "the loader gave no batch"),
-        ([X[:1]], "at least two finite examples"),
-        ([[1, 2]], "expected NumPy arrays or tensors from the loader, got int"),
-        ([{"z": X}], "one array for each input of the model: x"),
-        ([X[:, :2]], "onnxruntime cannot predict a batch of the loader"),
+        ("ema", {}, "'ema' is not supported in ONNX files: use batch, prior or auto"),
+        ("auto_stream", {}, "'auto_stream' is not supported"),
+        ("auto(passes=4)", {}, "makes 4 passes, and an ONNX file makes one"),
+        ("prior(N=1e999)", {}, "N must be finite"),
+        ("bath", {}, "bath"),
+        ("batch", {"loader": [X]}, "'batch' does not use source data"),
+        ("auto", {"loader": []}, "the loader gave no batch"),
+        ("auto", {"loader": [X[:1]]}, "at least two finite examples"),
+        ("auto", {"loader": [[1, 2]]}, "expected NumPy arrays or tensors from the loader, got int"),
+        ("auto", {"loader": [{"z": X}]}, "one array for each input of the model: x"),
+        ("auto", {"loader": [X[:, :2]]}, "onnxruntime cannot predict a batch of the loader"),
     ],
 )
-def test_source_data_that_cannot_be_used(loader, match, tmp_path):
-    refused(save(make_model([batch_norm_node()]), tmp_path / "model.onnx"), match, "auto", loader=loader)
-
-
-def test_source_data_without_use(tmp_path):
-    path = save(make_model([batch_norm_node()]), tmp_path / "model.onnx")
-    refused(path, "'batch' does not use source data", loader=[X])
+def test_strategies_and_source_data_that_cannot_be_used(strategy, options, match, path):
+    refused(path, match, strategy, **options)
 
 
 def test_what_describe_says(tmp_path):
@@ -156,3 +159,32 @@ def test_what_describe_says(tmp_path):
     assert written.strategy == "prior(N=8)"
     assert [(layer.name, layer.channels) for layer in written.layers] == [("norm", 3)]
     assert predbn.onnx.adapt(path, tmp_path / "auto.onnx", "auto", loader=[X]).examples == 6
+
+
+def test_flipped_bits_are_refused_in_one_sentence_or_harmless(tmp_path):
+    """No other error, and nothing is left of a file that could not be adapted."""
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    content = save(make_model([batch_norm_node()]), path).read_bytes()
+    messages = []
+    for bit in random.Random(0).sample(range(8 * len(content)), 300):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        out.unlink(missing_ok=True)
+        for use in (predbn.onnx.describe, partial(predbn.onnx.adapt, out=out)):
+            try:
+                use(path)
+            except predbn.PredbnError as error:
+                messages.append(str(error))
+                if out.exists():
+                    messages.append("there is a file")
+    assert len(messages) > 50
+    assert not [message for message in messages if "\n" in message or message == "there is a file"]
+
+
+def test_a_damaged_file_is_told_from_a_loader_that_fails(path):
+    def loader():
+        yield X
+        raise LookupError("the disk is gone")
+
+    refused(path, "gone", "auto", error=LookupError, loader=loader())

@@ -1,7 +1,5 @@
 """Graphs as others may write them: every opset, rank and type, subgraphs, functions, shared and computed inputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """The results of `world`, written once for all tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

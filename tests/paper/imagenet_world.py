@@ -1,7 +1,5 @@
 """Made-up results of the ImageNet plans: a world as the paper says, and one without any effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

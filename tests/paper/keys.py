@@ -1,7 +1,5 @@
 """What made-up worlds of results have in common."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import product

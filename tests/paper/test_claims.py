@@ -1,14 +1,12 @@
 """Verdicts from intervals."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predbn.common import NotMeasured
 from predbn.metrics import Interval
-from predbn.paper import Claim, Measurement, NotMeasured, Verdict
-from predbn.paper.claims import check_claim
+from predbn.paper.claims import Claim, Measurement, Verdict, check_claim
 
 
 def measurement(low: float, high: float, side: str = "above", bound: float = 0.0, count: int = 19) -> Measurement:

@@ -1,30 +1,17 @@
 """The pages say what the results say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 
+from predbn.commands.paper import FULL as RESULTS
+from predbn.common import PaperError
 from predbn.metrics import Interval
-from predbn.paper import (
-    PLANS,
-    Claim,
-    Finding,
-    Measurement,
-    PaperError,
-    Runs,
-    Verdict,
-    documents,
-    headline_table,
-    save_figures,
-    verify,
-    write_documents,
-)
+from predbn.paper import PLANS, Finding, Runs, save_figures, verify, write_documents
 from predbn.paper.borders import BORDERS, border_runs
-from predbn.paper.document import PAGES
-from predbn.paper.runs import RESULTS
+from predbn.paper.claims import Claim, Measurement, Verdict
+from predbn.paper.document import PAGES, documents, headline_table
 from predbn.paper.values import Values
 
 from .world import World
@@ -66,7 +53,7 @@ def test_every_claim_is_on_a_page_with_its_verdict_and_measurements(pages, as_th
             for name, text in pages.items()
             if experiment.id[0] in PAGES[name] and f"**{findings[0].claim.id}**" in text
         )
-        overview = pages["auto-claims.md" if experiment.id == "auto" else "replication.md"]
+        overview = pages["replication.md"]
         for finding in findings:
             assert cells(overview, f"{finding.claim.id} |")[-1].strip("*") == finding.verdict.value
             assert f"**{finding.claim.id}** " in page

@@ -1,13 +1,12 @@
 """Every figure is drawn, as files and on the page."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import altair as alt
 import pytest
 
-from predbn.paper import EXPERIMENTS, PLANS, NotMeasured, Runs, save_figures
+from predbn.common import NotMeasured
+from predbn.paper import EXPERIMENTS, PLANS, Runs, save_figures
 from predbn.paper.experiment import FigureSpec
 from predbn.paper.figures import PAGE
 from predbn.report import FigureVariant
@@ -15,7 +14,7 @@ from predbn.report import FigureVariant
 from ..report import browser
 from .world import World
 
-DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith(("I", "auto"))]
+DRAWN = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
 
 
 @pytest.mark.parametrize("experiment", DRAWN, ids=lambda experiment: experiment.id)

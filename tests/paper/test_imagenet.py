@@ -1,7 +1,5 @@
 """The ImageNet experiments: their claims in made-up worlds, their plans on a few images."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -9,17 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from predbn import cli
+from predbn.common import PaperError
 from predbn.data import wnids
-from predbn.paper import (
-    EXPERIMENTS,
-    PLANS,
-    PaperError,
-    Runs,
-    Verdict,
-    documents,
-    run_plan,
-    verify,
-)
+from predbn.paper import EXPERIMENTS, PLANS, Runs, run_plan, verify
+from predbn.paper.claims import Verdict
+from predbn.paper.document import documents
 from predbn.paper.experiments.methods import IMAGENET_PREDICTION
 from predbn.paper.image_measurements import mce
 from predbn.paper.plans import IMAGENET, imagenet

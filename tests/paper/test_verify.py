@@ -1,7 +1,5 @@
 """Claims in a world that is as the paper says, in one without any effect, and without results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +7,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from predbn.paper import EXPERIMENTS, PaperError, Runs, Verdict, findings_as_data, verdict_summary, verify
+from predbn.commands.paper import FULL as RESULTS
+from predbn.common import PaperError
+from predbn.paper import EXPERIMENTS, Runs, findings_as_data, verdict_summary, verify
+from predbn.paper.claims import Verdict
 from predbn.paper.experiments import criteo_randomised_features
-from predbn.paper.runs import RESULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-MEASURABLE = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith(("I", "auto"))]
+MEASURABLE = [each for each in EXPERIMENTS.values() if each.plans and not each.id.startswith("I")]
 
 
 @pytest.mark.parametrize("experiment", MEASURABLE, ids=lambda experiment: experiment.id)
@@ -96,7 +96,7 @@ def test_all_other_verdicts_are_found_without_random_numbers(monkeypatch):
 
     runs = Runs(ROOT / RESULTS)
     monkeypatch.setattr(np.random, "default_rng", refuse)
-    found = verify(runs, [id for id in EXPERIMENTS if id not in (*RESAMPLED, "auto")])
+    found = verify(runs, [id for id in EXPERIMENTS if id not in RESAMPLED])
     assert {finding.verdict for findings in found.values() for finding in findings} == set(Verdict)
     with pytest.raises(AssertionError, match="with random numbers"):
         verify(runs, ["D2"])

@@ -2,8 +2,6 @@
 prediction-time BN does exactly what train BN does. All values are formulas, so it is known what a claim must find.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +16,6 @@ import pyarrow.parquet as pq
 from predbn.evaluation import Plan, Setting
 from predbn.norm import Train
 from predbn.paper import PLANS
-from predbn.paper.experiments.auto import CIFAR10_AUTO_PLANS
 from predbn.paper.networks import WITH_BATCH_NORM
 from predbn.paper.plans import CRITEO, IMAGENET
 from predbn.paper.plans.cifar10 import ACTIVATIONS, CROPS
@@ -121,7 +118,7 @@ class World:
 
     def write(self, folder: Path, *, quick: bool = False, skip: tuple[str, ...] = ()) -> Path:
         for plan in PLANS.values():
-            if plan.data_set != IMAGENET and plan not in CIFAR10_AUTO_PLANS and plan.name not in skip:
+            if plan.data_set != IMAGENET and plan.name not in skip:
                 what = "rows" if plan.data_set == CRITEO else "images"
                 rows = list(self.rows(plan.version(quick), plan.name))
                 write_run(folder, plan.name, {what: IMAGES}, rows, quick=quick)

@@ -4,8 +4,6 @@ A class is a colour. The new camera is darker and has less contrast: the stored 
 a batch are right.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

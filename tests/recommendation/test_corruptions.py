@@ -1,7 +1,5 @@
 """Recommendations under corruptions: from frames whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

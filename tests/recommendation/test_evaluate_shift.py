@@ -1,7 +1,5 @@
 """Old camera, new camera: in Python, with and without labels, against what is computed by hand."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

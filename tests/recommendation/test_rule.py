@@ -1,7 +1,5 @@
 """The rule that recommends a strategy: on arrays whose answer is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -21,24 +19,44 @@ def candidate(
     return Candidate(strategy, scores, size, known)
 
 
-def test_what_is_clearly_more_accurate_is_recommended_with_its_interval():
-    found = recommend(candidate("train", 200), [candidate("batch", 280)])
-    assert (found.strategy, found.metric, found.why) == ("batch", "accuracy", "best")
-    gain = found.chosen.gains["accuracy"]
-    assert gain.estimate == pytest.approx(0.2)
-    assert 0 < gain.low < 0.2 < gain.high
+BASE = candidate("train", 200, on_reference=380)
+SIMPLE, COMPLEX = candidate("batch", 280), candidate("auto(calibrated=True, passes=4)", 283)
+HARMFUL, HARMLESS = candidate("batch", 283, on_reference=300), candidate("auto", 280, on_reference=379)
 
 
-def test_what_is_not_clearly_better_is_not_recommended():
-    found = recommend(candidate("train", 200), [candidate("batch", 202)])
-    assert (found.strategy, found.why, found.chosen) == ("train", "nothing is better", None)
-    assert found.runner_up.candidate.strategy == "batch"
-    assert found.runner_up.gains["accuracy"].low <= 0
+@pytest.mark.parametrize(
+    ("others", "chosen", "metric", "why", "runner_up"),
+    [
+        ([candidate("batch", 280)], "batch", "accuracy", "best", None),
+        ([candidate("batch", 202)], "train", None, "nothing is better", "batch"),
+        ([candidate("batch", 100), candidate("prior", 150)], "train", None, "all are worse", "prior"),
+        ([COMPLEX, SIMPLE], "batch", "accuracy", "simpler", COMPLEX.strategy),
+        ([SIMPLE, COMPLEX], "batch", "accuracy", "simpler", COMPLEX.strategy),
+        ([candidate("batch", 280), candidate("auto", 320)], "auto", "accuracy", "best", None),
+        ([HARMFUL, HARMLESS], "auto", "accuracy", "harmless", "batch"),
+        ([HARMFUL], "batch", "accuracy", "best", None),
+        # Equal accuracy and better probabilities; better probabilities do not make up for a clearly lower accuracy.
+        ([candidate("batch", 200, 0.4)], "batch", "brier", "best", None),
+        ([candidate("batch", 150, 0.3)], "train", None, "all are worse", "batch"),
+    ],
+)
+def test_what_is_recommended_and_why(others, chosen, metric, why, runner_up):
+    found = recommend(BASE, others)
+    assert (found.strategy, found.metric, found.why) == (chosen, metric, why)
+    assert runner_up == (found.runner_up and found.runner_up.candidate.strategy)
 
 
-def test_if_everything_is_worse_it_says_so():
-    found = recommend(candidate("train", 200), [candidate("batch", 100), candidate("prior(N=16)", 150)])
-    assert (found.strategy, found.why, found.runner_up.candidate.strategy) == ("train", "all are worse", "prior(N=16)")
+def test_gains_have_intervals():
+    gain = recommend(BASE, [candidate("batch", 280, 0.4)]).chosen.gains
+    assert gain["accuracy"].estimate == pytest.approx(0.2)
+    assert 0 < gain["accuracy"].low < 0.2 < gain["accuracy"].high
+    assert gain["brier"].estimate == pytest.approx(0.1, abs=0.01)
+    assert recommend(BASE, [candidate("batch", 202)]).runner_up.gains["accuracy"].low <= 0
+
+
+def test_of_tied_batch_sizes_the_smaller_is_recommended():
+    found = recommend(BASE, [candidate("batch", 283, size=100), candidate("batch", 280, size=16)])
+    assert (found.strategy, found.batch_size) == ("batch", 16)
 
 
 def test_one_of_many_needs_more_than_one_alone():
@@ -56,42 +74,6 @@ def test_under_chance_alone_something_is_recommended_rarely():
         base, *others = [Candidate(name, each) for name, each in zip(names, scores, strict=True)]
         wrong += recommend(base, others).strategy != "train"
     assert wrong / 200 <= 0.05
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_tie_goes_to_the_simpler_strategy(order):
-    others = [candidate("auto(calibrated=True, passes=4)", 283), candidate("batch", 280)][::order]
-    found = recommend(candidate("train", 200), others)
-    assert (found.strategy, found.why) == ("batch", "simpler")
-    assert found.runner_up.candidate.strategy.startswith("auto(")
-
-
-def test_what_is_clearly_better_beats_what_is_simple():
-    found = recommend(candidate("train", 200), [candidate("batch", 280), candidate("auto", 320)])
-    assert (found.strategy, found.why, found.runner_up) == ("auto", "best", None)
-
-
-def test_of_tied_strategies_one_that_costs_accuracy_on_the_reference_comes_last():
-    base = candidate("train", 200, on_reference=380)
-    harmful, harmless = candidate("batch", 283, on_reference=300), candidate("auto", 280, on_reference=379)
-    found = recommend(base, [harmful, harmless])
-    assert (found.strategy, found.why) == ("auto", "harmless")
-    assert recommend(base, [harmful]).strategy == "batch"
-
-
-def test_of_tied_batch_sizes_the_smaller_is_recommended():
-    found = recommend(candidate("train", 200), [candidate("batch", 283, size=100), candidate("batch", 280, size=16)])
-    assert (found.strategy, found.batch_size) == ("batch", 16)
-
-
-def test_equal_accuracy_and_better_probabilities_are_recommended_for_the_probabilities():
-    found = recommend(candidate("train", 200, 0.5), [candidate("batch", 200, 0.4)])
-    assert (found.strategy, found.metric) == ("batch", "brier")
-    assert found.chosen.gains["brier"].estimate == pytest.approx(0.1, abs=0.01)
-
-
-def test_better_probabilities_do_not_make_up_for_a_clearly_lower_accuracy():
-    assert recommend(candidate("train", 200, 0.5), [candidate("batch", 150, 0.3)]).strategy == "train"
 
 
 def test_pictures_of_one_batch_count_together():

@@ -3,8 +3,6 @@
 `python tests/report/browser.py report.html report.png` takes the screenshot in the README.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import hashlib
@@ -17,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-FLAGS = (
+FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -28,7 +26,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--virtual-time-budget=30000",
-)
+]
 DARK = "--blink-settings=preferredColorScheme=0"
 
 LISTEN = """

@@ -1,7 +1,5 @@
 """Synthetic results of an evaluation: plausible and deterministic."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tidy frames: which are refused, how rows are grouped and ordered, and gains against a plain loop."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Intervals of means against resampling by hand, and what they are over."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Metrics in words and numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

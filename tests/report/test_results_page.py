@@ -1,7 +1,5 @@
 """The report as a reader opens it: whole, quiet, drawn, sortable, without network."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -211,7 +209,7 @@ def evil_page(tmp_path_factory: pytest.TempPathFactory, results: tuple[pd.DataFr
     )
     frame.loc[frame["corruption"] == "fog", "corruption"] = EVIL
     path = tmp_path_factory.mktemp("evil") / "report.html"
-    return report.write_results(path, Results(frame, rel, card={EVIL: {EVIL: [EVIL]}}), title=EVIL)
+    return report.write_results(path, Results(frame, rel, card={EVIL: {EVIL: [EVIL]}}))
 
 
 def test_names_are_escaped_wherever_they_are_shown(evil_page):
@@ -227,13 +225,10 @@ def test_names_are_escaped_wherever_they_are_shown(evil_page):
 
 @needs_browser
 def test_names_are_shown_and_never_run(evil_page):
-    seen = browser.ask(
-        evil_page, "return { ran: window.ran ?? 0, body: document.body.innerText, title: document.title };"
-    )
+    seen = browser.ask(evil_page, "return { ran: window.ran ?? 0, body: document.body.innerText };")
     assert seen["ran"] == 0
     assert seen["complaints"] == []
     assert EVIL in seen["body"]
-    assert seen["title"] == EVIL
 
 
 @pytest.fixture
@@ -246,7 +241,7 @@ def few(frame: pd.DataFrame) -> pd.DataFrame:
 def text_of(path: Path, frame: pd.DataFrame, card: dict[str, Any] | None = None, **tables: pd.DataFrame) -> str:
     """The report of these tables, without reliability bins."""
     results = Results(frame, pd.DataFrame(), card=card or {}, **tables)
-    return report.write_results(path / "report.html", results, title="Mine").read_text()
+    return report.write_results(path / "report.html", results).read_text()
 
 
 def test_examples_are_shown_in_the_order_of_the_families(tmp_path, few):
@@ -269,7 +264,6 @@ def test_what_a_run_does_not_have_is_not_shown(tmp_path, few):
     text = text_of(tmp_path / "deep", few)
     assert "What the shifts look like" not in text
     assert "<h2>Reliability</h2>" not in text
-    assert "<title>Mine</title>" in text
     strategies = text[text.index('<dl class="note strategies">') :].split("</dl>")[0]
     assert re.findall(r"<dt><code>(\w+)</code>", strategies) == ["train", "batch"]
 

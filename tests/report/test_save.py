@@ -1,7 +1,5 @@
 """Charts as files."""
 
-from __future__ import annotations
-
 import io
 import re
 
@@ -48,12 +46,6 @@ def test_a_compressed_svg_is_the_same_picture(chart, tmp_path):
     assert texts[0] == texts[1]
 
 
-def test_a_wrong_suffix_raises_and_leaves_no_file(chart, tmp_path):
-    with pytest.raises(report.ReportError, match=r"ends with .png, .svg, .pdf, .json, .html, but got 'figure.gif'"):
-        report.save(chart, tmp_path / "figure.gif")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_variant_is_saved_by_name(frame, rel, tmp_path):
     few = frame[(frame["method"] == "vanilla") & (frame["metric"] == "ece") & (frame["corruption"] == "fog")]
     charts = results_figures(Results(few, rel[(rel["method"] == "vanilla") & (rel["corruption"] == "fog")]))
@@ -61,3 +53,4 @@ def test_every_variant_is_saved_by_name(frame, rel, tmp_path):
     assert [path.name for path in saved] == ["ece.json", "gain-ECE-batch-over-train.json", "reliability.json"]
     with pytest.raises(report.ReportError, match="ends with"):
         report.save_variants(tmp_path, charts, suffix=".bmp")
+    assert sorted(tmp_path.iterdir()) == sorted(saved)

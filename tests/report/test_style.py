@@ -1,7 +1,5 @@
 """Themes and series styles: text has enough contrast (as WCAG 2 defines it), and series can be told apart."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """The tables behind the figures."""
 
-from __future__ import annotations
-
 import base64
 import io
 import itertools

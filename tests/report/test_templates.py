@@ -1,10 +1,8 @@
 """Parts of the pages: escaped text, run cards, tables, menus."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
-from predbn.paper import Verdict
+from predbn.paper.claims import Verdict
 from predbn.report.figure import Figure
 from predbn.report.templates import _environment, render_page
 
@@ -15,8 +13,7 @@ def macro(name, *arguments):
 
 def test_nested_values_of_a_card_are_printed_readably_and_escaped():
     text = macro(
-        "card",
-        {"batch_order": "a<b", "n": 10_000, "on": True, "none": None, "list": [1, 2], "deep": {"x": [{"y": 1}]}},
+        "card", {"batch_order": "a<b", "n": 10_000, "on": True, "none": None, "list": [1, 2], "deep": {"x": [{"y": 1}]}}
     )
     assert "<dt>batch order</dt><dd>a&lt;b</dd>" in text
     assert "<dd>10,000</dd>" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -21,7 +22,7 @@ from torch import nn
 import predbn
 from predbn.models import Classifier, ModelInfo, Preprocessing
 from predbn.serving import Service, Settings, prepare_service
-from predbn.serving.serve import http_server, open_socket
+from predbn.serving.http_server import http_server, open_socket
 
 from ..norm.models import net
 
@@ -115,6 +116,31 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return run
 
 
+@contextmanager
+def connected(server: Running, address: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """A connection from one of the addresses of this machine, 127.x.y.z."""
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=30, source_address=(address, 0)) as connection:
+        yield connection
+
+
+@contextmanager
+def sending(server: Running, length: int, address: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """A request whose body, of so many bytes, does not come, except for the first byte."""
+    with connected(server, address) as connection:
+        head = f"POST /v2/models/model/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n{{"
+        connection.sendall(head.encode())
+        yield connection
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so, which takes milliseconds."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
 @asynccontextmanager
 async def started(service: Service) -> AsyncIterator[Service]:
     """Start a service for the length of a block."""
@@ -126,7 +152,7 @@ async def started(service: Service) -> AsyncIterator[Service]:
 @contextmanager
 def running(service: Service, routes: Sequence[Route] = ()) -> Iterator[Running]:
     """Run a service on any free port for the length of a block, and stop it cleanly. It may get more addresses."""
-    with open_socket(service.settings) as listening:
+    with open_socket(service.settings.host, service.settings.port) as listening:
         server = http_server(service)
         server.config.app.router.routes.extend(routes)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from predbn.models import Classifier
 
 from .running import classifier
@@ -9,3 +11,10 @@ from .running import classifier
 
 def build() -> Classifier:
     return classifier()
+
+
+def build_slow() -> Classifier:
+    """A model that takes half a second."""
+    model = classifier()
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.5))
+    return model

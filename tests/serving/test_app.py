@@ -15,12 +15,13 @@ import torch
 
 import predbn
 from predbn.serving import RequestError
+from predbn.serving.errors import OverloadError
 from predbn.serving.model_spec import spec_of
 from predbn.serving.protocol import parse_request
 from predbn.serving.tensors import from_json
 
 from ..norm.models import net
-from .running import Running, classifier, infer_body, logits_of, pixels, running, tiny_service
+from .running import Running, classifier, infer_body, logits_of, pixels, running, sending, tiny_service, wait_until
 
 INFER = "/v2/models/model/infer"
 SHAPE = "input 'images' has the shape {}, but the model takes [rows, 3, 8, 8]."
@@ -214,12 +215,9 @@ def test_pages_of_other_sites_cannot_use_a_server_without_a_token(server: Runnin
 
 
 def test_a_slow_client_is_cut_off_and_others_are_served():
-    with running(tiny_service(timeout=0.3)) as server:
-        host, port = server.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as slow:
-            slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n{{".encode())
-            logits_of(server.infer(pixels()))
-            assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
+    with running(tiny_service(timeout=0.3)) as server, sending(server, 1000) as slow:
+        logits_of(server.infer(pixels()))
+        assert slow.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_client_that_leaves_does_no_harm(server: Running):
@@ -233,10 +231,12 @@ def test_a_client_that_leaves_does_no_harm(server: Running):
     logits_of(server.infer(pixels()))
 
 
-def test_bodies_of_all_clients_together_are_limited():
-    with running(tiny_service(max_memory=1000)) as server:
+def test_bodies_of_all_clients_together_are_limited(monkeypatch):
+    monkeypatch.setattr(OverloadError, "DELAY", 0.01)
+    with running(tiny_service(max_memory=4000)) as server, sending(server, 3000):
+        wait_until(lambda: server.infer(pixels()).status == 503)
         answer = server.infer(pixels())
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert (answer.headers["retry-after"], answer.json["error"][:25]) == ("1", "too many requests at once")
         assert server.ask("GET", "/v2/health/ready").status == 200
 
 

@@ -32,7 +32,7 @@ class Model:
 
 
 def batcher(model: Model, **options) -> Batcher:
-    settings = {"max_wait": 0.01, "max_batch": 8, "max_queue": 100, "one_per_stream": True}
+    settings = {"max_wait": 0.01, "max_batch": 8, "timeout": 30.0, "one_per_stream": True}
     return Batcher(model, **{**settings, **options})
 
 
@@ -100,24 +100,7 @@ async def test_requests_of_a_stream_stay_in_order(one_per_stream):
             assert len(named) == len(set(named))
         assert model.batches[0] == [("a", 0), ("c", 4), (None, 5)]
     else:
-        assert model.batches[0] == [("a", 0), ("a", 2), ("c", 4)]
-
-
-@asynchronous
-async def test_a_full_queue_refuses_and_says_when_to_come_back():
-    model = Model()
-    batches = batcher(model, max_queue=10)
-    model.may_run.clear()
-    running = asyncio.create_task(batches.submit(work(8)))
-    await asyncio.sleep(0.05)
-    waiting = [asyncio.create_task(batches.submit(work(5, str(i)))) for i in range(2)]
-    await asyncio.sleep(0)
-    with pytest.raises(RequestError, match=r"the queue is full \(10 rows\)") as refused:
-        await batches.submit(work(1))
-    assert (refused.value.status, refused.value.retry_after) == (503, 1)
-    model.may_run.set()
-    await asyncio.gather(running, *waiting)
-    await batches.submit(work(5))
+        assert model.batches[0] == [("a", 0), ("c", 4), (None, 5)]
 
 
 @asynchronous
@@ -139,7 +122,7 @@ async def test_after_a_failure_of_the_model_the_next_batch_is_predicted():
         return [Prediction(work.rows, work.rows) for work in works]
 
     failed: list[bool] = []
-    batches = Batcher(fail_once, max_wait=0, max_batch=8, max_queue=8, one_per_stream=True)
+    batches = Batcher(fail_once, max_wait=0, max_batch=8, timeout=30, one_per_stream=True)
     with pytest.raises(RuntimeError, match="out of memory"):
         await batches.submit(work())
     await batches.submit(work())
@@ -170,3 +153,20 @@ async def test_closing_predicts_what_waits_and_refuses_the_rest():
     assert int((await waiting).logits[0, 0]) == 3
     with pytest.raises(RequestError, match="shutting down"):
         await batches.submit(work())
+
+
+@pytest.mark.parametrize(("rows_of_base", "size"), [(0.0, 3 + 13 + 1), (1000.0, 24)])
+@asynchronous
+async def test_a_batch_is_filled_as_far_as_that_hardly_prolongs_it(rows_of_base, size):
+    """A client that needs less than its half leaves a tenth to the other one, and all if rows take no time."""
+    model = Model()
+    batches = batcher(model, max_batch=24, one_per_stream=False, rows_of_base=rows_of_base)
+    model.may_run.clear()
+    few, many = (Work(np.zeros((1, 1)), client=client) for client in ("few", "many"))
+    tasks = [asyncio.create_task(batches.submit(work)) for work in (few, many)]
+    await asyncio.sleep(0.02)
+    tasks += [asyncio.create_task(batches.submit(work)) for work in (*[few] * 3, *[many] * 60)]
+    await asyncio.sleep(0)
+    model.may_run.set()
+    await asyncio.gather(*tasks)
+    assert [len(batch) for batch in model.batches[:2]] == [2, size]

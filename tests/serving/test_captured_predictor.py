@@ -30,7 +30,7 @@ STRATEGIES = ("train", "batch", "ema", "auto_stream")
 def predictor(strategy: str, device: str = "cpu") -> Predictor:
     model = predbn.calibrate(net(), list(images(96).split(32)))
     model = predbn.adapt(copy.deepcopy(model).to(device), strategy)
-    return Predictor(model, find_strategy(strategy), {}, max_streams=9, keeps_unsaved=False)
+    return Predictor(model, find_strategy(strategy), {}, max_streams=9)
 
 
 def batches(steps: int) -> list[list[Work]]:
@@ -84,7 +84,7 @@ def test_predictions_and_records_are_the_same(strategy):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("strategy", [*STRATEGIES, "auto"])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "auto", "auto(passes=4)"])
 def test_a_gpu_answers_as_a_cpu(strategy):
     tested, expected = predictor(strategy, "cuda"), predictor(strategy)
     with torch.backends.cudnn.flags(allow_tf32=False):

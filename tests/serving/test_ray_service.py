@@ -26,10 +26,10 @@ import predbn
 from predbn.serving import ServingError, Settings
 from predbn.serving.serve import service_parts
 
-from .running import Running, calibrated, classifier, logits_of, pixels, running, tiny_service
+from .running import Running, asynchronous, calibrated, classifier, logits_of, pixels, running, tiny_service
 
 pytest.importorskip("ray.serve")
-from predbn.serving import ray_replicas
+from predbn.serving import ray_replicas, ray_service
 from predbn.serving.ray_service import RayService, replica_of
 
 pytestmark = [
@@ -93,6 +93,30 @@ def metric(server: Running, line: str) -> float:
     lines = server.ask("GET", "/metrics").body.decode().splitlines()
     sample = next((text for text in lines if text.startswith(line)), "0")  # a replica that has just started has none
     return float(sample.rpartition(" ")[2])
+
+
+def test_a_replica_needs_no_token_of_its_own(monkeypatch, tmp_path):
+    started = []
+
+    def start(self, count, strategy, spec, settings, log_level):
+        started.append(settings)
+
+    monkeypatch.setattr(ray_replicas.Replicas, "_start", start)
+    for name in ("_check_resources", "_end_applications", "_put"):
+        monkeypatch.setattr(ray_replicas.Replicas, name, lambda *_: None)
+    monkeypatch.setattr(ray_replicas, "connect_to_ray", lambda _: False)
+    monkeypatch.setattr(ray_replicas, "_import_serve", lambda: SimpleNamespace(start=lambda **_: None))
+    parts = service_parts(classifier(), "ema", Settings(host="0.0.0.0", token="secret", state=tmp_path))
+    RayService(*parts).close()
+    assert (started[0].token, started[0].state) == (None, tmp_path)
+
+
+@asynchronous
+async def test_metrics_before_the_server_is_ready(monkeypatch, tmp_path):
+    """The port for health checks is open before the other one."""
+    monkeypatch.setattr(ray_service, "Replicas", lambda *_, **__: None)
+    service = RayService(*service_parts(classifier(), "ema", Settings(state=tmp_path)))
+    assert b'predbn_replica_up{replica="1"} 0.0' in await service.metrics_text()
 
 
 def test_a_stream_changes_its_replica_only_to_a_new_one():

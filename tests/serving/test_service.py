@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import predbn
+from predbn.common import AdaptationError
 from predbn.norm import DirectoryStore
 from predbn.serving import Prediction, RequestError, Service, ServingError, Settings, Work, prepare_service
 from predbn.serving.serve import service_parts
@@ -111,7 +112,7 @@ async def test_forgotten_streams_and_ended_sequences_leave_nothing_behind(tmp_pa
         await running.checkpoint()
         await infer(running, "a", ends=True)
         assert running.predictor.records == {}
-    assert list((tmp_path / "streams").iterdir()) == []
+    assert list((tmp_path / "streams").glob("*.safetensors")) == []
 
 
 @asynchronous
@@ -122,10 +123,10 @@ async def test_a_checkpoint_in_the_middle_of_a_prediction(tmp_path):
 
     def save(*_):
         predbn.save_streams(model)
-        files.append(len(list(tmp_path.glob("streams/*"))))
+        files.append(len(list(tmp_path.glob("streams/*.safetensors"))))
 
-    hook = model.register_forward_hook(save)
     async with started(running):
+        hook = model.register_forward_hook(save)
         await infer(running, None)
         await infer(running, "a")
         assert files == [0, 1]
@@ -136,18 +137,13 @@ async def test_a_checkpoint_in_the_middle_of_a_prediction(tmp_path):
 
 
 class Growing(StreamRecord):
-    """A record that adds a stream to the others when it is looked at, as the model thread may at any moment."""
+    """A record that adds a stream to the others when it is saved, as the model thread may at any moment."""
 
     records: dict[str, StreamRecord]
 
-    @property
-    def is_changed(self):
+    def state(self):
         self.records[f"new {len(self.records)}"] = StreamRecord("new")
-        return True
-
-    @is_changed.setter
-    def is_changed(self, value):
-        pass
+        return super().state()
 
 
 @asynchronous
@@ -183,7 +179,7 @@ def test_a_full_disk_does_not_stop_predictions_and_nothing_is_lost(tmp_path, mon
         asyncio.run(run())
     assert any(r.message == "checkpoint failed" and "No space left" in r.reason for r in caplog.records)
     assert 'predbn_checkpoints_total{outcome="failed"} 1.0' in running.metrics.text().decode()
-    assert len(list((tmp_path / "streams").iterdir())) == 4
+    assert len(list((tmp_path / "streams").glob("*.safetensors"))) == 4
     expected = send(service(), ("a", 0), ("a", 1))[1]
     close(send(service(state=tmp_path), ("a", 1))[0], expected)
 
@@ -209,12 +205,12 @@ def test_after_a_checkpoint_that_failed_for_any_reason_the_next_one_is_made(tmp_
     with caplog.at_level(logging.ERROR, "predbn.serving"):
         asyncio.run(run())
     assert caplog.records[0].reason == "broken"
-    assert len(list((tmp_path / "streams").iterdir())) == 1
+    assert len(list((tmp_path / "streams").glob("*.safetensors"))) == 1
 
 
 def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog):
     first = send(service(state=tmp_path), ("a", 0))[0]
-    (path,) = (tmp_path / "streams").iterdir()
+    (path,) = (tmp_path / "streams").glob("*.safetensors")
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
@@ -226,18 +222,18 @@ def test_a_damaged_file_is_put_aside_and_its_stream_begins_anew(tmp_path, caplog
 
 def test_a_folder_of_another_strategy_model_or_weights_is_refused(tmp_path):
     send(service("ema", state=tmp_path), ("a", 0))
-    with pytest.raises(ServingError, match=r"holds streams of another strategy: delete the folder"):
+    with pytest.raises(AdaptationError, match=r"holds streams of another strategy: delete the folder"):
         service("frozen", state=tmp_path)
     other = classifier()
     other.network.bn3 = torch.nn.BatchNorm1d(9)
     other.network.fc1, other.network.fc2 = torch.nn.Linear(8, 9), torch.nn.Linear(9, 5)
-    with pytest.raises(ServingError, match="holds streams of another model"):
+    with pytest.raises(AdaptationError, match="holds streams of another network"):
         tiny_service("ema", other.eval(), state=tmp_path)
     for changed in ("conv1.weight", "bn1.running_mean"):
         other = classifier()
         with torch.no_grad():
             other.network.state_dict()[changed].view(-1)[0] += 1
-        with pytest.raises(ServingError, match="holds streams of another network: delete the folder"):
+        with pytest.raises(AdaptationError, match="holds streams of another network: delete the folder"):
             tiny_service(model=other, state=tmp_path)
     send(service("ema", state=tmp_path), ("a", 0))  # it can still be used
 

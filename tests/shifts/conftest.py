@@ -1,21 +1,13 @@
 """Real images for the tests of the shifts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from PIL import Image
 
 MOSAIC = Path(__file__).parent / "data" / "cifar10-test-2000.webp"
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _two_threads() -> None:
-    torch.set_num_threads(2)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """The blurs against simple references written with scipy and OpenCV."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2
@@ -55,11 +53,7 @@ def zoom_reference(image: np.ndarray, c: tuple[float, float]) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "reference"),
-    [
-        ("gaussian_blur", gaussian_reference),
-        ("defocus_blur", defocus_reference),
-        ("zoom_blur", zoom_reference),
-    ],
+    [("gaussian_blur", gaussian_reference), ("defocus_blur", defocus_reference), ("zoom_blur", zoom_reference)],
 )
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("constants", SETS)

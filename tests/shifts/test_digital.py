@@ -1,7 +1,5 @@
 """The digital corruptions against simple references, to one grey level."""
 
-from __future__ import annotations
-
 import colorsys
 import io
 

@@ -1,7 +1,5 @@
 """The elastic transform against OpenCV and scipy with the same random numbers."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import numpy.typing as npt

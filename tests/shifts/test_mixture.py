@@ -1,7 +1,5 @@
 """The images of a mixture are those that `corrupt` makes of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

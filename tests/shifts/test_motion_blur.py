@@ -1,7 +1,5 @@
 """Motion blur against the output of ImageMagick for the same pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Noise has the distribution that it should have, by formula and by count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

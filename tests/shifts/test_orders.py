@@ -1,7 +1,5 @@
 """Stream orders have every image once, and are as correlated as they should be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

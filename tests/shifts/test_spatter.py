@@ -1,7 +1,5 @@
 """Spatter against a reference in numpy, scipy and OpenCV with the same random numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

@@ -1,7 +1,5 @@
 """Feature randomisation removes the relations between features and nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

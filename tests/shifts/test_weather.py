@@ -1,7 +1,5 @@
 """Snow, frost and fog against references in numpy, scipy and OpenCV with the same random numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +90,7 @@ def test_frost_is_a_crop_of_one_of_five_pictures(constants: Any) -> None:
 def test_frost_covers_images_larger_than_its_pictures() -> None:
     made = corrupt(np.zeros((4, 700, 700, 3), np.uint8), "frost", 2, seed=0, index=range(4))
     assert made.shape == (4, 700, 700, 3)
-    assert corrupt(np.zeros((4, 64, 64, 3), np.uint8), "frost", 2, seed=0, index=range(4)).shape == (
-        4,
-        64,
-        64,
-        3,
-    )
+    assert corrupt(np.zeros((4, 64, 64, 3), np.uint8), "frost", 2, seed=0, index=range(4)).shape == (4, 64, 64, 3)
 
 
 @pytest.mark.parametrize("constants", SETS)

@@ -1,22 +1,14 @@
 """Runs so small that they end in a moment: tiny images, a network of eight layers, one thread."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
-import torch
 
 from predbn.data import Images, sample
 from predbn.training import Cifar10Data
 from predbn.training.cifar10 import trainer
 
 from .tiny import DEVICE, PREPROCESSING, small_resnet
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_deterministic) -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Criteo: every row once per epoch; training learns, keeps the best epoch, and resumes bit for bit."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

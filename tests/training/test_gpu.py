@@ -1,7 +1,5 @@
 """On a GPU, where a step is a CUDA graph on a stream of its own: still the same bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -24,4 +24,8 @@ def test_damaged_checkpoints(tmp_path, data):
     content, path = io.BytesIO(), tmp_path / "0.checkpoint"
     torch.save(STATE, content)
     path.write_bytes(data.draw(damaged(content.getvalue())))
-    must_read_or_refuse(lambda: read_checkpoint(path, RECIPE, 0, DEVICE), path.name)
+    must_read_or_refuse(
+        lambda: read_checkpoint(path, RECIPE, 0, DEVICE),
+        path.name,
+        lambda state: (state["recipe"], state["seed"]) == (RECIPE, 0),
+    )

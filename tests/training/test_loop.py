@@ -1,7 +1,5 @@
 """Runs side by side, alone, interrupted, killed: the same bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of finished and interrupted networks."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 
@@ -95,6 +93,7 @@ def test_a_network_interrupted_before_its_card_is_finished_again(data, tmp_path,
             train_cifar10(SHORT, [0], data, tmp_path)
     folder = folder_of(tmp_path)
     assert files(folder) == ["0.checkpoint", "0.csv", "0.safetensors"]
+    assert torch.load(folder / "0.checkpoint")["seed"] == 0, "any program can read it with PyTorch"
     train_cifar10(SHORT, [0], data, tmp_path, resume=True, on_network=cards.__setitem__)
     assert cards == expected
     assert files(folder) == ["0.csv", "0.json", "0.safetensors"]
@@ -151,7 +150,16 @@ def test_a_finished_network_that_is_damaged_or_lost_is_not_kept(data, tmp_path, 
 
 def test_checkpoints_that_cannot_be_continued(data, tmp_path):
     path = folder_of(tmp_path) / "0.checkpoint"
-    write_checkpoint(path, {"recipe": SHORT.to_dict(), "seed": 0, "epoch": 1, "network": {}})
+    path.parent.mkdir(parents=True)
+    for content in ({"network": {}}, []):
+        torch.save(content, path)
+        with pytest.raises(TrainingError, match=r"cannot be read as a checkpoint \(.+\): delete it to start again"):
+            train_cifar10(SHORT, [0], data, tmp_path, resume=True)
+    written = []
+    for _ in range(2):
+        write_checkpoint(path, {"recipe": SHORT.to_dict(), "seed": 0, "epoch": 1, "network": {}})
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
     with pytest.raises(TrainingError, match=r"0\.checkpoint does not fit the network \(.+\): delete it to start again"):
         train_cifar10(SHORT, [0], data, tmp_path, resume=True)
     flip_a_bit(path)

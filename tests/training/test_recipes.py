@@ -1,7 +1,5 @@
 """The recipes are the paper's, and wrong numbers are errors."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the tests of this folder share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

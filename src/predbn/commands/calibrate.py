@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 
 from .inputs import load_model, open_reference
-from .options import (
-    MAX_COUNT,
-    Device,
-    Mean,
-    ModelReference,
-    Quiet,
-    Size,
-    Std,
-    Weights,
-)
+from .options import MAX_COUNT, Device, Mean, ModelReference, Quiet, Size, Std, Weights
 from .output import make_console
 from .targets import check_file
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,15 +13,12 @@ from .interrupts import if_interrupted
 from .options import Modules, import_modules, split_values, usage_error
 from .output import make_console
 
-CONSTANTS = ("auto", "cifar", "imagenet")
-
 
 def corrupt_command(
     source: Annotated[
-        Path | None,
-        typer.Argument(help="Clean images: a .npy file [N, H, W, 3] or a folder <class>/<image>."),
-    ] = None,
-    out: Annotated[Path | None, typer.Argument(help="Directory to write to.")] = None,
+        Path, typer.Argument(exists=True, help="Clean images: a .npy file [N, H, W, 3] or a folder <class>/<image>.")
+    ],
+    out: Annotated[Path, typer.Argument(help="Directory to write to.")],
     labels: Annotated[
         Path | None, typer.Option(help="Labels of a .npy source; labels.npy next to it by default.")
     ] = None,
@@ -32,7 +29,8 @@ def corrupt_command(
     modules: Modules = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     constants: Annotated[
-        str, typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images.")
+        Literal["auto", "cifar", "imagenet"],
+        typer.Option(help="Severities of cifar or imagenet; auto chooses by the size of the images."),
     ] = "auto",
 ) -> None:
     """Write CIFAR-10-C or ImageNet-C from clean images: the first from a .npy file, the second from a folder.
@@ -45,16 +43,8 @@ def corrupt_command(
       predbn corrupt imagenet/val ImageNet-C --shift fog --shift snow
     """
     import_modules(modules)
-    if constants not in CONSTANTS:
-        raise typer.BadParameter(f"{constants!r} is not one of {', '.join(CONSTANTS)}.", param_hint="--constants")
-    if source is None or out is None:
-        raise typer.BadParameter(
-            "give the clean images and the directory to write to: predbn corrupt SOURCE OUT.", param_hint="SOURCE OUT"
-        )
-    if not source.exists():
-        raise typer.BadParameter(f"{source} does not exist.", param_hint="SOURCE")
-    if source.is_dir():
-        _refuse({"--labels": labels}, "the classes of a folder are its labels")
+    if source.is_dir() and labels is not None:
+        raise typer.BadParameter("the classes of a folder are its labels: leave it out.", param_hint="--labels")
     from predbn.data import write_cifar10c, write_imagenetc
     from predbn.shifts import find_corruption, names
 
@@ -67,13 +57,5 @@ def corrupt_command(
         if source.is_dir():
             write_imagenetc(source, out, corruptions, **options)
         else:
-            labels_file = labels or source.with_name("labels.npy")
-            write_cifar10c(source, labels_file, out, corruptions, **options)
+            write_cifar10c(source, labels or source.with_name("labels.npy"), out, corruptions, **options)
     console.print(f"Wrote {len(corruptions)} corruptions at 5 severities to {out}", markup=False)
-
-
-def _refuse(options: dict[str, object], reason: str) -> None:
-    """Refuse options that would be ignored."""
-    for option, given in options.items():
-        if given:
-            raise typer.BadParameter(f"{reason}: leave out {option}.", param_hint=option)

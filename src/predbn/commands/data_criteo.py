@@ -22,8 +22,7 @@ _MAX_EXAMPLES = 10
 
 def criteo_command(
     root: Annotated[
-        Path | None,
-        typer.Option(help="Kaggle's train.txt, its folder, or a CSV file with a header; plain or gzipped."),
+        Path | None, typer.Option(help="Kaggle's train.txt, its folder, or a CSV file with a header; plain or gzipped.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the prepared rows; criteo in the cache folder by default.")
@@ -37,7 +36,6 @@ def criteo_command(
         typer.Option(metavar="ROWS", help="Generate this many synthetic rows instead, which are not Criteo's."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of the synthetic rows; 0 by default.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Number of threads; one per core by default.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Prepare Criteo's display advertising data: text to memory-mapped arrays, 160 bytes per row, in one pass.
@@ -67,9 +65,9 @@ def criteo_command(
     advice = "nothing is kept; run the same command again, which takes a minute or two for the whole file."
     with if_interrupted(advice), progress_bar(console, "synthetic rows" if root is None else root.name) as progress:
         if root is not None:
-            prepared = prepare_criteo(root, folder, where=conditions, threads=threads, progress=progress)
+            prepared = prepare_criteo(root, folder, where=conditions, progress=progress)
         else:
-            prepared = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, threads=threads, progress=progress)
+            prepared = prepare_synthetic(synthetic or 0, folder, seed=seed or 0, progress=progress)
     _print_rejected(console, prepared, folder)
     console.print(describe_folder(folder, synthetic=root is None), markup=False)
 

@@ -37,6 +37,9 @@ from .targets import check_file
 PROBLEM, FAILED = 1, 3
 """Exit codes: there is a problem, and the examination itself failed."""
 
+_ON_THE_PAGE = ("model", "weights", "reference", "data", "corruption", "severity", "images", "batch_size", "seed")
+"""The options that say how a page was made."""
+
 
 def doctor_command(
     context: typer.Context,
@@ -120,19 +123,8 @@ def doctor_command(
         if out is not None:
             from predbn.report import write_examination
 
-            settings = page_settings(
-                classifier,
-                model=model,
-                weights=None if weights is None else str(weights),
-                reference=reference,
-                data=data,
-                corruption=corruption,
-                severity=severity,
-                images=images,
-                batch_size=batch_size,
-                seed=seed,
-            )
-            write_examination(out, examination, settings)
+            options = {name: context.params[name] for name in _ON_THE_PAGE}
+            write_examination(out, examination, page_settings(classifier, options))
     if as_json:
         page = None if out is None else str(out)
         typer.echo(json.dumps({**examination.to_dict(), "page": page}, indent=1, allow_nan=False))

@@ -17,7 +17,6 @@ from .options import (
     Address,
     CpusPerWorker,
     Device,
-    EngineName,
     EngineOption,
     GpusPerWorker,
     Json,
@@ -30,6 +29,7 @@ from .options import (
     open_engine,
     parse_preprocessing,
     refuse_options,
+    refuse_without,
     usage_error,
 )
 from .output import make_console, print_results, to_records, write_report
@@ -38,7 +38,7 @@ from .shift_output import print_real_shifts, shift_records
 from .targets import check_folder
 
 if TYPE_CHECKING:
-    from predbn.evaluation import Plan, Results
+    from predbn.evaluation import Engine, Plan, Results
     from predbn.recommendation import ShiftResults
 
 
@@ -66,10 +66,10 @@ def evaluate_command(
     ] = None,
     modules: Modules = None,
     device: Device = "auto",
-    engine: EngineOption = EngineName.in_process,
-    address: Address = None,
+    engine: EngineOption = "in-process",
+    address: Address = "auto",
     cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = 1,
     out: Annotated[Path, typer.Option(help="Folder for the results; a run that is in it already is continued.")] = Path(
         "predbn-run"
     ),
@@ -100,10 +100,11 @@ def evaluate_command(
       predbn evaluate --plan plan.toml --out run
       predbn evaluate --plan plan.toml --engine ray --address auto
     """
-    from predbn.evaluation import Model, evaluate, read_plan
-    from predbn.recommendation import run_shift
+    from predbn.evaluation import Model, read_plan
 
     import_modules(modules, model or [])
+    if engine == "in-process":
+        refuse_without(context, "--engine ray", ["address", "cpus_per_worker", "gpus_per_worker"])
     if plan is not None:
         replaced = ["model", "weights", "mean", "std", "size", "root", *context.meta["plan"]]
         refuse_options(context, replaced, "the plan says that: leave out this option or --plan.")
@@ -121,17 +122,23 @@ def evaluate_command(
             run_plan = _make_plan([Model(each, weights, preprocessing) for each in model], given)
     check_folder(out)
     console = make_console(quiet=quiet or as_json)
-    with (
-        if_interrupted(f"what is finished is kept in {out}; run the same command again to continue."),
-        open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine,
-        progress_bar(console, "evaluating") as progress,
-    ):
-        run = evaluate if run_plan.reference is None else run_shift
-        results: Any = run(run_plan, out, engine=opened_engine, progress=progress)
-    if run_plan.reference is None:
-        _show(results, out, report, None if as_json else console)
-    else:
-        _show_shift(results, out, report, None if as_json else console)
+    with open_engine(engine, device, address, cpus_per_worker, gpus_per_worker) as opened_engine:
+        run_and_show(run_plan, out, opened_engine, console, report=report, as_json=as_json)
+
+
+def run_and_show(
+    plan: Plan, out: Path, engine: Engine, console: Console, *, report: bool = True, as_json: bool = False
+) -> None:
+    """Carry out a plan, write the report, and print the results."""
+    from predbn.evaluation import evaluate
+    from predbn.recommendation import run_shift
+
+    kept = f"what is finished is kept in {out}; run the same command again to continue."
+    with if_interrupted(kept), progress_bar(console, "evaluating") as progress:
+        run = evaluate if plan.reference is None else run_shift
+        results: Any = run(plan, out, engine=engine, progress=progress)
+    show = _show if plan.reference is None else _show_shift
+    show(results, out, report, None if as_json else console)
 
 
 def _make_plan(models: list[Any], given: dict[str, Any]) -> Plan:

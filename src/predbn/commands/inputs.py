@@ -26,7 +26,7 @@ def load_model(
     return load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
 
 
-def page_settings(classifier: Classifier, /, **options: object) -> dict[str, object]:
+def page_settings(classifier: Classifier, options: dict[str, object]) -> dict[str, object]:
     """What a page says about how it was made: the options, the device, the version and the preprocessing."""
     from predbn import __version__
     from predbn.norm import device_of
@@ -95,13 +95,8 @@ def open_images(
 
     known_part = "validation" if reference == "sample" else "train"
     with usage_error(option):
-        data = open_unlabelled(
-            reference,
-            known_part if role == "reference" else "test",
-            size=preprocessing.size,
-            resize=preprocessing.resize,
-            interpolation=preprocessing.interpolation,
-        )
+        part = known_part if role == "reference" else "test"
+        data = open_unlabelled(reference, part, transform=preprocessing.crop)
         if not len(data):
             raise DataError(f"{reference} has no images: name data that has some.")
     positions = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:max_images]

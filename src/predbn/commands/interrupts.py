@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 INTERRUPTED = 130
 """The exit code: 128 + SIGINT, as shells report it."""
@@ -60,6 +61,12 @@ def report_interrupts() -> Iterator[None]:
     finally:
         if is_replaced:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupt(advice: str) -> NoReturn:
+    """End a command that has handled Ctrl-C itself, with a sentence."""
+    _advice_given.append(advice)
+    raise KeyboardInterrupt
 
 
 def _record(number: int, frame: FrameType | None) -> None:

@@ -6,11 +6,10 @@ A wrong value is a usage error: `typer.BadParameter`, which exits with code 2.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -60,13 +59,7 @@ Modules = Annotated[
 ]
 
 
-class EngineName(str, Enum):
-    """The engines by name."""
-
-    in_process = "in-process"
-    ray = "ray"
-
-
+EngineName = Literal["in-process", "ray"]
 EngineOption = Annotated[
     EngineName,
     typer.Option(
@@ -77,18 +70,16 @@ EngineOption = Annotated[
     ),
 ]
 Address = Annotated[
-    str | None,
+    str,
     typer.Option(
-        help="The Ray cluster: auto (the default: the cluster that this machine belongs to), host:port, or local to "
-        "start one on this machine only."
+        help="The Ray cluster: auto (the cluster that this machine belongs to), host:port, or local to start one on "
+        "this machine only."
     ),
 ]
 CpusPerWorker = Annotated[
     int | None, typer.Option(help="Cores per Ray worker; by default a whole node, or with GPUs an equal part of one.")
 ]
-GpusPerWorker = Annotated[
-    float | None, typer.Option(help="GPUs per Ray worker with --device cuda; 1 by default, 0.5 to share one.")
-]
+GpusPerWorker = Annotated[float, typer.Option(help="GPUs per Ray worker with --device cuda; 0.5 to share one.")]
 
 
 @contextmanager
@@ -104,7 +95,7 @@ def refuse_options(context: typer.Context, names: Sequence[str], why: str) -> No
     """Make it a usage error if one of these options was given, because it would have no effect."""
     for parameter in context.command.get_params(context):
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in names and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             raise typer.BadParameter(why, param_hint=parameter.opts[0])
 
 
@@ -133,7 +124,6 @@ def import_modules(modules: Sequence[str] | None, models: Sequence[str] = ()) ->
 
 
 def parse_device_option(name: str) -> torch.device:
-    """The device that --device names."""
     with usage_error("--device"):
         return parse_device(name)
 
@@ -185,32 +175,18 @@ def in_process_engine(device: str) -> Engine:
         return InProcess(device)
 
 
-def refuse_ray_options(values: Mapping[str, object]) -> None:
-    """Make it a usage error if one of these options was given without --engine ray."""
-    for option, value in values.items():
-        if value is not None:
-            raise typer.BadParameter("it needs --engine ray: add that, or leave it out.", param_hint=option)
-
-
 @contextmanager
 def open_engine(
-    name: EngineName, device: str, address: str | None, cpus_per_worker: int | None, gpus_per_worker: float | None
+    name: EngineName, device: str, address: str, cpus_per_worker: int | None, gpus_per_worker: float
 ) -> Iterator[Engine]:
     """The engine that the options describe; it is closed at the end of the block."""
-    if name is EngineName.in_process:
-        refuse_ray_options(
-            {"--address": address, "--cpus-per-worker": cpus_per_worker, "--gpus-per-worker": gpus_per_worker}
-        )
+    if name == "in-process":
         yield in_process_engine(device)
         return
     if device not in ("cpu", "cuda", "auto"):
         raise typer.BadParameter(f"{device!r} does not work with Ray: use cpu, cuda or auto.", param_hint="--device")
     from predbn.evaluation import RayEngine
 
-    with RayEngine(
-        "auto" if address is None else address,
-        device=device,
-        cpus_per_worker=cpus_per_worker,
-        gpus_per_worker=1 if gpus_per_worker is None else gpus_per_worker,
-    ) as engine:
+    options = {"cpus_per_worker": cpus_per_worker, "gpus_per_worker": gpus_per_worker}
+    with RayEngine(address, device=device, **options) as engine:  # type: ignore[arg-type]
         yield engine

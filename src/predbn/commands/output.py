@@ -122,14 +122,13 @@ def mce_table(mce: pd.DataFrame) -> Table:
     return table
 
 
-def comparison_table(differences: pd.DataFrame, level: float) -> Table:
+def comparison_table(differences: pd.DataFrame) -> Table:
     """One row per metric and severity; a difference whose interval does not contain 0 is bold."""
     from predbn.report import metric_info, sort_metrics
 
     table = new_table()
     table.padding = (0, 1, 0, 0)
-    headings = ("metric", "severity", "splits", "first", "second", "difference", f"{100 * level:g} % interval")
-    for heading in headings:
+    for heading in ("metric", "severity", "splits", "first", "second", "difference", "95 % interval"):
         table.add_column(heading, justify="left" if heading == "metric" else "right", no_wrap=heading != "metric")
     for metric in sort_metrics(differences["metric"]):
         info = metric_info(metric)

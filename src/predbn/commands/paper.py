@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from predbn.common import PaperError, progress_bar
+from predbn.common import progress_bar
 
 from .interrupts import if_interrupted
 from .options import Device, Json, Quiet, in_process_engine, refuse_options, usage_error
@@ -28,7 +28,7 @@ paper_app = typer.Typer(help="The paper's experiments: run them, draw them, chec
 FULL, QUICK = Path("results/cifar10"), Path("predbn-paper-quick")
 VERDICT_COLOURS = {"holds": "green", "does not hold": "red", "not clear": "yellow", "not measured": "dim"}
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Experiments such as C1, C3 and auto, or all.")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Experiments such as C1 and C3, or all.")]
 ResultsFolder = Annotated[Path, typer.Option("--results", help="The folder of the results, with one run per plan.")]
 
 
@@ -82,7 +82,7 @@ def run_command(
         typer.Option(
             exists=True,
             file_okay=False,
-            help="For auto and I1 to I7, the folder with ImageNet's class folders (by default PREDBN_IMAGENET); for "
+            help="For I1 to I7, the folder with ImageNet's class folders (by default PREDBN_IMAGENET); for "
             "K1, the folder with rows and networks that docs/criteo.md describes (by default criteo).",
         ),
     ] = None,
@@ -91,7 +91,7 @@ def run_command(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Weights of ResNet-50 v1, for auto and I1 to I4 (by default PREDBN_RESNET50).",
+            help="Weights of ResNet-50 v1, for I1 to I4 (by default PREDBN_RESNET50).",
         ),
     ] = None,
     plan: Annotated[
@@ -124,7 +124,7 @@ def run_command(
 
       predbn paper run C1 --quick
       predbn paper run all --device cuda --precision fp16
-      predbn paper run auto I1 I2 I3 I4 --root ~/imagenet/val \\
+      predbn paper run I1 I2 I3 I4 --root ~/imagenet/val \\
           --weights resnet50.safetensors
       predbn paper run --plan mixtures-levels --device cuda
       predbn paper run --plan methods --plan inside \\
@@ -200,15 +200,9 @@ def verify_command(
     from predbn.paper import QUICK_WARNING, Runs, findings_as_data, plans_of, verdict_summary, verify
 
     experiments = _choose(ids)
-    if results == FULL and not results.is_dir():
-        raise PaperError(
-            f"{FULL} does not exist: run this in a clone of predbn, which has the measured results, or measure with "
-            f"predbn paper run --quick and then predbn paper verify --results {QUICK}."
-        )
-    if not results.is_dir():
-        reason = "is not a folder" if results.exists() else "does not exist"
-        raise typer.BadParameter(f"{results} {reason}: predbn paper run makes results.", param_hint="--results")
     runs = Runs(results, seed=seed)
+    with usage_error("--results"):
+        runs.check()
     findings_of = verify(runs, [experiment.id for experiment in experiments])
     if as_json:
         claims = findings_as_data(findings_of)

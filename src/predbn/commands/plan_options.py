@@ -37,7 +37,6 @@ class PlanCommand(TyperCommand):
         return options
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options of the command itself, and those of the plan."""
         return [*super().get_params(ctx), *self._plan_options]
 
     def invoke(self, ctx: Any) -> Any:
@@ -65,7 +64,6 @@ def given_fields(context: typer.Context) -> dict[str, Any]:
 
 
 def option_of(name: str, declared: PlanField) -> str:
-    """How the option of a field is written."""
     return f"--{(declared.option or name).replace('_', '-')}"
 
 

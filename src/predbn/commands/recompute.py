@@ -11,16 +11,7 @@ from predbn.common import progress_bar
 
 from .inputs import ImageSubset, load_model, open_reference
 from .interrupts import if_interrupted
-from .options import (
-    MAX_COUNT,
-    Device,
-    Mean,
-    ModelReference,
-    Quiet,
-    Size,
-    Std,
-    Weights,
-)
+from .options import MAX_COUNT, Device, Mean, ModelReference, Quiet, Size, Std, Weights
 from .output import make_console
 from .targets import check_file
 
@@ -58,8 +49,7 @@ def recompute_command(
         int, typer.Option(min=1, max=MAX_COUNT, help="Pictures that are predicted at once; it changes no result.")
     ] = 100,
     one_pass: Annotated[
-        bool,
-        typer.Option("--one-pass", help="Read the data once: faster, but it depends a little on the batch size."),
+        bool, typer.Option("--one-pass", help="Read the data once: faster, but it depends a little on the batch size.")
     ] = False,
     weights: Weights = None,
     mean: Mean = None,

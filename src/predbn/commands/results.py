@@ -71,7 +71,6 @@ def compare_command(
     second_where: Annotated[
         list[str] | None, typer.Option("--second", help="Only these rows of the second run, as in strategy=train.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals, between 0 and 1.")] = 0.95,
     as_json: Json = False,
 ) -> None:
     """Compare two runs, or two parts of one, split by split, with paired bootstrap intervals.
@@ -89,11 +88,9 @@ def compare_command(
             "to compare parts of one run, name both, as in --first strategy=batch --second strategy=train.",
             param_hint="SECOND",
         )
-    if not 0 < level < 1:
-        raise typer.BadParameter(f"{level} is not between 0 and 1: write 0.95 for 95 %.", param_hint="--level")
     first_rows = _filter(_load(first, where), _parse_conditions(first_where, "--first"), "--first")
     second_rows = _filter(_load(second or first, where), _parse_conditions(second_where, "--second"), "--second")
-    table = compare(first_rows, second_rows, level=level)
+    table = compare(first_rows, second_rows)
     if as_json:
         typer.echo(json.dumps(to_records(table)))
         return
@@ -106,7 +103,7 @@ def compare_command(
         if apart:
             named = ", ".join(f"{key} {value}" for key, value in zip(apart, values, strict=True))
             console.print(f"\n{named}", markup=False)
-        console.print(comparison_table(part, level))
+        console.print(comparison_table(part))
     if (table["splits"] == 1).any():
         console.print("Intervals of one split are over its images, if hits were kept (--hits).", style="dim")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from rich.text import Text
 from .output import new_table, print_points
 
 if TYPE_CHECKING:
-    from predbn.metrics import Interval
     from predbn.recommendation import RealShift, StrategyOnShift
 
 
@@ -22,47 +22,34 @@ def print_real_shifts(console: Console, shifts: Sequence[RealShift], findings: S
 
     for shift in shifts:
         if len(shifts) > 1:
-            first = shift.frame.iloc[0]
-            named = ", ".join(f"{key} {first[key]}" for key in ("model", "method", "order", "seed"))
-            console.print(Text(f"\n{named}", style="dim"))
+            console.print(Text(f"\n{shift.name}", style="dim"))
         answer, *reasons = real_shift_sentences(shift)
         console.print(Text(answer, style="bold"))
         for line in python_lines(shift.recommendation):
             console.print(Text(f"    {line}"), soft_wrap=True)
-        console.print(strategies_table(shift))
+        console.print(_strategies(shift))
         print_points(console, reasons)
     print_points(console, findings)
 
 
-def strategies_table(shift: RealShift) -> Table:
-    """One row per strategy and batch size; a gain whose interval lies above 0 is bold."""
-    table = new_table()
+def _strategies(shift: RealShift) -> Table:
+    """The table of the report with the columns that fit a terminal."""
+    from predbn.report import strategies_table
+
+    table, of_report = new_table(), strategies_table(shift)
     table.padding = (0, 1, 0, 0)
-    headings = ["strategy", "batch"]
-    headings += ["accuracy", "change, points", "Brier", "ECE"] if shift.is_labelled else ["confidence"]
-    for heading in (*headings, "as train"):
-        table.add_column(heading, justify="left" if heading == "strategy" else "right", no_wrap=True)
-    for strategy in shift.strategies:
-        is_baseline = strategy is shift.strategies[0]
-        cells = [strategy.short, "any" if is_baseline else str(strategy.batch_size)]
-        if shift.is_labelled:
-            cells.append(_percent(strategy.metrics["accuracy"]))
-            cells.append("" if is_baseline else _points(strategy.gains["accuracy"]))
-            cells += [f"{strategy.metrics[name]:.3f}" for name in ("brier", "ece")]
-        else:
-            cells.append(_percent(strategy.metrics["confidence"]))
-        is_better = not is_baseline and shift.is_labelled and strategy.gains["accuracy"].low > 0
-        table.add_row(*cells, _percent(strategy.agreement), style="bold" if is_better else None)
+    columns = [column for column in of_report.columns if column.shown != "full"]
+    rows = [
+        [f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in row if cell.column.shown != "full"]
+        for row in of_report.rows
+    ]
+    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        # The table fits 80 columns: a heading is as wide as its cells, or as its longest word.
+        heading = textwrap.fill(column.heading, max(map(len, cells)), break_long_words=False).replace(",\n", "\n")
+        table.add_column(heading, justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _points(gain: Interval) -> str:
-    low, estimate, high = (f"{100 * value:+.1f}".replace("-", "−") for value in (gain.low, gain.estimate, gain.high))
-    return f"{estimate} [{low}, {high}]" if gain.low != float("-inf") else f"{estimate} [no interval]"
 
 
 def shift_records(shift: RealShift) -> dict[str, Any]:
@@ -71,7 +58,7 @@ def shift_records(shift: RealShift) -> dict[str, Any]:
 
     recommendation = shift.recommendation
     return {
-        **{key: shift.frame.iloc[0][key] if key != "seed" else int(shift.frame.iloc[0][key]) for key in _KEYS},
+        **shift.keys,
         "recommended": None if recommendation is None else recommendation.strategy,
         "batch_size": None if recommendation is None else recommendation.batch_size,
         "why": None if recommendation is None else recommendation.why,
@@ -79,9 +66,6 @@ def shift_records(shift: RealShift) -> dict[str, Any]:
         "python": python_lines(recommendation),
         "strategies": [_record(strategy) for strategy in shift.strategies],
     }
-
-
-_KEYS = ("model", "method", "order", "seed")
 
 
 def _record(measured: StrategyOnShift) -> dict[str, Any]:

@@ -50,8 +50,7 @@ def train_cifar10_command(
     ] = None,
     padding: Annotated[int | None, typer.Option(min=0, help="Pixels around an image before cropping; 4.")] = None,
     border: Annotated[
-        str | None,
-        typer.Option(help="What is in them: zero (black; the default), edge, or reflect (recommended)."),
+        str | None, typer.Option(help="What is in them: zero (black; the default), edge, or reflect (recommended).")
     ] = None,
     border_study: Annotated[
         bool,

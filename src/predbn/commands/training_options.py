@@ -80,7 +80,6 @@ def open_cifar10(root: Path | None, on_sample: bool, device: torch.device) -> Ci
 
 
 def kept_by_training(out: Path) -> str:
-    """What to tell the user if a training is interrupted."""
     return f"the networks and checkpoints written so far are kept in {out}; add --resume to continue from them."
 
 

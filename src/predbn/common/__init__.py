@@ -44,8 +44,9 @@ from .plugins import import_module, load_plugins
 from .processes import end_with_parent
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
 from .random import Draws, derive_seed
-from .tensor_files import read_tensors, write_tensors
+from .tensor_files import parse_tensors, read_tensors, write_tensors
 from .threads import each_on_one_core, map_ahead, map_threads
+from .toml_files import parse_toml
 from .torch_files import read_torch_file, write_torch_file
 
 __all__ = [
@@ -93,6 +94,8 @@ __all__ = [
     "open_checked",
     "package_versions",
     "parse_device",
+    "parse_tensors",
+    "parse_toml",
     "partial_path",
     "progress_bar",
     "read_checked",

@@ -71,10 +71,10 @@ def read_checked(path: Path, *, error: type[PredbnError], remedy: str) -> bytes:
         return file.read()
 
 
-def has_right_checksum(file: BinaryIO) -> bool:
-    """Whether the checksum of an open file is right, or it has none."""
+def has_right_checksum(file: BinaryIO, *, required: bool = False) -> bool:
+    """Whether the checksum of an open file is right, or it has none and none is required."""
     position = _find_digits(file)
-    return position is None or _digits_at(file, position) == _compute(file, position)
+    return not required if position is None else _digits_at(file, position) == _compute(file, position)
 
 
 def _find_digits(file: BinaryIO) -> int | None:

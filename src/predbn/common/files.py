@@ -8,6 +8,7 @@ file that changes later is noticed. A lock keeps two processes from writing to t
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,28 +28,31 @@ def partial_path(path: Path) -> Path:
     return path.with_name(path.name + PARTIAL_SUFFIX)
 
 
-def finish_partial(path: Path) -> None:
+def finish_partial(partial: Path, path: Path) -> None:
     """Flush the temporary file of `path` to the disk and rename it to `path`."""
-    partial = partial_path(path)
     with partial.open("rb+") as file:
         os.fsync(file.fileno())
     partial.replace(path)
 
 
 @contextmanager
-def atomic_write(path: Path, *, checksum: bool = False) -> Iterator[Path]:
+def atomic_write(path: Path, *, checksum: bool = False, is_shared: bool = False) -> Iterator[Path]:
     """Give the temporary path to write to; at the end of the block the file gets its name.
 
     With `checksum`, the block writes `CHECKSUM_FIELD` into the file, and its checksum is filled in before it gets its
     name. If the block raises, the temporary file is removed and an earlier file of that name stays as it was.
+
+    With `is_shared`, several processes may write the file at the same time: the temporary file has a random name, and
+    a killed process leaves it behind. Otherwise the next writer overwrites it.
     """
+    partial = partial_path(path.with_name(f"{path.name}.{uuid.uuid4().hex}") if is_shared else path)
     try:
-        yield partial_path(path)
+        yield partial
         if checksum:
-            write_checksum(partial_path(path))
-        finish_partial(path)
+            write_checksum(partial)
+        finish_partial(partial, path)
     except BaseException as error:
-        partial_path(path).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         # torch.save raises a RuntimeError of its own when writing fails.
         failure = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(failure, OSError) and failure.errno is not None and failure.filename is None:

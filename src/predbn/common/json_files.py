@@ -14,10 +14,10 @@ from .files import atomic_write
 _KEY = "checksum"
 
 
-def write_json(path: Path, content: Mapping[str, Any], *, indent: int = 1) -> None:
-    """Write an object atomically, with a checksum."""
+def write_json(path: Path, content: Mapping[str, Any], *, indent: int = 1, is_shared: bool = False) -> None:
+    """Write an object atomically, with a checksum. `is_shared` is that of `atomic_write`."""
     text = json.dumps({**content, _KEY: CHECKSUM_FIELD}, indent=indent, ensure_ascii=False) + "\n"
-    with atomic_write(path, checksum=True) as partial:
+    with atomic_write(path, checksum=True, is_shared=is_shared) as partial:
         partial.write_bytes(text.encode(errors="backslashreplace"))  # for names of files that are not UTF-8
 
 

@@ -87,7 +87,7 @@ def format_spec(name: str, instance: Any) -> str:
 def short_spec(name: str, instance: Any) -> str:
     """The shortest spec of a dataclass instance: only the arguments whose values are not the default.
 
-    "auto" instead of "auto(calibrated=True, passes=4)". `find_by_name` turns it into an equal instance too.
+    "auto" instead of "auto(calibrated=True, passes=1)". `find_by_name` turns it into an equal instance too.
     """
     given = {field.name: getattr(instance, field.name) for field in fields(instance)}
     required = [field.name for field in fields(instance) if _is_required(field)]

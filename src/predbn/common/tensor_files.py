@@ -22,8 +22,11 @@ _TENSOR = "tensor"
 _METADATA = "predbn"
 
 
-def write_tensors(path: Path, content: dict[str, Any]) -> None:
-    """Write a dictionary atomically. Keys are strings; values are tensors, plain data, or dictionaries of them."""
+def write_tensors(path: Path, content: dict[str, Any], *, is_shared: bool = False) -> None:
+    """Write a dictionary atomically. Keys are strings; values are tensors, plain data, or dictionaries of them.
+
+    `is_shared` is that of `atomic_write`.
+    """
     with needs_extra("files"):
         from safetensors.torch import save
 
@@ -32,7 +35,7 @@ def write_tensors(path: Path, content: dict[str, Any]) -> None:
     stored = {str(number): _plain(tensor) for number, tensor in tensors.values()}
     # The checksum has to be near the beginning of the file, and safetensors writes the metadata first.
     metadata = {_METADATA: json.dumps({"checksum": CHECKSUM_FIELD, "content": structure})}
-    with atomic_write(path, checksum=True) as partial:
+    with atomic_write(path, checksum=True, is_shared=is_shared) as partial:
         partial.write_bytes(save(stored, metadata))
 
 
@@ -42,15 +45,21 @@ def read_tensors(path: Path, *, kind: str, error: type[PredbnError], remedy: str
     Raises `error` if that fails: the path "cannot be read as `kind`", the reason, and `remedy`. A file that does not
     exist is a FileNotFoundError.
     """
+    return parse_tensors(read_checked(path, error=error, remedy=remedy), path, kind=kind, error=error, remedy=remedy)
+
+
+def parse_tensors(content: bytes, path: Path, *, kind: str, error: type[PredbnError], remedy: str) -> dict[str, Any]:
+    """The same for the content of a file that was read and checked."""
     with needs_extra("files"):
         from safetensors.torch import load
 
-    content = read_checked(path, error=error, remedy=remedy)
     try:
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         structure = json.loads(header["__metadata__"][_METADATA])["content"]
         restored: dict[str, Any] = _with_tensors(structure, tensors)
+    except MemoryError:
+        raise
     except Exception as reason:  # safetensors raises errors of its own, and KeyErrors for types that torch lacks
         raise error(f"{path} cannot be read as {kind} ({first_line(reason)}): {remedy}.") from None
     return restored

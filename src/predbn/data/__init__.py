@@ -14,9 +14,8 @@ from .batch import Device, ImageBatch, Order, choose_positions, rows_to_device
 from .cifar10 import SAMPLE_FOLDER, cifar10, sample
 from .cifar10_cache import DownloadError, cifar10_cache_file, fetch_cifar10, read_cifar10_cache
 from .cifar10_files import CLASSES as CIFAR10_CLASSES
-from .cifar10_files import SHA256 as CIFAR10_SHA256
 from .cifar10c import Cifar10C
-from .class_map import ClassMap, number_classes, read_class_map
+from .class_map import number_classes, read_class_map
 from .criteo import PERCENTAGES, Randomised, RowBatch, Rows, criteo, criteo_folder, prepare_synthetic
 from .criteo import prepare as prepare_criteo
 from .criteo.columns import CATEGORIES as CRITEO_CATEGORIES
@@ -31,18 +30,10 @@ from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
-from .npy import from_npy, load_array
+from .npy import load_array
 from .own_shift import ReferenceAndData, open_in_order, open_reference_and_data
 from .picture_content import PICTURE_ERRORS, as_rgb, open_picture
-from .pictures import (
-    Interpolation,
-    Listing,
-    Pixels,
-    class_folders,
-    list_pictures,
-    read_picture,
-    resize_crop,
-)
+from .pictures import Listing, Pixels, ResizeCrop, class_folders, list_pictures, read_picture, resize_crop
 from .references import (
     IMAGENET_SETS,
     PictureFiles,
@@ -61,7 +52,6 @@ from .write_corrupted import write_cifar10c, write_imagenetc
 
 __all__ = [
     "CIFAR10_CLASSES",
-    "CIFAR10_SHA256",
     "CLEAN",
     "CRITEO_CATEGORIES",
     "CRITEO_NUMBERS",
@@ -73,7 +63,6 @@ __all__ = [
     "SAMPLE_FOLDER",
     "SEVERITIES",
     "Cifar10C",
-    "ClassMap",
     "ClassMask",
     "Corrupted",
     "DataError",
@@ -83,7 +72,6 @@ __all__ = [
     "ImageNetC",
     "ImageNetSet",
     "Images",
-    "Interpolation",
     "Listing",
     "Order",
     "PictureFiles",
@@ -91,6 +79,7 @@ __all__ = [
     "PreparedCriteo",
     "Randomised",
     "ReferenceAndData",
+    "ResizeCrop",
     "RowBatch",
     "Rows",
     "ShiftedDataset",
@@ -105,7 +94,6 @@ __all__ = [
     "decoded_files",
     "fetch_cifar10",
     "from_folder",
-    "from_npy",
     "imagenet",
     "imagenet_folder",
     "is_shifted",

@@ -203,7 +203,6 @@ def read_archive(archive: IO[bytes], title: str, names: Sequence[str]) -> Iterat
 
 
 def _layout_of(files: Collection[str]) -> _Layout | None:
-    """The layout that files of these names are in."""
     return next((layout for layout in _LAYOUTS if layout.members(TRAIN[0])[0] in files), None)
 
 

@@ -49,7 +49,6 @@ class Cifar10C:
             self.index, self.classes = clean.index, clean.classes
 
     def __len__(self) -> int:
-        """The number of images of a split."""
         return len(self.labels)
 
     def split(self, name: str, severity: int) -> npt.NDArray[np.uint8]:

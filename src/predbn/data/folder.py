@@ -29,15 +29,7 @@ from .batch import choose_positions
 from .images import Images
 from .npy import load_array
 from .picture_content import open_picture
-from .pictures import (
-    Interpolation,
-    Listing,
-    Pixels,
-    ResizeCrop,
-    list_pictures,
-    read_picture,
-    resize_crop,
-)
+from .pictures import Listing, Pixels, ResizeCrop, list_pictures, read_picture
 
 _FORMAT = 1
 _CHUNK_BYTES = 2**26
@@ -45,22 +37,18 @@ _CHUNK_BYTES = 2**26
 
 def from_folder(
     path: str | Path,
-    size: int | tuple[int, int] | None = None,
+    transform: ResizeCrop | None = None,
     *,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """The pictures of a folder `<class>/<picture>`. Labels and index follow the sorted order of classes and pictures.
 
-    Without `size` all pictures must have the same height and width. With it, the shorter side is resized to `resize`
-    pixels (by default the shorter side of `size`) and the centre of that size is cropped; pictures that already have
-    the size are not changed. All pictures are decoded once, into a file of the cache folder that later calls map into
-    memory; a picture that cannot be read is an error before any image is returned. With `images`, only that many are
-    decoded (`choose_positions`). `progress` is called with the number of decoded pictures and the total.
+    Without a `transform` (`resize_crop`) all pictures must have the same height and width. All pictures are decoded
+    once, into a file of the cache folder that later calls map into memory; a picture that cannot be read is an error
+    before any image is returned. With `images`, only that many are decoded (`choose_positions`). `progress` is called
+    with the number of decoded pictures and the total.
     """
-    transform = resize_crop(size, resize, interpolation)
     listing = list_pictures(Path(path))
     chosen = choose_positions(len(listing), images)
     listing = listing.take(chosen)

@@ -23,28 +23,26 @@ from .batch import choose_positions
 from .folder import decode
 from .imagenet_classes import is_wnid, wnids
 from .images import Images
-from .pictures import Interpolation, Listing, class_folders, list_pictures, resize_crop
+from .pictures import Listing, ResizeCrop, class_folders, list_pictures
 
 ImageNetSet = Literal["imagenet", "imagenet-v2", "imagenet-a", "imagenet-r"]
+USUAL_CROP = ResizeCrop((224, 224), resize=256)
 _TITLES = {"imagenet": "ImageNet", "imagenet-v2": "ImageNet-v2", "imagenet-a": "ImageNet-A", "imagenet-r": "ImageNet-R"}
 
 
 def imagenet(
     root: str | Path,
     which: ImageNetSet = "imagenet",
+    transform: ResizeCrop = USUAL_CROP,
     *,
-    size: int | tuple[int, int] = 224,
-    resize: int | None = 256,
-    interpolation: Interpolation = "bilinear",
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """One of the sets, from the folder that holds its class folders.
 
-    The pictures are decoded, resized and cropped as in `from_folder`, or read from the cache. A model's
-    `preprocessing` says what it needs; the defaults are right for most models of 224 × 224 pixels.
+    The pictures are decoded, resized and cropped as in `from_folder`, or read from the cache. A model says what it
+    needs in `preprocessing.crop`; the default is right for most models of 224 × 224 pixels.
     """
-    transform = resize_crop(size, resize, interpolation)
     listing = list_imagenet(root, which)
     chosen = choose_positions(len(listing), images)
     listing = listing.take(chosen)

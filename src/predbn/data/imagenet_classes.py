@@ -37,7 +37,6 @@ class ClassMask:
     total: int
 
     def __len__(self) -> int:
-        """The number of classes of the data."""
         return len(self.positions)
 
     @property

@@ -10,15 +10,7 @@ import torch
 from predbn.common import DataError
 
 from .batch import Device, ImageBatch, Order, batch_positions
-from .pictures import (
-    Interpolation,
-    Listing,
-    ResizeCrop,
-    class_folders,
-    list_pictures,
-    read_batches,
-    resize_crop,
-)
+from .pictures import Listing, ResizeCrop, class_folders, list_pictures, read_batches
 from .shifted import SEVERITIES, check_split
 
 PUBLISHED_CROP = ResizeCrop((224, 224), resize=256)
@@ -33,21 +25,14 @@ class ImageNetC:
     `<class>/<picture>` of the originals, is the split "clean" with severity 0, resized and cropped as the published
     pictures were before they were corrupted: to 256 and then 224 × 224 pixels.
 
-    With `size`, all pictures are resized and cropped for a model of that size; pictures that already have it are not
-    changed.
+    With a `transform`, all pictures are resized and cropped; those that already have its size are not changed.
     """
 
     def __init__(
-        self,
-        root: str | Path,
-        *,
-        clean: str | Path | None = None,
-        size: int | tuple[int, int] | None = None,
-        resize: int | None = None,
-        interpolation: Interpolation = "bilinear",
+        self, root: str | Path, *, clean: str | Path | None = None, transform: ResizeCrop | None = None
     ) -> None:
         self.root, self.clean = Path(root), None if clean is None else Path(clean)
-        self._transform = resize_crop(size, resize, interpolation)
+        self._transform = transform
         if not self.root.is_dir():
             raise DataError(f"{self.root} is not a directory with the corruptions of ImageNet-C.")
         self.name = self.root.name
@@ -64,7 +49,6 @@ class ImageNetC:
         self._check_classes()
 
     def __len__(self) -> int:
-        """The number of pictures of a split."""
         return len(self._stems)
 
     def _check_classes(self) -> None:

@@ -50,17 +50,14 @@ class Images:
             raise DataError(f"{self.name}: labels go from {span}, but there are {len(self.classes)} classes.")
 
     def __len__(self) -> int:
-        """The number of images."""
         return len(self.labels)
 
     def __repr__(self) -> str:
-        """Name, number and size of the images."""
         height, width = self.images.shape[2:]
         return f"Images({self.name!r}, {len(self):,} of {height}×{width}, {len(self.classes)} classes)"
 
     @property
     def has_files(self) -> bool:
-        """Whether the images were decoded from files."""
         return bool(self.files)
 
     @property

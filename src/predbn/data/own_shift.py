@@ -20,7 +20,7 @@ from .class_map import ClassMap, number_classes
 from .folder import decode
 from .images import UNLABELLED, Images
 from .npy import from_npy
-from .pictures import Interpolation, Listing, class_folders, list_pictures, pictures_in, resize_crop
+from .pictures import Listing, ResizeCrop, class_folders, list_pictures, pictures_in
 from .references import IMAGENET_SETS, open_images, pictures_below, unlabelled_array
 
 
@@ -49,7 +49,6 @@ class ReferenceAndData:
 
     @property
     def has_files(self) -> bool:
-        """Whether the data was decoded from files."""
         return self.data.has_files
 
     def for_model(self, class_map: ClassMap | None, outputs: int) -> ReferenceAndData:
@@ -78,9 +77,7 @@ def open_in_order(
     part: str,
     *,
     unlabelled: bool = False,
-    size: int | tuple[int, int] | None = None,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
+    transform: ResizeCrop | None = None,
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
@@ -97,11 +94,11 @@ def open_in_order(
     elif path.is_dir() and reference.partition(":")[0] not in IMAGENET_SETS:
         listing = _list_in_order(path, unlabelled=unlabelled)
         first = listing.take(torch.arange(len(listing) if images is None else min(images, len(listing))))
-        pixels = decode(first, resize_crop(size, resize, interpolation), progress)
+        pixels = decode(first, transform, progress)
         name = path.resolve().name
         return Images(pixels, first.labels, torch.arange(len(first)), first.classes, name, tuple(first.names))
     else:
-        opened = open_images(reference, part, size=size, resize=resize, interpolation=interpolation, progress=progress)
+        opened = open_images(reference, part, transform=transform, progress=progress)
     if unlabelled:
         opened = replace(opened, labels=torch.zeros_like(opened.labels), classes=UNLABELLED)
     return opened if images is None else opened.take(min(images, len(opened)))

@@ -50,7 +50,6 @@ class PictureError(DataError):
         self.path, self.reason, self.remedy = path, reason, remedy
 
     def __str__(self) -> str:
-        """One sentence."""
         return f"{self.path} cannot be read as a picture: {self.reason}; {self.remedy}."
 
 

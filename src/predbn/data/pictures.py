@@ -45,7 +45,6 @@ class ResizeCrop:
     interpolation: Interpolation = "bilinear"
 
     def __call__(self, picture: Image.Image) -> Image.Image:
-        """The resized and cropped picture."""
         height, width = self.size
         if picture.size == (width, height):
             return picture
@@ -64,17 +63,13 @@ class ResizeCrop:
 
 
 def resize_crop(
-    size: int | tuple[int, int] | None, resize: int | None = None, interpolation: Interpolation = "bilinear"
-) -> ResizeCrop | None:
-    """The checked `ResizeCrop` for these arguments; None if `size` is None, which leaves pictures as they are.
+    size: int | tuple[int, int], resize: int | None = None, interpolation: Interpolation = "bilinear"
+) -> ResizeCrop:
+    """The checked `ResizeCrop` for these arguments.
 
     One number means a square. By default the shorter side is resized to that of `size`, which keeps as much of the
     picture as possible.
     """
-    if size is None:
-        if resize is not None:
-            raise DataError(f"resize is {resize}, but there is no size to crop to: give both.")
-        return None
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1:
         raise DataError(f"size is {size}, but a picture has at least 1 pixel per side.")
@@ -138,11 +133,9 @@ class Listing:
     labels: Tensor
 
     def __len__(self) -> int:
-        """The number of pictures."""
         return len(self.names)
 
     def path(self, position: int) -> str:
-        """The path of one picture."""
         return os.path.join(self.root, self.names[position])
 
     def take(self, positions: Tensor) -> Listing:

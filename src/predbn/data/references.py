@@ -26,7 +26,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import torch
 
@@ -38,11 +38,11 @@ from .cifar10c import Cifar10C
 from .criteo import Part as CriteoPart
 from .criteo import Randomised, Rows, criteo
 from .folder import from_folder
-from .imagenet import ImageNetSet, imagenet, list_imagenet
+from .imagenet import USUAL_CROP, ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import UNLABELLED, Images
 from .npy import from_npy, load_images
-from .pictures import SUFFIXES, Interpolation, ResizeCrop, check_kind, is_picture, read_batches, resize_crop
+from .pictures import SUFFIXES, ResizeCrop, check_kind, is_picture, read_batches
 from .reading import readable
 
 _IMAGENET_C = "imagenet-c"
@@ -69,7 +69,6 @@ def register_data_set(name: str) -> Callable[[OpenImages], OpenImages]:
 
 
 def own_data_set(name: str) -> OpenImages | None:
-    """The function that was registered under a name."""
     load_plugins()
     return _OWN.get(name)
 
@@ -78,22 +77,17 @@ def open_images(
     reference: str,
     part: str,
     *,
-    size: int | tuple[int, int] | None = None,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
+    transform: ResizeCrop | None = None,
     images: int | None = None,
     progress: Progress | None = None,
 ) -> Images:
     """Labelled images by reference; `part` is for the data sets that have parts.
 
-    Pictures of ImageNet and of folders are resized and cropped to `size` as in `from_folder`. Without it, those of
-    ImageNet become 224 × 224 pixels and those of folders stay as they are. With `images` only that many of them are
+    Pictures of ImageNet and of folders are resized and cropped by `transform`. Without it, those of ImageNet become
+    224 × 224 pixels and those of folders stay as they are. With `images` only that many of them are
     decoded; other data is returned as a whole. `progress` is called with the number of decoded pictures and the total.
     """
     name, _, path = reference.partition(":")
-    options: dict[str, Any] = {"images": images, "progress": progress}
-    if size is not None or resize is not None:
-        options.update(size=size, resize=resize, interpolation=interpolation)
     if own := own_data_set(name):
         return own(path or None, part)
     if reference == "sample":
@@ -103,14 +97,17 @@ def open_images(
     if name == _IMAGENET_C:
         raise DataError(f"data {reference} has corrupted pictures: name the clean ones, as in imagenet:DIR.")
     if name in IMAGENET_SETS:
-        return imagenet(imagenet_folder(reference), cast(ImageNetSet, name), **options)
+        crop = transform or USUAL_CROP
+        return imagenet(imagenet_folder(reference), cast(ImageNetSet, name), crop, images=images, progress=progress)
     folder = Path(reference).expanduser()
     if not folder.exists():
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, cifar10:PATH, imagenet:DIR (or imagenet-v2, "
             "imagenet-a, imagenet-r), or a folder that exists."
         )
-    return from_npy(folder) if (folder / "images.npy").exists() else from_folder(folder, **options)
+    if (folder / "images.npy").exists():
+        return from_npy(folder)
+    return from_folder(folder, transform, images=images, progress=progress)
 
 
 def is_shifted(reference: str) -> bool:
@@ -124,12 +121,7 @@ def is_shifted(reference: str) -> bool:
 
 
 def open_shifted(
-    reference: str,
-    clean: str | None = None,
-    *,
-    size: int | tuple[int, int] | None = None,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
+    reference: str, clean: str | None = None, *, transform: ResizeCrop | None = None
 ) -> Cifar10C | ImageNetC:
     """Shifted data by reference.
 
@@ -143,13 +135,8 @@ def open_shifted(
         return Cifar10C(folder, clean=None if clean is None else open_images(clean, "test"))
     originals = None if clean is None else Path(clean.removeprefix("imagenet:")).expanduser()
     is_imagenet = reference.startswith(_IMAGENET_C)
-    data = ImageNetC(
-        imagenet_folder(reference) if is_imagenet else folder,
-        clean=originals,
-        size=size,
-        resize=resize,
-        interpolation=interpolation,
-    )
+    root = imagenet_folder(reference) if is_imagenet else folder
+    data = ImageNetC(root, clean=originals, transform=transform)
     if is_imagenet:
         # All classes are required, because a label is the position of a model's logit.
         list_imagenet(data.root / data.names[0] / "1")
@@ -166,7 +153,6 @@ class PictureFiles:
     transform: ResizeCrop | None
 
     def __len__(self) -> int:
-        """The number of pictures."""
         return len(self.paths)
 
     def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[ImageBatch]:
@@ -175,14 +161,7 @@ class PictureFiles:
         return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
 
 
-def open_unlabelled(
-    reference: str,
-    part: str,
-    *,
-    size: int | tuple[int, int] | None = None,
-    resize: int | None = None,
-    interpolation: Interpolation = "bilinear",
-) -> Images | PictureFiles:
+def open_unlabelled(reference: str, part: str, *, transform: ResizeCrop | None = None) -> Images | PictureFiles:
     """Images by reference of which no labels are needed.
 
     `sample`, `cifar10` and `cifar10:PATH` as in `open_images`; the path of a .npy file with images, or of a folder
@@ -198,7 +177,7 @@ def open_unlabelled(
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
         )
-    return PictureFiles(tuple(pictures_below(path)), resize_crop(size, resize, interpolation))
+    return PictureFiles(tuple(pictures_below(path)), transform)
 
 
 def unlabelled_array(path: Path) -> Images | None:

@@ -55,12 +55,7 @@ class Corrupted:
         self.names = list(names("all"))
 
     def __len__(self) -> int:
-        """The number of images of a split."""
         return len(self.clean)
-
-    def __repr__(self) -> str:
-        """The clean images, the seed and the constants."""
-        return f"Corrupted({self.clean!r}, seed={self.seed}, constants={self.constants!r})"
 
     def batches(
         self, name: str, severity: int, size: int, *, order: Order | None = None, device: Device | None = None

@@ -79,7 +79,6 @@ def rows_of(arguments: Arguments) -> int | None:
 
 
 def take_rows(arguments: Arguments, rows: slice) -> Arguments:
-    """Some rows of all arguments."""
     args, kwargs = arguments
     return tuple(value[rows] for value in args), {name: value[rows] for name, value in kwargs.items()}
 

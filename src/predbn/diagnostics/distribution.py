@@ -106,13 +106,11 @@ class Distribution:
         return replace(merged, counts=self.counts + other.counts, beyond=self.beyond + other.beyond)
 
     def to(self, device: torch.device | str) -> Distribution:
-        """The same on another device."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         return Distribution(**{k: v.to(device) if hasattr(v, "to") else v for k, v in values.items()})
 
     @property
     def columns(self) -> int:
-        """The number of channels or dimensions."""
         return len(self.low)
 
     @property

@@ -34,7 +34,6 @@ class LayerExamination:
 
     @property
     def has_shifted(self) -> bool:
-        """Whether the data has shifted in this layer."""
         return self.shift is not None and self.shift_limit is not None and self.shift > self.shift_limit
 
 
@@ -63,7 +62,6 @@ class Examination:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing needs to be done."""
         return not self.problems
 
     @property

@@ -38,7 +38,6 @@ class Finding:
         return self.is_problem and self.code in _BREAKING
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, ready for JSON."""
         return asdict(self) | {"layers": list(self.layers)}
 
 

@@ -41,7 +41,6 @@ class PredictionPair:
         self._recomputed: list[Tensor] = []
 
     def update(self, stored: Any, recomputed: Any) -> None:
-        """Add the outputs of a model for the same batch."""
         if self.count < MAX_PREDICTIONS and _is_class_scores(stored):
             self._stored.append(_probabilities(stored))
             self._recomputed.append(_probabilities(recomputed))

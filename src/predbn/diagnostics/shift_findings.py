@@ -52,7 +52,7 @@ def shift_findings(
             f"The predictions on the data are of about {data.class_count():.1f} classes, those on the reference of "
             f"{reference.class_count():.1f}: either the data really holds so few, which alone changes the statistics, "
             "or the predictions have collapsed.",
-            'If it holds so few, do not use "batch" or "ema"; "auto" separates a change of classes from a shift.',
+            'If it holds so few, do not use "batch" or "ema": predbn.AutoPredictor(model) tells classes from a shift.',
         )
 
 

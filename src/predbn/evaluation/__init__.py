@@ -14,7 +14,7 @@ with needs_extra("eval"):
     import pyarrow as _pyarrow  # noqa: F401
 
 from .engines import Engine, InProcess
-from .job import Job, framing_of
+from .job import Job
 from .plan import Model, Plan, plan_fields
 from .plan_fields import PlanField
 from .plan_file import read_plan
@@ -56,7 +56,6 @@ __all__ = [
     "compare",
     "connect_to_ray",
     "evaluate",
-    "framing_of",
     "mce_by_image",
     "open_run",
     "plan_fields",

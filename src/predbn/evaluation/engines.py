@@ -32,5 +32,4 @@ class InProcess:
         self.device = str(parse_device(device))
 
     def run(self, job: Job, units: Sequence[Unit]) -> Iterator[UnitResult]:
-        """The results, in the order of the units."""
         return job.worker.run(units)

@@ -14,6 +14,7 @@ from predbn.common import EvaluationError, Progress
 from predbn.data import (
     Images,
     ReferenceAndData,
+    ResizeCrop,
     Rows,
     is_shifted,
     is_tabular,
@@ -26,7 +27,7 @@ from predbn.data import (
     read_class_map,
     wnids,
 )
-from predbn.models import AnyModel, Classifier, Preprocessing
+from predbn.models import AnyModel, Classifier
 
 from .model_cache import MEMORY_LIMIT, ModelCache, check_classes, inputs_of
 from .plan import Model, Plan, is_ensemble, needs_fit
@@ -72,7 +73,6 @@ class Job:
 
     @cached_property
     def members(self) -> dict[str, list[str]]:
-        """The names of the members of every model of the plan."""
         return {name: list(members) for name, members in self._models_by_member.items()}
 
     @cached_property
@@ -113,7 +113,6 @@ class Job:
 
     @cached_property
     def splits(self) -> list[Split]:
-        """All splits of the plan."""
         return self.source.splits(self.plan.shifts, self.plan.severities)
 
     @cached_property
@@ -129,11 +128,11 @@ class Job:
         reference = self.plan.data
         if is_tabular(reference):
             return open_randomised(reference, self.plan.largest_batch)
-        options = {**self._framing(), "images": self.plan.images, "progress": self.progress}
+        options: dict[str, Any] = {"transform": self._crop(), "images": self.plan.images, "progress": self.progress}
         if self.plan.reference is not None:
             return open_reference_and_data(self.plan.reference, reference, unlabelled=self.plan.unlabelled, **options)
         if is_shifted(reference):
-            return open_shifted(reference, self.plan.clean, **self._framing())
+            return open_shifted(reference, self.plan.clean, transform=self._crop())
         return open_images(reference, "test", **options)
 
     def _with_classes_of_models(self, data: Images | ReferenceAndData) -> Images | ReferenceAndData:
@@ -154,7 +153,13 @@ class Job:
 
     def _open_validation_data(self) -> Images | Rows:
         if isinstance(self.source.data, ReferenceAndData):
-            return self._check_fitted(self.source.data.reference)
+            known = self.source.data.reference
+            if self.plan.is_fitted and not known.is_labelled:
+                raise EvaluationError(
+                    f"temperatures are fitted with labels, and {known.name} has none: sort its images into one folder "
+                    "per class, or leave out --method temperature."
+                )
+            return known
         reference = self.plan.validation_data
         if reference is None:
             raise EvaluationError(
@@ -163,28 +168,23 @@ class Job:
             )
         if is_tabular(reference):
             return open_rows(reference, "validation")
-        return open_images(reference, "validation", progress=self.progress, **self._framing())
+        return open_images(reference, "validation", transform=self._crop(), progress=self.progress)
 
-    def _check_fitted(self, reference: Images) -> Images:
-        """The reference, on which strategies are calibrated without labels; fitting a method needs them."""
-        if self.plan.is_fitted and not reference.is_labelled:
-            raise EvaluationError(
-                f"temperatures are fitted with labels, and {reference.name} has none: sort its images into one folder "
-                "per class, or leave out --method temperature."
-            )
-        return reference
-
-    def _framing(self) -> dict[str, Any]:
+    def _crop(self) -> ResizeCrop:
         """How the models want pictures resized and cropped: all in the same way, since pictures are decoded once."""
-        names = [members[0] for members in self.members.values()]
-        framings = {name: framing_of(_picture_preprocessing(name, self.cache.original(name))) for name in names}
-        for name, framing in framings.items():
-            if framing != framings[names[0]]:
+        crops: dict[str, ResizeCrop] = {}
+        for name in (members[0] for members in self.members.values()):
+            model = self.cache.original(name)
+            if not isinstance(model, Classifier):
+                raise EvaluationError(f"{name} takes rows, but the data has pictures: use --data criteo.")
+            crops[name] = model.info.preprocessing.crop
+            first = next(iter(crops))
+            if crops[name] != crops[first]:
                 raise EvaluationError(
-                    f"{name} wants its pictures resized and cropped in another way than {names[0]}: "
+                    f"{name} wants its pictures resized and cropped in another way than {first}: "
                     "evaluate them in separate runs."
                 )
-        return framings[names[0]]
+        return crops[first]
 
     def context(self) -> dict[str, Any]:
         """Everything that determines values and is not a key of a row. All results of a folder have the same."""
@@ -233,7 +233,6 @@ class Job:
         return list(dict.fromkeys(cells))
 
     def temperature_units(self) -> list[FitUnit]:
-        """The temperatures to fit."""
         return [FitUnit(cell.model, cell.strategy, cell.batch_size) for cell in self.cells() if needs_fit(cell.method)]
 
     def split_units(self, fits: list[Fit], done: set[tuple[Any, ...]]) -> list[SplitUnit]:
@@ -248,14 +247,3 @@ class Job:
                         needed = tuple(fit for fit in fits if (fit.strategy, fit.batch_size) in used)
                         units.append(SplitUnit(split, order, seed, missing, needed))
         return units
-
-
-def framing_of(preprocessing: Preprocessing) -> dict[str, Any]:
-    """How a model wants pictures resized and cropped, as the keywords of the data sets."""
-    return {name: getattr(preprocessing, name) for name in ("size", "resize", "interpolation")}
-
-
-def _picture_preprocessing(name: str, model: AnyModel) -> Preprocessing:
-    if not isinstance(model, Classifier):
-        raise EvaluationError(f"{name} takes rows, but the data has pictures: use --data criteo.")
-    return model.info.preprocessing

@@ -169,7 +169,6 @@ class ModelCache:
         }
 
     def clear(self) -> None:
-        """Free the memory of all models."""
         while self._entries:
             self._evict_oldest()
 
@@ -220,7 +219,6 @@ class ModelCache:
 
 
 def inputs_of(model: AnyModel) -> Inputs:
-    """Whether a model takes pictures or rows."""
     return "pictures" if isinstance(model, Classifier) else "rows"
 
 

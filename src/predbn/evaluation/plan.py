@@ -145,7 +145,7 @@ class Plan:
     strategies: tuple[str, ...] = plan_field(
         ("train", "batch"),
         "train, batch, auto, auto_stream, prior(N=16), ema, frozen or population, optionally followed by "
-        "[eps=0.01, layers=last, robust=True]. With --reference prior, ema, auto(passes=1), auto_stream and auto too "
+        "[eps=0.01, layers=last, robust=True]. With --reference prior, ema, auto, auto_stream and auto(passes=4) too "
         "by default.",
         panel=_METHOD,
         option="strategy",
@@ -214,10 +214,7 @@ class Plan:
 
     @cached_property
     def settings(self) -> dict[str, Setting]:
-        """The strategies, parsed once when the plan is made, by their canonical string.
-
-        Not a field: it follows from `strategies`, which is what is written to files.
-        """
+        """The strategies by their canonical string, parsed once. Not a field: it follows from `strategies`."""
         return {text: Setting.parse(text) for text in self.strategies}
 
     def _set(self, name: str, value: Any) -> None:

@@ -36,7 +36,6 @@ class PlanField:
 
     @property
     def repeated(self) -> bool:
-        """Whether it is a tuple of values."""
         return isinstance(self.default, tuple)
 
     @property

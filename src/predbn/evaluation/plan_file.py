@@ -1,17 +1,13 @@
-"""Plans as TOML files.
-
-Reading needs tomllib, which Python has since 3.11; on 3.10 the package tomli is used if it is installed.
-"""
+"""Plans as TOML files."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from predbn.common import EvaluationError, PredbnError, needs_extra
+from predbn.common import EvaluationError, PredbnError, parse_toml
 from predbn.models import Preprocessing
 
 from .plan import Model, Plan
@@ -22,7 +18,7 @@ def read_plan(path: str | Path) -> Plan:
     `Model`."""
     path = Path(path)
     try:
-        entries = _loads(path.read_text(encoding="utf-8"))
+        entries = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EvaluationError(f"the plan {path} cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
@@ -50,16 +46,6 @@ def write_plan(plan: Plan) -> str:
         if value is not None:
             lines.append(f"{field.name} = {_toml(value)}\n")
     return "".join(lines)
-
-
-def _loads(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        with needs_extra("eval"):
-            import tomli as tomllib  # type: ignore[import-not-found]
-    entries: dict[str, Any] = tomllib.loads(text)
-    return entries
 
 
 def _model(entry: Any) -> Model:

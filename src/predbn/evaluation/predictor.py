@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.models import AnyModel, Classifier
-from predbn.norm import adapt, load_state_dict, reset, state_dict
+from predbn.norm import adapt, load_state_dict, predictor, reset, state_dict
 from predbn.shifts import Attack
 
 from .batches import Reiterable
@@ -83,12 +83,12 @@ class Predictor:
         self._options = setting.options
         self._device = next(chain(model.parameters(), model.buffers())).device
         self.model: nn.Module = (
-            model if setting.is_identity else adapt(copy_sharing_tensors(model), setting.strategy, **self._options)
+            model if setting.is_identity else predictor(copy_sharing_tensors(model), setting.strategy, **self._options)
         )
         self._forward = self._forward_of(self.model)
         self._forward_grouped = self._forward
         if pass_size > batch_size and not setting.is_identity:
-            grouped = adapt(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
+            grouped = predictor(copy_sharing_tensors(model), setting.strategy, group=batch_size, **self._options)
             self._forward_grouped = self._forward_of(grouped)
 
     def _forward_of(self, model: nn.Module) -> Callable[[Tensor], Tensor]:

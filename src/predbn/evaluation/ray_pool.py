@@ -94,7 +94,6 @@ class RayWorker:
         return WorkerInfo(hardware_of(self._device), package_versions())
 
     def run(self, unit: Unit) -> UnitResult:
-        """Compute a unit."""
         assert self._worker is not None
         return self._worker.do(unit)
 
@@ -170,7 +169,6 @@ class WorkerPool:
             raise
 
     def close(self) -> None:
-        """Kill all workers, whatever they are doing."""
         for worker in list(self._workers):
             self._kill(worker)
 

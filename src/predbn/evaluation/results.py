@@ -140,10 +140,8 @@ def mce_by_image(hits: pd.DataFrame, images: int) -> npt.NDArray[np.float64]:
     return 100 * contributions / len(ALEXNET_ERRORS)
 
 
-def compare(
-    first: Results, second: Results, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
-) -> pd.DataFrame:
-    """How much `first` differs from `second`, by metric and severity, with paired bootstrap intervals.
+def compare(first: Results, second: Results) -> pd.DataFrame:
+    """How much `first` differs from `second`, by metric and severity, with paired 95 % bootstrap intervals.
 
     Rows are paired by all keys, except those with one value on each side and not the same one (two strategies, say):
     these are what is compared. Methods, strategies, batch sizes and orders that both sides have several of are compared
@@ -174,9 +172,9 @@ def compare(
                 a, b = part["value_first"].to_numpy(), part["value_second"].to_numpy()
                 interval, over = None, "splits"
                 if len(part) > 1:
-                    interval = bootstrap_difference(a, b, resamples=resamples, level=level, seed=seed)
+                    interval = bootstrap_difference(a, b)
                 elif sides := _image_scores(first, second, named, part.iloc[0]):
-                    interval, over = paired_interval(*sides, level=level), "images"
+                    interval, over = paired_interval(*sides), "images"
                 rows.append(
                     {
                         **named,
@@ -232,7 +230,7 @@ def _scores_of_images(row: Mapping[Any, Any], metric: str, data: Mapping[str, An
 
 
 def _matches(key: str, value: object, wanted: object) -> bool:
-    if key == "strategy" and isinstance(wanted, str):  # "auto" also means "auto(calibrated=True, passes=4)"
+    if key == "strategy" and isinstance(wanted, str):  # "auto" also means "auto(calibrated=True, passes=1)"
         with suppress(PredbnError):
             return value in (wanted, str(Setting.parse(wanted)))
     if key == "model" and isinstance(wanted, str) and value != wanted and "*" in wanted:

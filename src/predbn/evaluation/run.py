@@ -42,29 +42,18 @@ def evaluate(
     objects in memory that replace what the plan names. `progress` is whether to show a bar, or a function that is
     called with how much is done, how much there is, and what was done last.
     """
+    engine = engine or InProcess()
     with showing_progress(progress, "evaluating") as report:
-        return _evaluate(plan, out, engine or InProcess(), data, validation, models, report)
-
-
-def _evaluate(
-    plan: Plan,
-    out: str | Path,
-    engine: Engine,
-    data: AnyData | None,
-    validation: Images | Rows | None,
-    models: Mapping[str, AnyModel] | None,
-    progress: ProgressWithNote | None,
-) -> Results:
-    decoded = None if progress is None else lambda done, total: progress(done, total, "pictures decoded")
-    job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
-    with open_run(job, out, engine) as run:
-        run.write_card()
-        units = _Units(run, progress)
-        units.compute(units.missing_fits())
-        units.compute(job.split_units(run.store.fits(), run.done()))
-        run.store.merge()
-        run.write_examples()
-        run.write_card()
+        decoded = None if report is None else lambda done, total: report(done, total, "pictures decoded")
+        job = Job(plan, engine.device, data, validation, dict(models or {}), progress=decoded)
+        with open_run(job, out, engine) as run:
+            run.write_card()
+            units = _Units(run, report)
+            units.compute(units.missing_fits())
+            units.compute(job.split_units(run.store.fits(), run.done()))
+            run.store.merge()
+            run.write_examples()
+            run.write_card()
     return Results.load(out)
 
 

@@ -81,7 +81,6 @@ class Predictions:
             self._parts[name].append(value)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by name."""
         joined = {name: torch.cat(parts).cpu().numpy() if parts else np.zeros(0) for name, parts in self._parts.items()}
         return {name: values.astype(PREDICTED[name]) for name, values in joined.items()}
 
@@ -140,7 +139,6 @@ class CellScores:
             self._predictions.update(log_probabilities, labels, index)
 
     def metrics(self) -> dict[str, float]:
-        """All metrics by name."""
         scores = self._scores.compute()
         if not self._is_labelled:
             return {"confidence": scores["confidence"]}
@@ -153,11 +151,9 @@ class CellScores:
         return rows if self._is_labelled else [{**row, "accuracy": None} for row in rows]
 
     def hits(self) -> bytes | None:
-        """The packed hits, if they are kept."""
         return None if self._hits is None else self._hits.pack()
 
     def predictions(self) -> dict[str, npt.NDArray[Any]] | None:
-        """The predictions of all images, if they are kept."""
         return None if self._predictions is None else self._predictions.arrays()
 
 
@@ -185,7 +181,6 @@ class AttackedScores(CellScores):
         self._is_reached.append(log_probabilities[first].argmax(1) == target_class(labels[first], self._classes))
 
     def metrics(self) -> dict[str, float]:
-        """All metrics by name."""
         is_reached = torch.cat(self._is_reached).double()
         success = {"success": float(is_reached.mean())} if self._attack.kind == "targeted" else {}
         return {**super().metrics(), **success}

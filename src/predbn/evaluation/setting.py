@@ -52,7 +52,6 @@ class Setting:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of `predbn.adapt` beside the strategy."""
         given = {"eps": self.eps, "layers": self.layers if self.layers != "all" else None, "robust": self.robust}
         return {name: value for name, value in given.items() if value is not None}
 

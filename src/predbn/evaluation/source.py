@@ -86,7 +86,6 @@ class Source(ABC):
         self.has_clean = getattr(splits, "clean", data) is not None
 
     def __len__(self) -> int:
-        """The number of images or rows in a split."""
         return len(self.labels) if self._count is None else self._count
 
     def splits(self, shifts: Sequence[str], severities: Sequence[int]) -> list[Split]:
@@ -95,7 +94,6 @@ class Source(ABC):
         return resolve(shifts, severities, self.names, has_clean=self.has_clean, registered=registered)
 
     def is_labelled(self, split: Split) -> bool:
-        """Whether the images or rows of a split have labels."""
         return True
 
     @staticmethod
@@ -314,7 +312,6 @@ class RowSource(Source):
 
 
 def source_class(reference: str) -> type[Source]:
-    """The class for the data of a reference."""
     return RowSource if is_tabular(reference) else PictureSource
 
 

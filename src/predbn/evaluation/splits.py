@@ -101,7 +101,6 @@ def positions(order: str, labels: Tensor, seed: int, images: int | None = None) 
 
 
 def check_order(order: str) -> None:
-    """Raise an error if there is no such order."""
     _ordered(order, np.zeros(0, dtype=np.int64), 0)
 
 

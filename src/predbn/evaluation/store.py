@@ -80,11 +80,9 @@ class Store:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are neither tables nor parts."""
         return not _parquet_files(self.folder) and not _parquet_files(self._parts)
 
     def add(self, result: UnitResult) -> None:
-        """Keep the result of a unit."""
         for name, table in tables_of(result).items():
             write_table(self._parts / f"{name}-{result.unit.name}.parquet", table)
 
@@ -103,7 +101,6 @@ class Store:
         return {tuple(row.values()) for table in tables for row in _unique(table, _CELL_COLUMNS).to_pylist()}
 
     def fits(self) -> list[Fit]:
-        """All fitted temperatures."""
         return [Fit(**row) for row in self._read_steadily(lambda: self._read("fits")).to_pylist()]
 
     def tables(self) -> dict[str, pa.Table]:
@@ -123,7 +120,6 @@ class Store:
             return EXAMPLES.empty_table()
 
     def write_examples(self, table: pa.Table) -> None:
-        """Replace the example pictures."""
         write_table(self.folder / _EXAMPLES_FILE, table)
 
     def merge(self) -> None:

@@ -45,7 +45,6 @@ class SplitUnit:
 
     @property
     def name(self) -> str:
-        """A readable name that is unique to this work."""
         return f"{self.split.corruption}-{self.split.severity}-{_digest(self)}"
 
     @property
@@ -64,7 +63,6 @@ class FitUnit:
 
     @property
     def name(self) -> str:
-        """A readable name that is unique to this work."""
         return f"temperature-{_digest(self)}"
 
     @property

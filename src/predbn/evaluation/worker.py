@@ -22,7 +22,6 @@ from .plan import Plan, is_ensemble, needs_fit
 from .precision import numerics
 from .predict import on_one_core, predict, start_stream
 from .scoring import AttackedScores, CellScores, FiniteCheck
-from .setting import Setting
 from .source import AnyBatch, Source
 from .splits import Split, attack_of
 from .units import Cell, Fit, FitUnit, Row, SplitUnit, Unit, UnitResult
@@ -74,7 +73,6 @@ class Worker:
             cache.calibration_data = self._calibration_data
 
     def do(self, unit: Unit) -> UnitResult:
-        """Compute one unit."""
         return next(self.run([unit]))
 
     def run(self, units: Sequence[Unit]) -> Iterator[UnitResult]:
@@ -165,7 +163,7 @@ class Worker:
         attack = attack_of(unit.order)
         temperatures = {fit[:3]: fit.value for fit in unit.fits}
         members = self.members[cell.model] if is_ensemble(cell.method) else [cell.model]
-        setting = self._setting(cell.strategy)
+        setting = self.plan.settings[cell.strategy]
         # Without adaptation the batch size changes nothing: predict once for all sizes. In attacked batches it decides
         # which images are scored.
         size = self.plan.largest_batch if setting.is_identity and attack is None else cell.batch_size
@@ -183,10 +181,6 @@ class Worker:
             predictions=self.plan.keeps_predictions,
         )
         return _CellTask(cell, predictors, find_method(cell.method, **arguments), scores)
-
-    def _setting(self, strategy: str) -> Setting:
-        """The parsed strategy. The plan has parsed its own; a unit that was made by hand may have others."""
-        return self.plan.settings.get(strategy) or Setting.parse(strategy)
 
     def _block_size(self, models: Sequence[str], pass_sizes: list[int]) -> int:
         """How many images to corrupt at a time; on a CPU enough batches for all cores."""
@@ -236,7 +230,7 @@ class Worker:
 
     def _fit(self, unit: FitUnit) -> Fit:
         """Fit a temperature on the validation data, shuffled, a block of batches at a time; only logits are kept."""
-        key = PredictorKey(unit.model, self._setting(unit.strategy), unit.batch_size)
+        key = PredictorKey(unit.model, self.plan.settings[unit.strategy], unit.batch_size)
         size = self.cache.pass_size(key)
         batches = self._validation_batches(size)
         start_stream(self.cache, [key], lambda: (batch.inputs for batch in batches))

@@ -17,21 +17,21 @@ environment variable PREDBN_BACKEND says otherwise.
 import os as _os
 from importlib.util import find_spec as _find_spec
 
-from predbn.norm import register
+from predbn.norm import register as _register_backend
 
-from .backend import IS_INTERPRETED, TritonBackend
 from .capture import CapturedModel, capture, capture_padded
 from .graphs import CudaGraphRecorder, is_recording
 
-__all__ = ["CapturedModel", "CudaGraphRecorder", "TritonBackend", "capture", "capture_padded", "is_recording"]
+__all__ = ["CapturedModel", "CudaGraphRecorder", "capture", "capture_padded", "is_recording"]
 
 
 def _register() -> None:
     is_chosen = _os.environ.get("PREDBN_BACKEND", __name__) == __name__
     if is_chosen and _find_spec("triton") is not None:
-        register("cuda", TritonBackend())
-        if IS_INTERPRETED:
-            register("cpu", TritonBackend())
+        from .backend import IS_INTERPRETED, TritonBackend
+
+        for device_type in ("cuda", "cpu") if IS_INTERPRETED else ("cuda",):
+            _register_backend(device_type, TritonBackend())
 
 
 _register()

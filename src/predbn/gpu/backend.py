@@ -2,8 +2,6 @@
 
 In graphs of torch.compile the moments are custom operators: Inductor's own reductions over a batch are slow
 (pytorch issue 120184). It makes one kernel of the normalisation and what follows, so `normalise` leaves that to it.
-
-Triton is imported when a kernel is first launched.
 """
 
 from __future__ import annotations
@@ -17,6 +15,10 @@ import torch
 from torch import Tensor
 
 from predbn.norm import Bounds, Moments, Segments, Statistics, is_exporting, is_native, needs_gradients
+
+from . import pooling, sums
+from .launch import broken_devices, can_be_built
+from .normalise import normalise
 
 MAX_BOUNDED = 1024
 """How many examples of a segment can be bounded: one program sorts them."""
@@ -39,12 +41,13 @@ class TritonBackend:
         is_compiling = torch.compiler.is_dynamo_compiling()
         if not (_can_call_operators(x) if is_compiling else _can_launch(x)):
             return None
-        examples, positions = len(x), math.prod(x.shape[2:])
+        examples, *_ = shape = x.shape
+        positions = math.prod(shape[2:])
         group = examples if segments is None else segments.group
         if group is not None and group * positions <= 1:  # a single value has no variance
             return None
         if segments is None and bounds is None:
-            mean, var = moments(x) if is_compiling else _moments(x)
+            mean, var = (moments if is_compiling else sums.moments)(x).unbind()
             return Moments(mean, var, examples * positions, examples)
         rows, largest = None, examples if group is None else group
         if segments is not None and group is None:
@@ -52,13 +55,13 @@ class TritonBackend:
                 return None
             rows = segments.row_order(x.device)
             largest = rows.largest
-        tensors: tuple[Tensor | None, ...] = (None,) * 4
+        tensors: tuple[Tensor | None, ...] = (None,) * 3
         if bounds is not None:
             scatter = bounds.scatter
             if not isinstance(scatter, Tensor):
                 scatter = torch.full_like(bounds.clean_var, scatter)
-            tensors = bounds.clean_var, scatter, bounds.clipping, bounds.evenness
-            if largest > MAX_BOUNDED or not all(_is_readable(t) for t in tensors):
+            tensors = bounds.clean_var, scatter, bounds.clipping
+            if largest > MAX_BOUNDED or not _are_readable(*tensors):
                 return None
         count, limit = 1 if segments is None else segments.count, 0.0 if bounds is None else bounds.limit
         if is_compiling:
@@ -84,68 +87,56 @@ class TritonBackend:
         mean, var = statistics
         if eps <= 0 or not _can_launch(x) or mean.dtype != torch.float32 or var.dtype != torch.float32:
             return None
-        if not all(_is_readable(t) and (t is None or t.device == x.device) for t in (mean, var, weight, bias)):
+        if not _are_readable(mean, var, weight, bias, device=x.device):
             return None
         rows = None
-        if mean.dim() == 2 and segments is not None:
-            if len(x) != segments.examples:  # several rows per example
+        if mean.dim() == 2:
+            if segments is not None:
+                if x.shape[0] != segments.examples:  # several rows per example
+                    return None
+                rows = segments.row_order(x.device).segments if segments.group is None else None
+            if rows is None and x.shape[0] % mean.shape[0]:
                 return None
-            rows = segments.row_order(x.device).segments if segments.group is None else None
-        mean, var = (t.contiguous() if t.dim() == 2 else t[None].contiguous() for t in (mean, var))
-        if rows is None and len(x) % len(mean):
-            return None
-        from .normalise import normalise
-
+        mean, var = mean.contiguous(), var.contiguous()
         weight, bias = (t if t is None else t.contiguous() for t in (weight, bias))
         return normalise(x, mean, var, weight, bias, eps, rows)
 
 
 def _can_launch(x: Tensor) -> bool:
     """Whether kernels can be launched on a tensor."""
-    if not _is_supported(x) or not x.numel() or not is_native(x) or not is_dense(x):
-        return False
-    from .launch import can_be_built
-
-    return can_be_built(x.device)
+    return _is_supported(x) and is_native(x) and x.numel() > 0 and is_dense(x) and can_be_built(x.device)
 
 
 def _can_call_operators(x: Tensor) -> bool:
     """Whether a graph of torch.compile may call the operators with a tensor."""
     if is_exporting() or needs_gradients(x):
         return False
-    return _is_supported(x) and x.dim() > 2 and not _broken_devices()
+    return _is_supported(x) and x.dim() > 2 and not broken_devices
 
 
 def _is_supported(x: Tensor) -> bool:
     return (x.is_cuda or IS_INTERPRETED) and x.dtype in _DTYPES
 
 
-def _broken_devices() -> set[torch.device]:
-    from .launch import broken_devices
-
-    return broken_devices
-
-
-def _is_readable(t: Tensor | None) -> bool:
-    """Whether kernels may read a parameter or buffer."""
-    if t is None:
-        return True
-    if needs_gradients(t):
+def _are_readable(*tensors: Tensor | None, device: torch.device | None = None) -> bool:
+    """Whether kernels may read parameters and buffers, which must be on the device if one is given."""
+    if needs_gradients(*tensors):
         return False
     if torch.compiler.is_dynamo_compiling():
         return True
-    return type(t) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+    for t in tensors:
+        if t is None:
+            continue
+        if type(t) not in _PLAIN or torch._C._functorch.is_functorch_wrapped_tensor(t):
+            return False
+        if device is not None and t.device != device:
+            return False
+    return True
 
 
 def is_dense(x: Tensor) -> bool:
     """Whether x, [N, C, …], lies in memory without gaps, in channels_last or not."""
-    return x.is_contiguous() or x.movedim(1, -1).is_contiguous()
-
-
-def _moments(x: Tensor) -> Tensor:
-    from .sums import moments
-
-    return moments(x)
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last) or x.movedim(1, -1).is_contiguous()
 
 
 def _pooled_moments(
@@ -157,11 +148,9 @@ def _pooled_moments(
     limit: float,
     bounds: Sequence[Tensor | None],
 ) -> tuple[Tensor, Tensor]:
-    from .pooling import BoundTensors, pooled_moments
-
     clean_var, scatter, *others = (t if t is None else t.to(x.device, torch.float32).contiguous() for t in bounds)
-    tensors = None if clean_var is None or scatter is None else BoundTensors(clean_var, scatter, *others)
-    return pooled_moments(x, count, order, largest, eps, limit, tensors)
+    tensors = None if clean_var is None or scatter is None else pooling.BoundTensors(clean_var, scatter, *others)
+    return pooling.pooled_moments(x, count, order, largest, eps, limit, tensors)
 
 
 _LIBRARY = torch.library.Library("predbn", "FRAGMENT")
@@ -190,12 +179,12 @@ def _operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., 
 )
 def moments(x: Tensor) -> Tensor:
     """Mean and biased variance of each channel of x, [N, C, …], as [2, C]."""
-    return _moments(x if is_dense(x) else x.contiguous())
+    return sums.moments(x if is_dense(x) else x.contiguous())
 
 
 @_operator(
     "pooled_moments(Tensor x, SymInt count, float eps, float limit, Tensor? clean_var, Tensor? scatter, "
-    "Tensor? clipping, Tensor? evenness) -> (Tensor, Tensor)",
+    "Tensor? clipping) -> (Tensor, Tensor)",
     lambda x, count, *_: (
         x.new_empty((3, count, x.shape[1]), dtype=torch.float32),
         x.new_empty((count, 1), dtype=torch.float32),

@@ -11,11 +11,13 @@ different kinds of things.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +36,7 @@ from predbn.norm import (
     Statistics,
     Stream,
     StreamSegments,
+    Wrapper,
     adapted_layers,
     current_selection,
     is_tracing,
@@ -49,7 +52,7 @@ _MIN_USES = 2
 """A shape is recorded when it comes for this time."""
 
 
-class CapturedModel(nn.Module):
+class CapturedModel(Wrapper):
     """A model whose predictions are recorded as CUDA graphs, one for each shape of its inputs.
 
     On a CPU, with gradients, in training, with arguments that are not tensors, and in a graph of torch.compile, the
@@ -88,7 +91,7 @@ class CapturedModel(nn.Module):
         batch = _Batch.of(inputs, self._layers, pad=self.pad)
         if batch is None:
             return self._call(inputs)
-        with batch.locked():
+        with batch.locked(sys._getframe()):
             key = batch.key()
             if key is None:
                 return self._call(inputs)
@@ -159,7 +162,7 @@ class CapturedModel(nn.Module):
 def capture(model: nn.Module, graphs: int = 8) -> CapturedModel:
     """Record the predictions of a model as CUDA graphs, one for each shape of its inputs.
 
-        fast = predbn.capture(predbn.adapt(model, "auto"))
+        fast = predbn.capture(predbn.AutoPredictor(model))
         with torch.inference_mode():
             fast(images)
 
@@ -168,6 +171,8 @@ def capture(model: nn.Module, graphs: int = 8) -> CapturedModel:
     them are kept, those that are used most; they share the memory of a pass. With `predbn.streams`, a shape is also how
     many streams there are, and how many rows the largest has (rounded up to a power of two).
     """
+    if not isinstance(model, nn.Module):
+        raise AdaptationError(f"expected a torch.nn.Module, got {type(model).__name__}")
     if isinstance(graphs, bool) or not isinstance(graphs, int) or graphs < 1:
         raise AdaptationError(f"graphs must be a number of graphs, 1 or more, got {graphs!r}")
     return CapturedModel(model, graphs, pad=False)
@@ -212,18 +217,18 @@ class _Batch(NamedTuple):
         return [selection.streams for shared, selection in self.selections if shared.strategy.keeps_state]
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the streams in the order of a pass, so that no two passes block each other."""
+    def locked(self, frame: FrameType) -> Iterator[None]:
+        """Lock the streams for a function, in the order of a pass, so that no two passes block each other."""
         ordered = [stream for streams in self.streams for stream in sorted(streams, key=lambda stream: stream.number)]
         locked: list[Stream] = []
         try:
             for stream in ordered:
-                stream.lock.acquire()
+                stream.lock.acquire(frame)
                 locked.append(stream)
             yield
         finally:
             for stream in locked:
-                stream.lock.release()
+                stream.lock.release(frame)
 
     def key(self) -> Any:
         """What a graph is for; None if the streams remember different kinds of things, or not on this device."""

@@ -2,8 +2,9 @@
 
 Triton looks at every argument of every launch to choose the version of the kernel, which takes 30 µs and more for
 twenty arguments: longer than most of these kernels run. The version depends on the dtypes, on which integers are 1 or
-multiples of 16, and on whether tensors are aligned to 16 bytes. Here only few of them are considered, because compiling
-a version takes up to seconds, and the version that Triton has chosen is kept.
+multiples of 16, and on whether tensors are aligned to 16 bytes. Here only few integers and tensors are considered,
+because compiling a version takes up to seconds. All arguments but the tensors are the same for all tensors of a shape:
+they are bound once, and the version that Triton has chosen is kept with them.
 """
 
 # mypy: ignore-errors
@@ -40,35 +41,49 @@ class Kernel:
     def __init__(self, function: Callable[..., None], aligned: Sequence[str]) -> None:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         general = [name for name in names if name not in (*aligned, *function.__annotations__)]
-        self._aligned = [names.index(name) for name in aligned]
-        self._function = triton.jit(function, do_not_specialize=general)
-        self._versions: dict[Any, Any] = {}
+        self.aligned = [names.index(name) for name in aligned if name.endswith("_ptr")]
+        self.function = triton.jit(function, do_not_specialize=general)
 
-    def __call__(
+    def bind(
         self,
         grid: tuple[int, int, int],
-        tensors: Sequence[Tensor | None],
         integers: Sequence[int],
         floats: Sequence[float] = (),
         constants: Sequence[Any] = (),
         warps: int = 4,
-    ) -> None:
-        """Launch it. A tensor that the kernel does not read with these constants may be None."""
+    ) -> Launch:
+        """A launch with these arguments, to be kept for all tensors of a shape."""
+        return Launch(self, grid, (*integers, *floats, *constants), warps)
+
+
+class Launch:
+    """A kernel with all its arguments but the tensors."""
+
+    def __init__(self, kernel: Kernel, grid: tuple[int, int, int], arguments: tuple[Any, ...], warps: int) -> None:
+        self._function, self._grid, self._arguments, self._warps = kernel.function, grid, arguments, warps
+        self._aligned = kernel.aligned
+        self._versions: dict[Any, Any] = {}
+
+    def __call__(self, *tensors: Tensor | None) -> None:
+        """Launch it. A tensor that the kernel does not read may be None."""
         first = tensors[0]
-        if first.is_cuda and first.device.index != torch.cuda.current_device():
-            with torch.cuda.device(first.device):
-                self(grid, tensors, integers, floats, constants, warps)
-            return
-        tensors = [first if tensor is None else tensor for tensor in tensors]
-        is_aligned = [tensors[i].data_ptr() % 16 == 0 for i in self._aligned if i < len(tensors)]
-        key = (first.device, warps, *is_aligned, *[tensor.dtype for tensor in tensors], *integers, *constants)
+        device = first.get_device()
+        if first.is_cuda and device != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                return self(*tensors)
+        pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        dtypes = [None if tensor is None else tensor.dtype for tensor in tensors]
+        key = (device, *dtypes, *[pointers[i] % 16 for i in self._aligned])
         version = self._versions.get(key)
-        arguments = *tensors, *integers, *floats, *constants
         if version is None:  # the interpreter returns None
-            options = {"num_warps": warps, "enable_fp_fusion": True}
-            self._versions[key] = self._function[grid](*arguments, **options)
-        else:
-            version[grid](*arguments)
+            given = [first if tensor is None else tensor for tensor in tensors]
+            options = {"num_warps": self._warps, "enable_fp_fusion": True}
+            self._versions[key] = self._function[self._grid](*given, *self._arguments, **options)
+            return None
+        # What `version[grid](…)` does, which asks for hooks and the device again, and looks up each pointer.
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        fixed = stream, version.function, version.packed_metadata, None, None, None
+        return version.run(*self._grid, *fixed, *pointers, *self._arguments)
 
 
 def kernel(aligned: Sequence[str] = ()) -> Callable[[Callable[..., None]], Kernel]:
@@ -83,7 +98,7 @@ def _smallest_kernel(x_ptr):
 
 def launch_smallest_kernel(device: torch.device) -> None:
     """Find out whether kernels can be built and launched. Those of a layer take a second to build."""
-    _smallest_kernel((1, 1, 1), (torch.empty(1, device=device),), ())
+    _smallest_kernel.bind((1, 1, 1), ())(torch.empty(1, device=device))
 
 
 broken_devices: set[torch.device] = set()

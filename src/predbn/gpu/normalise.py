@@ -9,12 +9,14 @@ are folded into longer ones here as well, so that one version of the kernel is f
 # mypy: ignore-errors
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import kernel
+from .launch import Launch, kernel
 from .sums import load_tile, per_channel, tiling_of
 
 _PROGRAMS = 4096
@@ -66,19 +68,24 @@ def normalise(
 ) -> Tensor:
     """weight · (x − mean) / √(var + eps) + bias, for dense x [N, C, …].
 
-    Statistics are [G, C] for G groups of N / G consecutive rows each, or those of the segments of all rows: `segments`
-    is then the segment of each row, [N], int32.
+    Statistics are [C], [G, C] for G groups of N / G consecutive rows each, or those of the segments of all rows:
+    `segments` is then the segment of each row, [N], int32.
     """
-    tiling = tiling_of(x, len(mean) if segments is None else len(x), _PROGRAMS)
+    parts = 1 if mean.dim() == 1 else len(mean) if segments is None else len(x)
     y = torch.empty_like(x)
-    _normalise(
+    launch = _normalise_of(x.shape, x.stride(), parts, weight is not None, bias is not None, segments is not None, eps)
+    launch(x, y, weight, bias, mean, var, segments)
+    return y
+
+
+@lru_cache(maxsize=4096)
+def _normalise_of(
+    shape: torch.Size, stride: tuple[int, ...], parts: int, weight: bool, bias: bool, segments: bool, eps: float
+) -> Launch:
+    tiling = tiling_of(shape, stride, parts, _PROGRAMS)
+    return _normalise.bind(
         tiling.grid,
-        (x, y, weight, bias, mean, var, segments),
         (tiling.rows // tiling.fold, tiling.tiles, tiling.columns, tiling.positions, tiling.channels),
         (eps,),
-        (
-            tiling.tile_rows, tiling.tile_columns, weight is not None, bias is not None, tiling.is_last,
-            tiling.is_whole, segments is not None,
-        ),
-    )  # fmt: skip
-    return y
+        (tiling.tile_rows, tiling.tile_columns, weight, bias, tiling.is_last, tiling.is_whole, segments),
+    )

@@ -7,6 +7,7 @@ segment. Examples that are not finite are left out.
 # mypy: ignore-errors
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,9 @@ from torch import Tensor
 
 from predbn.norm import robust
 
-from .launch import ceil_div, kernel, power_of_2
+from .launch import Launch, ceil_div, kernel, power_of_2
 from .quantiles import MAX_SORTED, quantiles
-from .sums import sums, tiling_of
+from .sums import Tiling, sums, tiling_of
 
 _MIN_TILE, _MAX_TILE = 256, 1024
 """Values of examples and channels that a program has; one warp can hold the largest number, so that a search over the
@@ -72,10 +73,10 @@ def _examples(order_ptr, is_bad_ptr, begin, index, n, ORDERED: tl.constexpr):
 
 @kernel()
 def _pool(
-    sums_ptr, is_bad_ptr, order_ptr, starts_ptr, clean_var_ptr, scatter_ptr, clipping_ptr, evenness_ptr, out_ptr,
-    sizes_ptr, segments, n, rows, pieces, channels, eps, limit, wider, tiny, gaussian, decay, low_quantile,
+    sums_ptr, is_bad_ptr, order_ptr, starts_ptr, clean_var_ptr, scatter_ptr, clipping_ptr, out_ptr, sizes_ptr,
+    segments, n, rows, pieces, channels, eps, limit, wider, tiny, gaussian, decay, low_quantile,
     centre_quantile, high_quantile,
-    COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, BOUNDED: tl.constexpr, CORRECTED: tl.constexpr, UNEVEN: tl.constexpr,
+    COLUMNS: tl.constexpr, EXAMPLES: tl.constexpr, BOUNDED: tl.constexpr, CORRECTED: tl.constexpr,
     ORDERED: tl.constexpr, MAX_SORTED: tl.constexpr,
 ):  # fmt: skip
     segment = tl.program_id(0)
@@ -117,8 +118,6 @@ def _pool(
         tl.store(ptr + 2 * segments * channels, between, mask=valid)
         if CORRECTED:
             share = tl.exp(-decay / tl.maximum(count, 1.0))
-            if UNEVEN:
-                share *= tl.load(evenness_ptr + segment)
             mean += share * clip_offset * spread
             within *= tl.exp(share * tl.log(clip_within))
             between *= tl.exp(share * tl.log(clip_between))
@@ -150,7 +149,6 @@ class BoundTensors(NamedTuple):
     clean_var: Tensor
     scatter: Tensor
     clipping: Tensor | None
-    evenness: Tensor | None
 
 
 def pooled_moments(
@@ -168,29 +166,33 @@ def pooled_moments(
     Segments are those of `order` and `starts` (`RowOrder`), or of N / S consecutive examples each; the largest one has
     `largest` examples at most.
     """
-    channels = x.shape[1]
+    tiling = tiling_of(x.shape, x.stride(), len(x))
     is_bad = torch.zeros(len(x), dtype=torch.int32, device=x.device)
-    tiling = tiling_of(x, len(x))
     sums_of_examples = sums(x, tiling, is_bad)
+    out, sizes = (
+        torch.empty(shape, dtype=torch.float32, device=x.device)
+        for shape in ((3, segments, tiling.channels), (segments, 1))
+    )
+    constants = bounds is not None, bounds is not None and bounds.clipping is not None, order is not None
     if bounds is not None:
         examples = next((size for size in _SIZES if largest <= size), power_of_2(largest))
     else:
         examples = _FEW_AT_A_TIME if largest <= _FEW_AT_A_TIME else _MANY_AT_A_TIME
-    columns = min(_MAX_COLUMNS, max(_MIN_TILE, min(_MAX_TILE, _COLUMNS * examples)) // examples)
-    columns = min(columns, power_of_2(ceil_div(channels * segments, _BLOCKS)))
-    out, sizes = (
-        torch.empty(shape, dtype=torch.float32, device=x.device) for shape in ((3, segments, channels), (segments, 1))
-    )
-    has_clipping = bounds is not None and bounds.clipping is not None
-    _pool(
-        (segments, ceil_div(channels, columns), 1),
-        (sums_of_examples, is_bad, *(order or (None, None)), *(bounds or [None] * 4), out, sizes),
-        (segments, len(x) // segments, tiling.rows, tiling.pieces, channels),
-        (eps, limit, robust.WIDER_FOR_FEW, robust.TINY, robust.GAUSSIAN, robust.CLIPPING_DECAY, *robust.QUANTILES),
-        (
-            columns, examples, bounds is not None, has_clipping, has_clipping and bounds.evenness is not None,
-            order is not None, MAX_SORTED,
-        ),
-        warps=1 if bounds is not None else 4,
-    )  # fmt: skip
+    launch = _pool_of(tiling, segments, examples, eps, limit, constants)
+    launch(sums_of_examples, is_bad, *(order or (None, None)), *(bounds or [None] * 3), out, sizes)
     return out, sizes
+
+
+@lru_cache(maxsize=4096)
+def _pool_of(
+    tiling: Tiling, segments: int, examples: int, eps: float, limit: float, constants: tuple[bool, ...]
+) -> Launch:
+    columns = min(_MAX_COLUMNS, max(_MIN_TILE, min(_MAX_TILE, _COLUMNS * examples)) // examples)
+    columns = min(columns, power_of_2(ceil_div(tiling.channels * segments, _BLOCKS)))
+    return _pool.bind(
+        (segments, ceil_div(tiling.channels, columns), 1),
+        (segments, tiling.groups // segments, tiling.rows, tiling.pieces, tiling.channels),
+        (eps, limit, robust.WIDER_FOR_FEW, robust.TINY, robust.GAUSSIAN, robust.CLIPPING_DECAY, *robust.QUANTILES),
+        (columns, examples, *constants, MAX_SORTED),
+        warps=1 if constants[0] else 4,
+    )

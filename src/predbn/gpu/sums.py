@@ -30,7 +30,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import ceil_div, kernel, power_of_2
+from .launch import Launch, ceil_div, kernel, power_of_2
 
 _COLUMNS, _ROWS, _MAX_ROWS = 64, 32, 64
 """Channels and rows of a tile in channels_last; rows if the whole group fits into one tile."""
@@ -195,20 +195,16 @@ class Tiling(NamedTuple):
         return self.groups, self.pieces, self.blocks
 
 
-def tiling_of(x: Tensor, groups: int, programs: int | None = None) -> Tiling:
+@lru_cache(maxsize=4096)
+def tiling_of(shape: torch.Size, stride: tuple[int, ...], groups: int, programs: int | None = None) -> Tiling:
     """For dense x [N, C, …] in `groups` groups of equally many examples.
 
     Without a number of programs it is a tiling for sums.
     """
-    return _tiling(x.shape, x.stride(1) == 1, groups, programs)
-
-
-@lru_cache(maxsize=4096)
-def _tiling(shape: tuple[int, ...], is_last: bool, groups: int, programs: int | None) -> Tiling:
     examples, channels = shape[:2]
     positions = math.prod(shape[2:])
     rows = examples // groups * positions
-    is_last = is_last or positions == 1
+    is_last = stride[1] == 1 or positions == 1
     is_whole = not is_last and positions >= _MIN_WHOLE_MAP and power_of_2(positions) == positions
     fold = max(1, _WIDE_COLUMNS // channels) if is_last and rows > _WIDE_ROWS else 0
     is_wide = fold > 0 and (fold == 1 or (fold * channels == _WIDE_COLUMNS and rows % fold == 0))
@@ -241,37 +237,43 @@ def _wide_programs(values: int) -> int:
     return max((count for count in _WIDE_PROGRAMS if count * _VALUES <= values), default=min(_WIDE_PROGRAMS))
 
 
+@lru_cache(maxsize=4096)
+def _sums_of(tiling: Tiling, find_bad: bool) -> Launch:
+    is_one_tile = tiling.tiles == 1 and tiling.pieces == 1
+    return _sums.bind(
+        tiling.grid,
+        (tiling.rows // tiling.fold, tiling.tiles, tiling.channels, tiling.positions),
+        constants=(
+            tiling.tile_rows, tiling.tile_columns, tiling.is_last, tiling.is_whole, is_one_tile, tiling.is_wide,
+            tiling.fold, find_bad,
+        ),
+        warps=_WIDE_WARPS if tiling.is_wide else 4,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _moments_of(tiling: Tiling) -> Launch:
+    return _moments.bind(
+        (ceil_div(tiling.channels, _BLOCK), 1, 1),
+        (tiling.rows, tiling.pieces, tiling.channels),
+        constants=(next((count for count in _PIECES if tiling.pieces <= count), _PIECES[-1]), _BLOCK),
+        warps=_BLOCK_WARPS,
+    )
+
+
 def sums(x: Tensor, tiling: Tiling, is_bad: Tensor | None = None) -> Tensor:
     """Σd, Σd² and p of every piece of every group, [groups, pieces, 3, C].
 
     `is_bad`, int32 zeros [groups], becomes 1 for groups that are not finite.
     """
     out = torch.empty((tiling.groups, tiling.pieces, 3, tiling.channels), dtype=torch.float32, device=x.device)
-    is_one_tile = tiling.tiles == 1 and tiling.pieces == 1
-    _sums(
-        tiling.grid,
-        (x, out, is_bad),
-        (tiling.rows // tiling.fold, tiling.tiles, tiling.channels, tiling.positions),
-        constants=(
-            tiling.tile_rows, tiling.tile_columns, tiling.is_last, tiling.is_whole, is_one_tile, tiling.is_wide,
-            tiling.fold, is_bad is not None,
-        ),
-        warps=_WIDE_WARPS if tiling.is_wide else 4,
-    )  # fmt: skip
+    _sums_of(tiling, is_bad is not None)(x, out, is_bad)
     return out
 
 
 def moments(x: Tensor) -> Tensor:
     """Mean and biased variance of each channel, [2, C]. x is dense, [N, C, …]."""
-    tiling = tiling_of(x, 1)
-    sums_of_pieces = sums(x, tiling)
+    tiling = tiling_of(x.shape, x.stride(), 1)
     out = torch.empty((2, tiling.channels), dtype=torch.float32, device=x.device)
-    pieces_at_a_time = next((count for count in _PIECES if tiling.pieces <= count), _PIECES[-1])
-    _moments(
-        (ceil_div(tiling.channels, _BLOCK), 1, 1),
-        (sums_of_pieces, out),
-        (tiling.rows, tiling.pieces, tiling.channels),
-        constants=(pieces_at_a_time, _BLOCK),
-        warps=_BLOCK_WARPS,
-    )
+    _moments_of(tiling)(sums(x, tiling), out)
     return out

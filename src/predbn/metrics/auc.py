@@ -56,7 +56,6 @@ class ScoreHistogram(ExactSums):
             self._add(len(labels), score_faults(scores, labels), sums)
 
     def auc(self) -> float:
-        """The area under the ROC curve so far."""
         totals = self._totals()
         return _area(totals["positives"], totals["examples"] - totals["positives"])
 

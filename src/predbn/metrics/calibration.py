@@ -38,7 +38,6 @@ class Reliability:
 
     @classmethod
     def from_sums(cls, edges: Tensor, count: Tensor, correct: Tensor, confidence: Tensor) -> Reliability:
-        """The diagram from the sums of each bin."""
         return cls(edges, count, confidence / count, correct.double() / count)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -71,7 +71,6 @@ def check_labels(labels: Tensor, predictions: Tensor) -> None:
 
 
 def check_not_empty(labels: Tensor) -> None:
-    """Check that there is something to average over."""
     if len(labels) == 0:
         raise MetricError("there is no example to score; give at least one")
 

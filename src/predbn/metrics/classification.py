@@ -61,5 +61,4 @@ def brier_units(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def of_label(values: Tensor, labels: Tensor) -> Tensor:
-    """The value of the label's class in each row."""
     return values.gather(1, labels[:, None])[:, 0]

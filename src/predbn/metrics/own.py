@@ -59,6 +59,6 @@ def register_metric(
 
 
 def own_metrics() -> dict[str, OwnMetric]:
-    """All metrics that were registered, by name."""
+    """The registered metrics by name, those of installed plugins among them."""
     load_plugins()
     return dict(_METRICS)

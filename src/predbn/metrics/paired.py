@@ -19,16 +19,16 @@ from .calibration import bin_of, equal_width_edges
 from .intervals import Interval, Values, t_quantile, to_array, to_pairs
 
 Groups = npt.NDArray[np.int64]
+_MIN_GROUPS, _RESAMPLES = 20, 2000
 
 
-def consecutive_groups(count: int, size: int, *, min_groups: int = 20) -> Groups:
-    """The group of each of `count` examples in a stream: `size` consecutive ones, but `min_groups` groups if possible.
+def consecutive_groups(count: int, size: int) -> Groups:
+    """The group of each of `count` examples in a stream: `size` consecutive ones, but 20 groups if possible.
 
     With a handful of groups the variance of their means is hardly known. Groups smaller than a batch are better than
     that, although they treat the halves of a batch as independent.
     """
-    per_group = max(1, min(size, count // min_groups))
-    return np.arange(count) // per_group
+    return np.arange(count) // max(1, min(size, count // _MIN_GROUPS))
 
 
 def paired_interval(
@@ -66,8 +66,6 @@ def paired_ece_interval(
     groups: Groups | None = None,
     bins: int = 10,
     level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> Interval:
     """The bootstrap interval of ECE(first) − ECE(second), each given as (confidences, hits) of the same examples.
 
@@ -78,10 +76,8 @@ def paired_ece_interval(
     def sums(confidences: Values, hits: Values) -> npt.NDArray[np.float64]:
         confidence, hit = to_array(confidences), to_array(hits)
         bin_numbers = bin_of(torch.from_numpy(confidence), equal_width_edges(bins)).numpy()
-        flat: npt.NDArray[np.float64] = np.bincount(
-            which * bins + bin_numbers, weights=confidence - hit, minlength=k * bins
-        ).astype(np.float64)
-        return flat.reshape(k, bins)
+        cells = np.bincount(which * bins + bin_numbers, weights=confidence - hit, minlength=k * bins)
+        return cells.astype(np.float64).reshape(k, bins)
 
     count = len(to_array(first[0]))
     which = np.arange(count) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -91,7 +87,7 @@ def paired_ece_interval(
     estimate = float(np.abs(gaps[0].sum(0)).sum() - np.abs(gaps[1].sum(0)).sum()) / count
     if k < 2:
         return Interval(estimate, -math.inf, math.inf, level)
-    draws = np.random.default_rng(seed).multinomial(k, np.full(k, 1 / k), size=resamples).astype(np.float64)
+    draws = np.random.default_rng(0).multinomial(k, np.full(k, 1 / k), size=_RESAMPLES).astype(np.float64)
     eces = [np.abs(draws @ gap).sum(1) / (draws @ sizes) for gap in gaps]
     low, high = np.quantile(eces[0] - eces[1], [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high), level)

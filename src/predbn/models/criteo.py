@@ -72,12 +72,10 @@ class CriteoSizes:
         return NUMBERS + sum(buckets if dimension is None else dimension for dimension, buckets in pairs)
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """As plain data, for cards."""
         return {name: list(values) for name, values in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Sequence[Any]]) -> CriteoSizes:
-        """The sizes that `to_dict` described."""
         return cls(**{name: tuple(values) for name, values in plain.items()})
 
 
@@ -97,7 +95,6 @@ class RowPreprocessing:
         return NUMBERS + CATEGORIES
 
     def describe(self) -> dict[str, Any]:
-        """As plain data, for cards."""
         return {"numbers": "sign(x) ln(1 + |x|), missing as -1", "buckets": list(self.buckets)}
 
 

@@ -154,7 +154,7 @@ def _load_function(
             "give the network an attribute `preprocessing`, or pass preprocessing= (on the command line --mean, --std "
             "and --size)."
         )
-    classes, names = _count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
+    classes, names = count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
     if names and len(names) != classes:
         raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: give one name per output.")
     _check_trained(reference, build, model, weights)
@@ -190,7 +190,7 @@ def _check_trained(
 
 
 @torch.no_grad()
-def _count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
+def count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
     """The number of logits that the network gives for two black images."""
     parameter = next(network.parameters(), torch.zeros(()))
     images = torch.zeros(2, 3, *preprocessing.size, device=parameter.device, dtype=parameter.dtype)

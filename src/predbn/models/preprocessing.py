@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import ModelError
+from predbn.data import ResizeCrop, resize_crop
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ class Preprocessing:
         """How many numbers one image has."""
         return 3 * self.size[0] * self.size[1]
 
+    @property
+    def crop(self) -> ResizeCrop:
+        """How pictures of any size are brought to that of the network when they are decoded."""
+        return resize_crop(self.size, self.resize, self.interpolation)
+
     def describe(self) -> dict[str, Any]:
-        """As plain data, for cards."""
         return asdict(self)
 
 

@@ -20,7 +20,6 @@ ZOO = Path(__file__).parent / "zoo_weights"
 
 
 def names() -> list[str]:
-    """All networks of the zoo, such as `resnet20-cifar10/batch/3`."""
     paths = (path.relative_to(ZOO).with_suffix("") for path in ZOO.glob("*/*/*.safetensors"))
     return sorted((path.as_posix() for path in paths), key=_family_and_seed)
 

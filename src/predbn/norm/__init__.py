@@ -12,12 +12,13 @@ from .auto import auto as auto_equations
 from .auto.auto import Auto
 from .auto.auto_stream import AutoStream
 from .auto.calibration import MIN_CHANCE, Calibration, CalibrationAccumulator
+from .auto.predictor import AutoPredictor, predictor
 from .backend import Backend, Bounds, register
 from .calibrate import evaluating
 from .describe import Description, LayerDescription, describe
 from .drift import Drift, DriftMeter
 from .fold import fold
-from .forward import Arguments, BatchForward, Forward, batches_of
+from .forward import Arguments, BatchForward, Forward, Wrapper, batches_of
 from .layer import adapted_layers
 from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
 from .observation import Observation
@@ -31,7 +32,7 @@ from .streams.api import remove_stream, reset, save_streams, stream, stream_byte
 from .streams.blocks import Selection, current_selection, open_blocks
 from .streams.registry import DEFAULT_STREAM, UnnamedStream
 from .streams.state import LayerState, Packed, pack, stack
-from .streams.store import DirectoryStore, SavedStream, StreamStore
+from .streams.store import DamagedStreamError, DirectoryStore, Owner, SavedStream, StreamStore
 from .streams.stream import Pass, PassPart, Stream
 from .tracing import is_exporting, is_native, is_tracing, needs_gradients
 
@@ -43,6 +44,7 @@ __all__ = [
     "AdaptationError",
     "Arguments",
     "Auto",
+    "AutoPredictor",
     "AutoStream",
     "Backend",
     "Batch",
@@ -51,6 +53,7 @@ __all__ = [
     "Bucket",
     "Calibration",
     "CalibrationAccumulator",
+    "DamagedStreamError",
     "Description",
     "DirectoryStore",
     "Drift",
@@ -64,6 +67,7 @@ __all__ = [
     "Layers",
     "Moments",
     "Observation",
+    "Owner",
     "Packed",
     "Pass",
     "PassPart",
@@ -81,6 +85,7 @@ __all__ = [
     "StreamStore",
     "Train",
     "UnnamedStream",
+    "Wrapper",
     "adapt",
     "adapted",
     "adapted_layers",
@@ -104,6 +109,7 @@ __all__ = [
     "open_blocks",
     "pack",
     "pool_central_moments",
+    "predictor",
     "recompute",
     "register",
     "remove_stream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,6 @@ from torch import nn
 from predbn.common import AdaptationError, Progress
 
 from .adaptation import Adaptation, LayerAdaptation, Observer
-from .auto.calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS
 from .calibrate import collect_calibration
 from .call import ModelCalls, unwatch, watch, watched
 from .forward import Forward
@@ -26,6 +26,7 @@ from .observation import Observation
 from .overwritten import put_back
 from .population import collect_population
 from .robust import NARROW
+from .state import Restorer, owner_of
 from .statistics import Statistics
 from .strategies import Population, Strategy, Train, find_strategy
 from .streams.store import DirectoryStore, StreamStore
@@ -40,6 +41,8 @@ def adapt(
     layers: Layers = "all",
     eps: float | None = None,
     group: int | None = None,
+    batch: str | int | None = None,
+    consecutive_rows: bool = False,
     robust: bool | None = None,
     sync: bool = False,
     process_group: Any = None,
@@ -63,6 +66,11 @@ def adapt(
     eps           replaces the layers' own eps, at prediction only
     group         treat every `group` examples of the input as a batch of their own, so that one pass predicts many
                   small batches, each with its own statistics; only for strategies that look at each batch by itself
+    batch         which input of the model holds the examples, by name or position; only needed if inputs have different
+                  numbers of rows
+    consecutive_rows
+                  with `group` or `streams`: layers may see several rows of each example (tokens, windows), which follow
+                  each other. Otherwise such layers are refused, as a model may also put copies of its batch in a row
     robust        bound the influence of each example on the statistics of its batch, so that a few outliers cannot
                   spoil it (see `robust.py`); by default for "auto" and "auto_stream" only
     sync          take the statistics of the batch over all processes of `process_group`
@@ -70,10 +78,16 @@ def adapt(
     forward       for "population": called as forward(model, batch) to predict a batch, if the default does not fit
     progress      for "population": called with (batches predicted, batches in total; 0 if that is not known)
     max_streams   how many streams are in memory at most, unless more are in use; the least recently used go to `store`
-    store         where streams are kept: a folder, or an object with the methods of `predbn.norm.StreamStore`
+    store         where streams are kept, those of one model with its weights and one strategy: a folder, or an object
+                  with the methods of `predbn.norm.StreamStore`. The default stream goes on from there at once
     """
     check_model(model)
     strategy = find_strategy(strategy, **arguments)
+    if strategy.pass_count > 1:
+        raise AdaptationError(
+            f"strategy '{strategy}' makes {strategy.pass_count} passes over a batch, and adapted layers see one; use "
+            f"predbn.AutoPredictor(model, passes={strategy.pass_count}), or passes=1"
+        )
     if eps is not None:
         if not (isinstance(eps, Real) and 0 <= eps < math.inf):
             raise AdaptationError(f"eps must be a finite number, 0 or more, got {eps!r}")
@@ -93,19 +107,22 @@ def adapt(
         sync=sync,
         process_group=process_group,
         group=group,
+        consecutive_rows=consecutive_rows,
         limit=limit,
         layer_count=len(selected),
         max_streams=max_streams,
         store=DirectoryStore(store) if isinstance(store, str | Path) else store,
     )
     before = _Attachments.of(model)
-    before.adapted(shared, {layer: name for name, layer in selected}).attach()
-    if isinstance(strategy, Population) and loader is not None:
-        try:
+    before.adapted(shared, {layer: name for name, layer in selected}, _batch_input(before.model, batch)).attach()
+    try:
+        if isinstance(strategy, Population) and loader is not None:
             collect_population(model, shared, loader, exact=strategy.exact, forward=forward, progress=progress)
-        except BaseException:
-            before.attach()
-            raise
+        if strategy.keeps_state and store is not None:
+            shared.streams.use_store(owner_of(model, shared), Restorer(model, shared))
+    except BaseException:
+        before.attach()
+        raise
     if strategy.calibration == "needed" and not any(
         adaptation.calibration for _, _, adaptation in adapted_layers(model)
     ):
@@ -116,26 +133,7 @@ def adapt(
             UserWarning,
             stacklevel=2,
         )
-    _warn_without_classes(model)
     return model
-
-
-def _warn_without_classes(model: nn.Module) -> None:
-    """Several passes tell the classes of a batch. They are useless without the moments of each class."""
-    if is_batch_norm(model):  # it is predicted once
-        return
-    for _, _, adaptation in adapted_layers(model):
-        calibration, strategy = adaptation.calibration, adaptation.shared.strategy
-        if strategy.pass_count > 1 and calibration is not None and calibration.class_sizes is None:
-            warnings.warn(
-                f"strategy '{strategy}' falls back to passes=1, because the calibration has no classes: "
-                "the model must give one row of class scores per example, for at most "
-                f"{MAX_CLASSES} classes, and for more than {MAX_GROUPS} classes calibration needs {2 * GROUP_SIZE} "
-                "examples or more",
-                UserWarning,
-                stacklevel=3,
-            )
-            return
 
 
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
@@ -203,7 +201,6 @@ def calibrate(model: M, loader: Iterable[Any], *, forward: Forward | None = None
     network = sum(calibration.network for calibration in calibrations.values())
     for adaptation, calibration in calibrations.items():
         adaptation.calibration = calibration._replace(network=network)
-    _warn_without_classes(model)
     return model
 
 
@@ -274,6 +271,20 @@ def _check_max_streams(max_streams: int, store: object) -> None:
         raise AdaptationError("max_streams needs a store for the other streams, such as store='folder'")
 
 
+def _batch_input(model: nn.Module, batch: str | int | None) -> tuple[int, str] | None:
+    """Position and name of the input that holds the examples."""
+    if batch is None:
+        return None
+    names = list(inspect.signature(model.forward).parameters)
+    if isinstance(batch, str) and batch in names:
+        return names.index(batch), batch
+    if isinstance(batch, int) and not isinstance(batch, bool) and 0 <= batch < len(names):
+        return batch, names[batch]
+    raise AdaptationError(
+        f"batch={batch!r} is no input of the model; give the name or position of one of: {', '.join(names)}"
+    )
+
+
 class _Attachments(NamedTuple):
     """What is attached to a model: to its batch norm layers, and to the modules that were given to `adapt`."""
 
@@ -287,7 +298,9 @@ class _Attachments(NamedTuple):
         layers = [(layer, attached(layer)) for _, layer in named_layers(model)]
         return cls(model, layers, watched(model))
 
-    def adapted(self, shared: Adaptation, selected: dict[nn.Module, str]) -> _Attachments:
+    def adapted(
+        self, shared: Adaptation, selected: dict[nn.Module, str], batch: tuple[int, str] | None
+    ) -> _Attachments:
         """The selected layers get a new adaptation; other layers that are calibrated predict as before and stay so."""
         unselected = Adaptation(Train())
         layers: list[tuple[nn.Module, LayerAdaptation | None]] = []
@@ -300,7 +313,7 @@ class _Attachments(NamedTuple):
             layers.append((layer, adaptation))
         # A layer that is adapted by itself sees its examples, and each of its calls is a pass.
         names = [adaptation.name for _, adaptation in layers if adaptation is not None]
-        calls = [] if is_batch_norm(self.model) else [(self.model, ModelCalls(shared, names))]
+        calls = [] if is_batch_norm(self.model) else [(self.model, ModelCalls(shared, names, batch))]
         return _Attachments(self.model, layers, calls)
 
     def attach(self) -> None:

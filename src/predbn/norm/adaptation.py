@@ -52,6 +52,7 @@ class Adaptation:
         process_group: Any = None,
         group: int | None = None,
         limit: float | None = None,
+        consecutive_rows: bool = False,
         layer_count: int = 1,
         max_streams: int | None = None,
         store: StreamStore | None = None,
@@ -62,10 +63,9 @@ class Adaptation:
         self.process_group = process_group
         self.group = group
         self.limit = limit
+        self.consecutive_rows = consecutive_rows
         self.layer_count = layer_count
-        self.streams = StreamRegistry(
-            str(strategy), keeps_state=strategy.keeps_state, max_streams=max_streams, store=store
-        )
+        self.streams = StreamRegistry(keeps_state=strategy.keeps_state, max_streams=max_streams, store=store)
         self.observer: Observer | None = None
         self.classes: Calibration | None = None
         self._has_warned = False
@@ -73,6 +73,18 @@ class Adaptation:
     @property
     def default_stream(self) -> Stream:
         return self.streams.default
+
+    @property
+    def repeated_stream(self) -> Stream:
+        """The stream of a pass that activation checkpointing runs again: the block it was made in may be closed, or is
+        open in another thread."""
+        passed = [stream for stream in self.streams.values() if stream.previous is not None]
+        if len(passed) > 1:
+            raise AdaptationError(
+                "activation checkpointing runs a pass again, and several streams were predicted, so that it is unknown "
+                "which one that was; call backward in the block of its stream, with predbn.stream(model, …)"
+            )
+        return passed[0] if passed else self.default_stream
 
     def warn_of_bad_rows(self, layer: str, count: int) -> None:
         """Warn once about examples that are not finite."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import importlib
 import os
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
 from .segments import Segments
 from .statistics import Moments, Statistics
+from .tracing import is_constant_in_graphs
 
 
 class Bounds(NamedTuple):
@@ -28,14 +28,12 @@ class Bounds(NamedTuple):
     clean_var  the variance of clean values, [C]
     scatter    the variance of the means of clean examples relative to it, [C] or one number
     clipping   what clipping does to clean examples, [3, C]; None if it is not corrected
-    evenness   by how much of it each segment is corrected, [1] or [S, 1]; None for all of it
     """
 
     limit: float
     clean_var: Tensor
     scatter: Tensor | float
     clipping: Tensor | None
-    evenness: Tensor | None
 
 
 class Backend(Protocol):
@@ -56,23 +54,25 @@ class Backend(Protocol):
         """weight · (x − mean) / √(var + eps) + bias, with statistics [C], or [S, C] of the segments."""
 
 
-_registered: dict[str, Backend] = {}
+_backends: dict[str, Backend | None] = {"cpu": None}
+"""By device type; None for PyTorch alone."""
 
 
 def register(device_type: str, backend: Backend) -> None:
     """Use a backend for tensors on devices of this type, such as "cuda"."""
-    _registered[device_type] = backend
+    _backends[device_type] = backend
 
 
-def backend_of(x: Tensor) -> Backend | None:
-    """The backend for a tensor; None for PyTorch alone."""
-    device_type = x.device.type
-    if device_type != "cpu":
-        _import_named_module()
-    return _registered.get(device_type)
+def backend_of(device_type: str) -> Backend | None:
+    """The backend for tensors on devices of this type; None for PyTorch alone."""
+    _import_named_module(device_type)
+    return _backends[device_type]
 
 
-@cache
-def _import_named_module() -> Any:
-    name = os.environ.get("PREDBN_BACKEND", "predbn.gpu")
-    return importlib.import_module(name) if name else None
+@is_constant_in_graphs
+def _import_named_module(device_type: str) -> None:
+    if device_type not in _backends:
+        name = os.environ.get("PREDBN_BACKEND", "predbn.gpu")
+        if name:
+            importlib.import_module(name)
+        _backends.setdefault(device_type, None)

@@ -6,6 +6,8 @@ layers are affected: the model stays in `.eval()` mode, so dropout stays off.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,10 +23,14 @@ from .auto.calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS, CalibrationAc
 from .auto.class_groups import ScoreCorrelation
 from .auto.composition import is_class_scores
 from .forward import BatchForward, Forward, batches_of
+from .layers import shortened
 from .observation import Observation
 from .statistics import Statistics
 from .strategies import Strategy
 from .streams.blocks import current_selection
+
+MIN_CLASS_EXAMPLES = 20
+"""With 12 instead of 100 images predicted as cats a ResNet-20 lost 44 points in batches of cats, with 20 none to 4."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class _CollectCalibration(Strategy):
     """
 
     accumulators: dict[str, CalibrationAccumulator] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    predicted: Counter[int] = field(default_factory=Counter)
     current_pass: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
     scores: ScoreCorrelation = field(default_factory=ScoreCorrelation)
 
@@ -42,7 +50,9 @@ class _CollectCalibration(Strategy):
         accumulator = self.accumulators.setdefault(observation.layer, CalibrationAccumulator())
         mean, var = observation.example_moments()
         square = var + mean * mean
-        accumulator.update(*_finite_rows(mean, square))
+        finite_mean, finite_square = _finite_rows(mean, square)
+        accumulator.update(finite_mean, finite_square)
+        self.left_out[observation.layer] += len(mean) - len(finite_mean)
         self.current_pass.append((observation.layer, mean, square))
         return observation.source or observation.moments(allow_single_value=True, may_wait=True).statistics
 
@@ -50,6 +60,8 @@ class _CollectCalibration(Strategy):
         """Use the classes that the model predicted, if its output are the scores of classes."""
         if is_class_scores(output):
             classes = output.argmax(1)
+            self.predicted.update(dict.fromkeys(range(output.shape[1]), 0))
+            self.predicted.update(classes[output.isfinite().all(1)].tolist())
             for layer, mean, square in self.current_pass:
                 if len(mean) == len(classes):
                     mean, square, known = _finite_rows(mean, square, classes)
@@ -86,12 +98,35 @@ def collect_calibration(
                 collector.end_pass(output)
     for collector in collectors.values():
         collector.group_classes()
-    sizes = [accumulator.size for collector in collectors.values() for accumulator in collector.accumulators.values()]
-    if not sizes:
+    measured = [collector for collector in collectors.values() if collector.accumulators]
+    if not measured:
         raise AdaptationError("the loader gave no batch; calibration needs unlabelled source data")
-    if min(sizes) < 2:
-        raise AdaptationError("calibration got a single example; it measures how much examples differ by chance")
+    for collector in measured:
+        _check_examples(collector)
     return {adaptation: collector.accumulators for adaptation, collector in collectors.items()}
+
+
+def _check_examples(collector: _CollectCalibration) -> None:
+    """Whether enough examples were finite, and enough predicted as each class."""
+    layer = min(collector.accumulators, key=lambda layer: collector.accumulators[layer].size)
+    size, left_out = collector.accumulators[layer].size, collector.left_out[layer]
+    if left_out:
+        finding = f"{left_out} of {size + left_out} examples are not finite (NaN or infinite) in layer '{layer}'"
+        if size < 2:
+            raise AdaptationError(f"{finding}, so that calibration has nothing to measure; check the data and weights")
+        warnings.warn(f"{finding}; calibration leaves them out", UserWarning, stacklevel=4)
+    elif size < 2:
+        raise AdaptationError("calibration got a single example; it measures how much examples differ by chance")
+    few = {label: count for label, count in collector.predicted.items() if count < MIN_CLASS_EXAMPLES}
+    if few and len(collector.predicted) <= MAX_GROUPS:
+        listed = shortened([f"{label} ({count})" for label, count in sorted(few.items())])
+        warnings.warn(
+            f"calibration saw fewer than {MIN_CLASS_EXAMPLES} examples that the model predicts as class {listed}: "
+            "'auto' and 'auto_stream' may predict batches of few classes badly if these are among them; give more "
+            "source examples, of all classes",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 @contextmanager

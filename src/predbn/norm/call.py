@@ -11,26 +11,28 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from .adaptation import Adaptation
-from .auto.composition import Composition
-from .auto.mixed_classes import SeenLayer
-from .auto.passes import find_composition
+from predbn.common import AdaptationError
+
+from .adaptation import Adaptation, LayerAdaptation
+from .auto.passes import BatchPass, running_batch_pass
 from .forward import entries_of
 from .segments import Groups, Segments
 from .streams.blocks import current_selection
+from .streams.lock import is_on_stack
 from .streams.state import States
-from .streams.stream import Pass
-from .tracing import is_tracing
+from .streams.stream import PassPart
+from .tracing import is_tracing, runs_around_graphs
 
 _ATTRIBUTE = "_predbn_calls"
 
@@ -44,23 +46,26 @@ class TensorSpec:
     device: torch.device
 
     def random(self) -> Tensor:
-        """Random values of this shape; zeros for integers, which are mostly indices."""
+        """Random values of this shape; zeros for integers but pixels, which are mostly indices."""
         if self.dtype.is_floating_point:
             return torch.randn(self.shape, device=self.device).to(self.dtype)
+        if self.dtype == torch.uint8:
+            return torch.randint(256, self.shape, dtype=self.dtype, device=self.device)
         return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
 class ModelCalls:
     """What is known about the calls of one adapted model.
 
-    `adaptation` is what its layers share, `layers` are their names, `inputs` the arguments of the last call with a
-    `TensorSpec` in place of each tensor; None if there was no call, or if it had arguments of which no random
-    ones can be generated.
+    `adaptation` is what its layers share, `layers` are their names, `batch` is the input with the examples, by position
+    and name, if it was given to `adapt`. `inputs` are the arguments of the last call with a `TensorSpec` in place of
+    each tensor; None if there was no call, or if it had arguments of which no random ones can be generated.
     """
 
-    def __init__(self, adaptation: Adaptation, layers: Iterable[str]) -> None:
+    def __init__(self, adaptation: Adaptation, layers: Iterable[str], batch: tuple[int, str] | None = None) -> None:
         self.adaptation = adaptation
         self.layers = tuple(layers)
+        self.batch = batch
         self.inputs: tuple[list[Any], dict[str, Any]] | None = None
         self.layer_calls = -1
         self.warned = False
@@ -86,56 +91,114 @@ class ModelCalls:
 
 
 class Call:
-    """A running call of an adapted model. Inside it, a part that is adapted separately has its own call.
+    """A running call of an adapted model: what is the same for all layers with this adaptation.
 
-    `first` is the first tensor that the model was called with; None if there is none. `composition` is which classes
-    its examples are; None if the strategy does not ask for it, or if it cannot be known. `last_seen` is the last layer
-    that has compared the batch with clean data of its classes, `is_last_pass` whether this is the pass that counts.
+    Inside it, a part that is adapted separately has its own call, and so has a layer that is called on its own, whose
+    `model` is None. `batches` are the tensors that may hold the examples. `is_traced` says that layers were called in a
+    graph. They are not counted there: a graph would depend on the count.
     """
 
-    def __init__(self, model: nn.Module, first: Tensor | None, outer: Call | None) -> None:
-        self.model = model
-        self.first = first
+    def __init__(
+        self,
+        adaptation: Adaptation,
+        batches: list[Tensor],
+        outer: Call | None,
+        model: nn.Module | None = None,
+        frame: FrameType | None = None,
+    ) -> None:
+        self.adaptation = adaptation
+        self.batches = batches
         self.outer = outer
-        self.adaptation: Adaptation = model.__dict__[_ATTRIBUTE].adaptation
-        self.composition: Composition | None = None
-        self.last_seen: SeenLayer | None = None
-        self.is_last_pass = True
-        self.selection = current_selection(self.adaptation)
-        self.running_pass: Pass | None = None
+        self.model = model
+        self.selection = current_selection(adaptation)
+        self.running_pass = self.selection.new_pass() if adaptation.strategy.keeps_state else None
         self.layer_calls = 0
-        self.begin_pass()
+        self.is_traced = is_tracing()
         # The following are not used in compiled graphs.
         self.depth = 1
-        self.frame: FrameType | None = None
+        self.frame = frame
         self.exception: BaseException | None = None
-
-    def begin_pass(self) -> None:
-        """Begin a new pass; what the one before has changed is dropped."""
-        if self.running_pass is not None:
-            self.running_pass.end(keep=False)
-        self.layer_calls = 0
-        self.running_pass = self.selection.new_pass() if self.adaptation.strategy.keeps_state else None
+        if self.running_pass is not None and frame is not None and not is_tracing():
+            self.running_pass.begin(frame)
 
     @property
     def examples(self) -> int | None:
         """How many examples the call has; None if unknown. In a compiled graph it is a symbol, as a number would not
         be, so that other batch sizes need no other graph."""
-        return None if self.first is None else self.first.shape[0]
+        return self.batches[0].shape[0] if len(self.batches) == 1 else None
 
-    def count_examples(self, x: Tensor) -> int:
+    @property
+    def batch_pass(self) -> BatchPass | None:
+        """Which of several passes over the batch this is; the call may be one of them, or make all of them."""
+        return running_batch_pass()
+
+    @property
+    def counts(self) -> bool:
+        """Whether states may change now."""
+        return self.batch_pass is None or self.batch_pass.is_last
+
+    def count_examples(self, layer: str, x: Tensor) -> int:
         """How many examples the rows of a layer's input are, each of equally many rows that follow each other."""
-        examples, rows = self.examples, x.shape[0]
-        if examples is None or examples == rows:
+        if self.selection.segments is not None:
+            return self.selection.segments.examples
+        rows = x.shape[0]
+        sizes = [batch.shape[0] for batch in self.batches]
+        if rows in sizes:
             return rows
-        return examples if examples and rows and rows % examples == 0 else rows
+        sizes = [size for size in sizes if size and rows and rows % size == 0]
+        if len(sizes) > 1:
+            raise AdaptationError(
+                f"layer '{layer}' got {rows} rows, and the model inputs with {' and '.join(map(str, sizes))} rows, any "
+                "of which may be the examples; name the input that holds them, as in adapt(model, …, batch='x')"
+            )
+        return sizes[0] if sizes else rows
 
-    def of(self, adaptation: Adaptation) -> Call | None:
-        """The innermost call whose layers have this adaptation."""
-        call: Call | None = self
-        while call is not None and call.adaptation is not adaptation:
-            call = call.outer
-        return call
+    def segments_of(self, layer: str, examples: int, rows: int) -> Segments | None:
+        """The streams or groups of the examples, if it is known which row belongs to which of them."""
+        segments, group = self.selection.segments, self.adaptation.group
+        if segments is None:
+            if group is None:
+                return None
+            if examples % group:
+                raise AdaptationError(
+                    f"layer '{layer}' got {examples} examples in groups of {group}, which leaves some over: predict a "
+                    "multiple of the group"
+                )
+            segments = Groups(examples, group)
+        if rows != segments.examples and (rows % segments.examples or not self.adaptation.consecutive_rows):
+            raise AdaptationError(
+                f"layer '{layer}' got {rows} rows for the {segments.examples} examples of the batch, so that it is "
+                "unknown which row belongs to which of its streams or groups; predict one at a time, or give "
+                "adapt(model, …, consecutive_rows=True) if the rows of each example follow each other, as tokens do"
+            )
+        return segments
+
+    def parts(self) -> list[PassPart]:
+        """The states of the pass, one for each kind of stream; none if the strategy keeps no state."""
+        return [] if self.running_pass is None else self.running_pass.parts()
+
+    def reject(self) -> None:
+        """The call must not change any state."""
+        if self.running_pass is not None:
+            self.running_pass.is_rejected = True
+
+    def end(self, *, keep: bool, output: Any = None) -> None:
+        """Keep what has changed in the states, or drop it."""
+        if self.running_pass is None:
+            return
+        keep = keep and self.counts
+        try:
+            if keep and self.model is not None:
+                self.running_pass.after(partial(_after_pass, self.adaptation), output, self.selection.segments)
+        except BaseException:
+            keep = False
+            raise
+        finally:
+            self.running_pass.end(keep=keep)
+
+
+def _after_pass(shared: Adaptation, states: States, output: Any, segments: Segments | None) -> None:
+    shared.strategy.after_pass(states, output, shared, segments)
 
 
 class _Running:
@@ -151,62 +214,60 @@ class _RunningInThread(threading.local, _Running):
 _traced, _eager = _Running(), _RunningInThread()
 
 
-def running_call() -> Call | None:
+def _running_call() -> Call | None:
     """torch.compile cannot follow what changes in a `threading.local`, but reads what eager code has set there."""
-    return (torch.compiler.is_compiling() and _traced.current) or _eager.current
+    return (torch.compiler.is_dynamo_compiling() and _traced.current) or _eager.current
 
 
+def call_of(adaptation: LayerAdaptation, x: Tensor) -> Call:
+    """The innermost running call whose layers have the adaptation of this layer.
+
+    A layer that is called outside of one is a call, and so a pass, by itself.
+    """
+    shared, innermost = adaptation.shared, _running_call()
+    call = innermost
+    while call is not None and call.adaptation is not shared:
+        call = call.outer
+    if call is None:
+        call = Call(shared, [x] if innermost is None else innermost.batches, innermost)
+        if innermost is None:
+            call.selection.check_examples(x.shape[0])
+    return call
+
+
+def count_layer_call() -> nn.Module | None:
+    """Count a call of a layer; the model that is called, None if the layer is called on its own."""
+    call = _running_call()
+    if call is None:
+        return None
+    if torch.compiler.is_dynamo_compiling():
+        call.is_traced = True
+    else:
+        call.layer_calls += 1
+    return call.model
+
+
+@runs_around_graphs
 def _begin_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    first = _first_tensor(*args, *kwargs.values())
-    if torch.compiler.is_compiling():
-        call = _traced.current = Call(model, first, _calls_around(_traced.current, model))
-        _find_composition(call, args, kwargs)
+    batches = _batches(model.__dict__[_ATTRIBUTE].batch, args, kwargs)
+    if torch.compiler.is_dynamo_compiling():
+        outer = _calls_around(_traced.current, model)
+        _traced.current = Call(model.__dict__[_ATTRIBUTE].adaptation, batches, outer, model)
         return
     frame, outer = sys._getframe(1), _eager.current
-    while outer is not None and not _is_on_stack(outer.frame, frame):
-        _end(outer, keep=False)  # it ended in an interrupt, after which no hook is called
+    while outer is not None and not is_on_stack(outer.frame, frame):
+        outer.end(keep=False)  # it ended in an interrupt, after which no hook is called
         outer = outer.outer
     if outer is not None and outer.model is model:  # the model calls itself
         outer.depth += 1
         return
-    call = _eager.current = Call(model, first, outer)
-    call.frame, call.exception = frame, sys.exc_info()[1]
+    _end_last(model)
+    call = _eager.current = Call(model.__dict__[_ATTRIBUTE].adaptation, batches, outer, model, frame)
+    call.exception = sys.exc_info()[1]
     if not model.training:
         call.selection.check_examples(call.examples)
-    calls = model.__dict__[_ATTRIBUTE]
-    try:
-        calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
-    except TypeError:
-        calls.inputs = None
-    _find_composition(call, args, kwargs)
-
-
-def _find_composition(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Predict the batch as often as the strategy wants before the pass that counts.
-
-    Graphs contain all passes; there the forward method is called itself, because this runs in a hook of the call that
-    is recorded.
-    """
-    model, shared = call.model, call.adaptation
-    if shared.strategy.pass_count == 1 or model.training or shared.classes is None:
-        return
-    predict = model.forward if is_tracing() else model
-
-    def run_pass(composition: Composition) -> tuple[Any, SeenLayer | None]:
-        call.composition, call.last_seen = composition, None
-        with torch.no_grad():
-            output = predict(*args, **kwargs)
-        call.begin_pass()
-        return output, call.last_seen
-
-    call.is_last_pass = False
-    segments = call.selection.segments
-    if segments is None and shared.group is not None and call.examples is not None:
-        segments = Groups(call.examples, shared.group) if call.examples % shared.group == 0 else None
-    n = call.examples if segments is None else None
-    passes = shared.strategy.pass_count
-    call.composition = find_composition(run_pass, passes, shared.classes, segments, n, is_sync=shared.sync)
-    call.is_last_pass = True
+    if not is_tracing():
+        _keep_inputs(model.__dict__[_ATTRIBUTE], args, kwargs)
 
 
 def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
@@ -217,73 +278,72 @@ def _calls_around(call: Call | None, model: nn.Module) -> Call | None:
     return call if outer is None else outer.outer
 
 
-def _is_on_stack(frame: FrameType | None, caller: FrameType | None) -> bool:
-    while caller is not None and caller is not frame:
-        caller = caller.f_back
-    return caller is not None
-
-
+@runs_around_graphs
 def _end_call(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         call = _traced.current
         if call is not None:
             _traced.current = call.outer
-            _end(call, keep=True, output=output)
+            call.end(keep=True, output=output)
         return
     call = _eager.current
     while call is not None and call.model is not model:  # it ended in an interrupt, and the model has gone on
-        _end(call, keep=False)
+        call.end(keep=False)
         call = call.outer
     if call is None:
         return
     # The hook is called after an error as well. Only then is there an exception that was not there before.
     failed = sys.exc_info()[1] is not call.exception
-    if failed and call.running_pass is not None:
-        call.running_pass.is_rejected = True
+    if failed:
+        call.reject()
     call.depth -= 1
     if call.depth:
         return
     outer = _eager.current = call.outer
     if outer is not None:
         outer.layer_calls += call.layer_calls
-    _end(call, keep=True, output=output)
-    if output is not None and not model.training and not is_tracing():
+    call.end(keep=True, output=output)
+    if output is not None and not model.training and not call.is_traced:
         model.__dict__[_ATTRIBUTE].check(model, call.layer_calls)
 
 
-def _end(call: Call, *, keep: bool, output: Any = None) -> None:
-    if call.running_pass is not None:
-        try:
-            if keep:
-                call.running_pass.after(partial(_after_pass, call.adaptation), output, call.selection.segments)
-        except BaseException:
-            keep = False
-            raise
-        finally:
-            call.running_pass.end(keep=keep)
+def _end_last(model: nn.Module) -> None:
+    """Move the hook that ends a call behind those of the user: an error in one of them is one of the call."""
+    hooks = cast("OrderedDict[int, Any]", model._forward_hooks)
+    if hooks[next(reversed(hooks))] is not _end_call:
+        hooks.move_to_end(next(key for key, hook in hooks.items() if hook is _end_call))
 
 
-def _after_pass(shared: Adaptation, states: States, output: Any, segments: Segments | None) -> None:
-    shared.strategy.after_pass(states, output, shared, segments)
+def _keep_inputs(calls: ModelCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    try:
+        calls.inputs = [_spec(value) for value in args], {key: _spec(value) for key, value in kwargs.items()}
+    except TypeError:
+        calls.inputs = None
 
 
-def _first_tensor(*inputs: Any) -> Tensor | None:
-    """The first input that is a tensor of examples; it may be in a dictionary or a dataclass.
+def _batches(batch: tuple[int, str] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The inputs that may hold the examples: one tensor of each number of rows. They may be in a dictionary or a
+    dataclass.
 
-    Not in a list: that may be a list of examples, as detectors take it, or of inputs.
+    Not in a list: that may be a list of examples, as detectors take it, or of inputs. A single row next to more of them
+    is an option of the model.
     """
-    for value in inputs:
-        for tensor in _parts(value):
-            if isinstance(tensor, Tensor) and tensor.dim() > 0:
-                return tensor
-    return None
+    inputs: Iterable[Any] = (*args, *kwargs.values())
+    if batch is not None:
+        position, name = batch
+        inputs = (kwargs[name],) if name in kwargs else args[position : position + 1]
+    batches: list[Tensor] = []
+    for tensor in [part for value in inputs for part in _parts(value)]:
+        if isinstance(tensor, Tensor) and tensor.dim() and tensor.shape[0] not in [b.shape[0] for b in batches]:
+            batches.append(tensor)
+    return batches if len(batches) == 1 else [tensor for tensor in batches if tensor.shape[0] != 1]
 
 
 def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     # torch.compile cannot follow the look for a dataclass
-    entries = None if isinstance(value, Tensor) or torch.compiler.is_compiling() else entries_of(value)
+    entries = None if isinstance(value, Tensor) or torch.compiler.is_dynamo_compiling() else entries_of(value)
     return (value,) if entries is None else entries.values()
 
 

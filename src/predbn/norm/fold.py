@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from itertools import combinations
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 from torch.utils._pytree import tree_leaves, tree_map
 
-from predbn.common import AdaptationError
+from predbn.common import AdaptationError, first_line
 
 from .adaptation import LayerAdaptation
 from .call import TensorSpec, model_calls, unwatch
@@ -28,6 +32,10 @@ M = TypeVar("M", bound=nn.Module)
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_MERGEABLE = (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED_CONVOLUTIONS)
+_MAX_OPTIONAL = 3
+
+_Inputs: TypeAlias = tuple[list[Any], dict[str, Any]]
 
 
 class _EpilogueOnly(nn.Module):
@@ -48,35 +56,40 @@ class _EpilogueOnly(nn.Module):
 class Fold:
     """What `fold` did, as `folded.predbn_fold`.
 
-    `merged` of the model's `layers` batch norm layers are part of the layer before them. `verified` says whether the
-    folded model was compared to the unmerged one, on random inputs of the shapes seen last.
+    `merged` of the model's `layers` batch norm layers are part of the layer before them; `reason` is why none is.
     """
 
     merged: int
     layers: int
-    verified: bool
+    reason: str | None = None
 
     def __str__(self) -> str:
-        checked = "verified" if self.verified else "not verified: the shapes of its inputs are not known"
-        return f"folded: {self.merged} of {self.layers} batch norm layers are merged ({checked})"
+        why = f": {self.reason}" if self.reason else ""
+        return f"folded: {self.merged} of {self.layers} batch norm layers are merged{why}"
 
 
-def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
+def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Any = None) -> M:
     """A copy of the model, in `.eval()` mode, in which the current statistics are fixed for good.
 
     A batch norm layer that follows a convolution or linear layer is merged into it:
     weight ← weight · γ/√(σ² + eps),  bias ← (bias − μ)·γ/√(σ² + eps) + β. One that cannot be merged (it comes first, as
     in pre-activation networks, or the model cannot be traced) becomes a plain layer with these statistics, and so does
-    one that changes the output when it is merged, because its weight is used elsewhere too, say. The model is compared
-    on random inputs of the shapes that it was called with last. `folded.predbn_fold` says how many layers were merged.
+    one that changes the output when it is merged, because its weight is used elsewhere too, say. Only what was compared
+    is merged: nothing, with a warning, if the model cannot be called. `folded.predbn_fold` counts the merged layers.
 
     The given model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for
     "train", "frozen", "ema", "auto_stream" and "population"; the other strategies have no statistics without a batch.
-    `stream` says whose statistics to take.
+
+    stream    whose statistics to take
+    example   what to call the models with to compare them: a tensor, a tuple of arguments or a dictionary of keyword
+              arguments. By default random inputs of the shapes that the model was called with last
     """
     model = unwrapped(model)  # type: ignore[assignment]
     statistics = _statistics_of_layers(model, stream)
     calls = model_calls(model)
+    inputs = None if calls is None else calls.inputs
+    if example is not None:
+        inputs = _arguments(example)
     folded = copy.deepcopy(model).eval()
     unwatch(folded)
     layers = dict(named_layers(folded))
@@ -84,16 +97,23 @@ def fold(model: M, stream: str = DEFAULT_STREAM) -> M:
         detach(layer)
         if name in statistics:
             _set_statistics(layer, *statistics[name])
-    predecessors = _predecessors(folded)
-    merges = [
-        _Merge(folded, predecessors[layer], layer, *statistics[name])
-        for name, layer in layers.items()
-        if layer in predecessors and name in statistics
-    ]
-    inputs = None if calls is None else calls.inputs
-    merged = _merge_all(folded, merges, inputs)
-    folded.predbn_fold = Fold(merged, len(layers), inputs is not None)  # type: ignore[assignment]
+    try:
+        merged, reason = _merge_all(folded, layers, statistics, inputs), None
+    except _NotMerged as error:
+        merged, reason = 0, str(error)
+        warnings.warn(f"fold merged none of {len(layers)} batch norm layers: {reason}", UserWarning, stacklevel=2)
+    folded.predbn_fold = Fold(merged, len(layers), reason)  # type: ignore[assignment]
     return folded
+
+
+class _NotMerged(Exception):
+    """Why no layer can be merged."""
+
+
+def _arguments(example: Any) -> _Inputs:
+    if isinstance(example, dict):
+        return [], example
+    return list(example) if isinstance(example, tuple) else [example], {}
 
 
 def _statistics_of_layers(model: nn.Module, stream: str) -> dict[str, tuple[Statistics, float]]:
@@ -139,7 +159,7 @@ def _fixed_statistics(adaptation: LayerAdaptation, stream: str) -> Statistics | 
 
 
 class _Merge:
-    """A batch norm layer and the layer before it, merged or not."""
+    """A batch norm layer and the layer before it, merged or not. `current` is the layer, or what replaces it."""
 
     def __init__(
         self, model: nn.Module, predecessor: nn.Module, layer: nn.Module, statistics: Statistics, eps: float
@@ -151,24 +171,49 @@ class _Merge:
         has_epilogue = hasattr(layer, "act") or hasattr(layer, "drop")
         epilogue = epilogue_of(type(layer))
         assert epilogue is not None
-        self._replacement = _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity()
+        self._replacement: nn.Module = _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity()
         self.undo()
 
     def apply(self) -> None:
+        self.current = self._replacement
         self._predecessor.weight, self._predecessor.bias = self._merged
         _replace(self._model, self._layer, self._replacement)
 
     def undo(self) -> None:
+        self.current = self._layer
         self._predecessor.weight, self._predecessor.bias = self._unmerged
         _replace(self._model, self._replacement, self._layer)
 
 
-def _merge_all(model: nn.Module, merges: list[_Merge], inputs: tuple[list[Any], dict[str, Any]] | None) -> int:
+def _merge_all(
+    model: nn.Module,
+    layers: dict[str, nn.Module],
+    statistics: dict[str, tuple[Statistics, float]],
+    inputs: _Inputs | None,
+) -> int:
     """Merge what can be merged without changing the output; return how many layers that is."""
-    expected = None if inputs is None else _random_output(model, inputs)
+    if inputs is None:
+        raise _NotMerged("the inputs of the model are not known; predict a batch before folding, or give example=")
+    predecessors = _predecessors(model)
+    merges = [
+        _Merge(model, predecessors[layer], layer, *statistics[name])
+        for name, layer in layers.items()
+        if layer in predecessors and name in statistics
+    ]
+    if not merges:
+        raise _NotMerged("none of them directly follows a convolution or linear layer that only it reads")
+    expected, called = _outputs(model, inputs, merges)
+    if not any((t.isfinite() & (t != 0)).any() for t in expected):
+        raise _NotMerged(
+            "the model fails on random inputs of the shapes seen last, or its outputs there are no finite numbers to "
+            "compare; give example="
+        )
+    merges = list(called)
+    expected += called.values()
 
     def is_equal() -> bool:
-        return inputs is None or _are_close(_random_output(model, inputs), expected)
+        outputs, of_layers = _outputs(model, inputs, merges)
+        return _are_close([*outputs, *of_layers.values()], expected)
 
     for merge in merges:
         merge.apply()
@@ -183,30 +228,44 @@ def _merge_all(model: nn.Module, merges: list[_Merge], inputs: tuple[list[Any], 
             count += 1
         else:
             merge.undo()
+    if not count:
+        raise _NotMerged("each of them changes the output when it is merged")
     return count
 
 
-def _random_output(model: nn.Module, inputs: tuple[list[Any], dict[str, Any]]) -> list[Tensor] | None:
-    """What the model gives for random inputs; None if it fails on them or gives no tensors."""
+def _outputs(model: nn.Module, inputs: _Inputs, merges: list[_Merge]) -> tuple[list[Tensor], dict[_Merge, Tensor]]:
+    """What the model gives for these inputs, random ones in place of specs; nothing if it fails on them.
+
+    And what each batch norm layer that is called, or its replacement, gives for the first example.
+    """
+    of_layers: dict[_Merge, Tensor] = {}
+
+    def hook(merge: _Merge) -> Callable[..., None]:
+        return lambda layer, args, output: of_layers.update({merge: output[:1].clone()})
+
+    hooks = [merge.current.register_forward_hook(hook(merge)) for merge in merges]
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
         args, kwargs = tree_map(lambda v: v.random() if isinstance(v, TensorSpec) else v, inputs)
         try:
             output = model(*args, **kwargs)
         except Exception:  # the model's own code: random inputs may be none that it can work with
-            return None
-    return [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()] or None
+            output = None
+        finally:
+            for handle in hooks:
+                handle.remove()
+    return [t for t in tree_leaves(output) if isinstance(t, Tensor) and t.is_floating_point()], of_layers
 
 
-def _are_close(a: list[Tensor] | None, b: list[Tensor] | None) -> bool:
+def _are_close(a: list[Tensor], b: list[Tensor]) -> bool:
     """Merging rounds differently, so that each layer changes the result by a few roundings."""
-    if a is None or b is None or len(a) != len(b):
+    if len(a) != len(b):
         return False
     for x, y in zip(a, b, strict=True):
-        if x.shape != y.shape:
+        if x.shape != y.shape or not torch.equal(x.isfinite(), y.isfinite()):
             return False
         tolerance = {torch.float64: 1e-9, torch.float32: 1e-3}.get(y.dtype, 0.1)
-        x, y = torch.nan_to_num(x.double()), torch.nan_to_num(y.double())
+        x, y = (torch.where(t.isfinite(), t.double(), 0.0) for t in (x, y))
         if (x - y).norm() > tolerance * y.norm():
             return False
     return True
@@ -216,15 +275,34 @@ def _predecessors(model: nn.Module) -> dict[nn.Module, nn.Module]:
     """For each batch norm layer that can be merged, the layer before it.
 
     Only this batch norm may read the output of that layer, both are called once, and no hook sees the value between
-    them. Empty for a model that torch.fx cannot trace.
+    them. This must hold whichever of the optional arguments are given, or neither of the two is called.
     """
+    modules = dict[Any, nn.Module](model.named_modules(remove_duplicate=False))
     try:
-        graph = _LayerTracer().trace(model)
-    except Exception:  # tracing runs the model's own code: whatever it raises means "cannot be traced"
-        return {}
-    modules = dict(model.named_modules(remove_duplicate=False))
+        traces = [_pairs(_LayerTracer().trace(model, absent), modules) for absent in _absent_arguments(model)]
+    except Exception as error:  # tracing runs the model's own code: whatever it raises means "cannot be traced"
+        raise _NotMerged(f"the model cannot be traced ({first_line(error)})") from None
+    candidates = {layer: predecessor for pairs, _ in traces for layer, predecessor in pairs.items()}
+    return {
+        layer: predecessor
+        for layer, predecessor in candidates.items()
+        if all(pairs.get(layer) is predecessor or not {layer, predecessor} & called.keys() for pairs, called in traces)
+    }
+
+
+def _absent_arguments(model: nn.Module) -> list[dict[str, None]]:
+    """All combinations of optional arguments, each of which may select a branch."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    optional = [p.name for p in parameters if p.default is None]
+    if len(optional) > _MAX_OPTIONAL or any(p.kind is p.VAR_KEYWORD for p in parameters):
+        raise ValueError("its forward takes too many optional arguments to try all combinations")
+    return [dict.fromkeys(names) for count in range(len(optional) + 1) for names in combinations(optional, count)]
+
+
+def _pairs(graph: fx.Graph, modules: dict[Any, nn.Module]) -> tuple[dict[nn.Module, nn.Module], Counter[nn.Module]]:
+    """The layers that can be merged in one trace, each with its predecessor, and how often each module is called."""
     calls = Counter(modules[node.target] for node in graph.nodes if node.op == "call_module")
-    predecessors: dict[nn.Module, nn.Module] = {}
+    pairs: dict[nn.Module, nn.Module] = {}
     for node in graph.nodes:
         if node.op != "call_module" or not is_batch_norm(modules[node.target]):
             continue
@@ -236,15 +314,17 @@ def _predecessors(model: nn.Module) -> dict[nn.Module, nn.Module]:
         is_known = epilogue_of(type(layer)) is not None and "forward" not in layer.__dict__
         hooked = _has_hooks(predecessor) or _has_hooks(layer)
         if called_once and is_known and _is_mergeable(predecessor, layer) and not hooked:
-            predecessors[layer] = predecessor
-    return predecessors
+            pairs[layer] = predecessor
+    return pairs, calls
 
 
 class _LayerTracer(fx.Tracer):
-    """Treats every torch.nn layer, and batch norm layers of every kind, as one step."""
+    """Treats every torch.nn layer, batch norm of every kind, and what contains nothing to merge, as one step."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return is_batch_norm(m) or super().is_leaf_module(m, module_qualified_name)
+        if is_batch_norm(m) or super().is_leaf_module(m, module_qualified_name):
+            return True
+        return not any(is_batch_norm(part) or type(part) in _MERGEABLE for part in m.modules())
 
 
 def _is_mergeable(predecessor: nn.Module, layer: Any) -> bool:

@@ -32,6 +32,12 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """What a model is called with: positional and keyword arguments."""
 
 
+class Wrapper(nn.Module):
+    """A module that calls `model` with the arguments that it is called with."""
+
+    model: nn.Module
+
+
 class BatchForward:
     """Calls a model with batches, which are moved to its device first.
 
@@ -103,7 +109,8 @@ def entries_of(value: Any) -> dict[str, Any] | None:
 def count_examples(value: Any) -> int:
     """How many examples a batch has: the rows of its first tensor, or the images of a list such as a detector takes.
 
-    Tensors of different dimensions, such as [images, labels], are no list of images. 0 if there is no tensor.
+    Tensors of different dimensions, such as [images, labels], are no list of images. A single row next to more of them
+    is an option of the model. 0 if there is no tensor.
     """
     if isinstance(value, Tensor):
         return value.shape[0] if value.dim() else 1
@@ -113,7 +120,8 @@ def count_examples(value: Any) -> int:
         return len(value)
     if entries is None and not isinstance(value, tuple | list):
         return 0
-    return next(filter(None, map(count_examples, value if entries is None else entries.values())), 0)
+    counts = [n for n in map(count_examples, value if entries is None else entries.values()) if n]
+    return next((n for n in counts if n > 1), len(counts[:1]))
 
 
 _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -121,6 +129,8 @@ _NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 def _parameters(model: nn.Module) -> list[inspect.Parameter]:
     """Those of `forward`; none if they cannot be known."""
+    while isinstance(model, Wrapper):
+        model = unwrapped(model.model)
     try:
         return list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):

@@ -21,17 +21,13 @@ from torch.overrides import TorchFunctionMode
 from predbn.common import AdaptationError
 
 from .adaptation import VERSION, Adaptation, LayerAdaptation
-from .auto.mixed_classes import SeenLayer
-from .call import Call, running_call
+from .call import Call, call_of, count_layer_call
 from .layers import Epilogue, device_of, epilogue_of, named_layers
 from .normalise import normalise
 from .observation import Observation
-from .segments import Groups, Segments
 from .statistics import Statistics
 from .strategies.base import Strategy
 from .strategies.train import Train
-from .streams.blocks import Selection, current_selection
-from .streams.stream import PassPart
 from .tracing import is_exporting, is_tracing, is_transformed
 
 
@@ -41,77 +37,27 @@ def adapted_batch_norm(
     weight: Tensor | None,
     bias: Tensor | None,
     eps: float,
-    running: tuple[Tensor | None, Tensor | None],
+    source: tuple[Tensor | None, Tensor | None],
 ) -> Tensor:
     """What takes the place of a call of torch's batch_norm with these arguments."""
-    shared = adaptation.shared
-    call = running_call()
-    model_call = None if call is None else call.of(shared)
-    selection = current_selection(shared) if model_call is None else model_call.selection
-    if call is None:
-        selection.check_examples(x.shape[0])
-    # A layer that is called outside of a call of its model is a pass by itself.
-    layer_pass = selection.new_pass() if model_call is None and shared.strategy.keeps_state else None
-    running_pass = layer_pass if model_call is None else model_call.running_pass
+    call = call_of(adaptation, x)
     is_kept = False
     try:
-        parts = running_pass.parts() if running_pass is not None else []
-        observation = _observe(adaptation, x, eps, running, call, selection, parts)
-        chosen = _choose(shared.strategy, observation, parts, x)
-        if observation.is_rejected and running_pass is not None:
-            running_pass.is_rejected = True
+        observation = Observation(x, adaptation, call, eps, source)
+        chosen = _choose(adaptation.shared.strategy, observation, x)
+        if observation.is_rejected:
+            call.reject()
         is_kept = True
     finally:
-        if layer_pass is not None:
-            layer_pass.end(keep=is_kept)
-    _report(adaptation, observation, chosen, model_call, x, eps)
+        if call.model is None:
+            call.end(keep=is_kept)
+    _report(adaptation, call, observation, chosen, x)
     return normalise(x, chosen, weight, bias, eps, observation.segments)
 
 
-def _observe(
-    adaptation: LayerAdaptation,
-    x: Tensor,
-    eps: float,
-    running: tuple[Tensor | None, Tensor | None],
-    call: Call | None,
-    selection: Selection,
-    parts: list[PassPart],
-) -> Observation:
-    shared = adaptation.shared
-    mean, var = running
-    examples = x.shape[0] if call is None else call.count_examples(x)
-    return Observation(
-        x,
-        layer=adaptation.name,
-        layer_count=shared.layer_count,
-        eps=eps,
-        source=None if mean is None or var is None else Statistics(mean, var),
-        calibration=None if shared.strategy.calibration == "ignored" else adaptation.calibration,
-        composition=None if call is None else call.composition,
-        examples=examples,
-        segments=selection.segments or _groups(adaptation.name, examples, shared.group),
-        names=selection.names,
-        part=parts[0] if parts else None,
-        stored=None if shared.strategy.keeps_state else shared.default_stream.states.get(adaptation.name, {}),
-        limit=shared.limit,
-        sync=shared.sync,
-        process_group=shared.process_group,
-    )
-
-
-def _groups(layer: str, examples: int, group: int | None) -> Segments | None:
-    if group is None:
-        return None
-    if examples % group:
-        raise AdaptationError(
-            f"layer '{layer}' got {examples} examples in groups of {group}, which leaves some over: predict a multiple "
-            "of the group"
-        )
-    return Groups(examples, group)
-
-
-def _choose(strategy: Strategy, observation: Observation, parts: list[PassPart], x: Tensor) -> Statistics:
+def _choose(strategy: Strategy, observation: Observation, x: Tensor) -> Statistics:
     """The strategy is asked once for the streams of each part of the pass."""
+    parts = observation.parts
     if len(parts) <= 1:
         return strategy.statistics(observation)
     chosen = [strategy.statistics(observation.of_part(part)) for part in parts]
@@ -123,23 +69,24 @@ def _choose(strategy: Strategy, observation: Observation, parts: list[PassPart],
     return Statistics(mean.index_select(0, order), var.index_select(0, order))
 
 
-def _report(
-    adaptation: LayerAdaptation, observation: Observation, chosen: Statistics, call: Call | None, x: Tensor, eps: float
-) -> None:
-    """Keep what `describe` shows, and tell the observer and the call."""
-    seen = observation.seen
-    is_known = not is_transformed(x)
-    adaptation.seen = None if seen is None or not is_known else Statistics(seen.mean.detach(), seen.var.detach())
-    adaptation.used = Statistics(chosen.mean.detach(), chosen.var.detach()) if is_known else None
+def _report(adaptation: LayerAdaptation, call: Call, observation: Observation, chosen: Statistics, x: Tensor) -> None:
+    """Keep what `describe` shows, and tell the observer and the pass."""
+    seen, is_known = observation.seen, not is_transformed(x)
+    adaptation.seen = _detached(seen) if is_known and seen is not None else None
+    adaptation.used = _detached(chosen) if is_known else None
     if adaptation.shared.observer is not None:
         adaptation.shared.observer(observation, chosen)
-    if call is not None and call.composition is not None and seen is not None:
-        calibration = adaptation.calibration
-        if calibration is not None and calibration.class_sizes is not None:
-            call.last_seen = SeenLayer(seen, calibration, eps)
-    if observation.bad_rows and (call is None or call.is_last_pass):
+    batch_pass = call.batch_pass
+    if batch_pass is not None and batch_pass.adaptation is adaptation.shared:
+        batch_pass.difference, batch_pass.segments = observation.difference, observation.segments
+    if observation.bad_rows and call.counts:
         adaptation.bad_rows += observation.bad_rows
         adaptation.shared.warn_of_bad_rows(adaptation.name, observation.bad_rows)
+
+
+def _detached(statistics: Statistics) -> Statistics:
+    mean, var = statistics
+    return Statistics(mean.detach(), var.detach()) if mean.requires_grad or var.requires_grad else statistics
 
 
 def _check_context(adaptation: LayerAdaptation, layer: Any) -> None:
@@ -156,7 +103,7 @@ def _check_context(adaptation: LayerAdaptation, layer: Any) -> None:
             f"strategy '{strategy.name}' keeps state from batch to batch, which an exported graph cannot; "
             "export predbn.fold(model), which fixes the statistics, or use 'batch' or 'prior'"
         )
-    if getattr(layer, "_is_replica", False):
+    if layer.__dict__.get("_is_replica"):
         raise AdaptationError(
             f"strategy '{strategy.name}' keeps state, which the replicas of DataParallel cannot share; use "
             "DistributedDataParallel with sync=True, or 'batch' or 'prior'"
@@ -193,6 +140,13 @@ class AdaptedLayer(nn.Module):
     def extra_repr(self) -> str:
         return ", ".join(part for part in (super().extra_repr(), f"strategy={self._predbn.shared.strategy}") if part)
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """Called by torch.jit.script."""
+        raise AdaptationError(
+            f"torch.jit.script cannot compile layer '{self._predbn.name}', which is adapted; use torch.jit.trace, "
+            "torch.compile or torch.export, or script predbn.fold(model) or the model before it is adapted"
+        )
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """The class is created at run time: pickle and copy create it again from the source class."""
         arguments = source_class(self), "_predbn_forward" in self.__dict__
@@ -222,10 +176,8 @@ def _is_training(layer: nn.Module) -> bool:
 
     Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is.
     """
-    call = running_call()
-    if call is not None and not torch.compiler.is_compiling():
-        call.layer_calls += 1
-    return layer.training and (call is None or isinstance(layer, _BatchNorm) or call.model.training)
+    model = count_layer_call()
+    return layer.training and (model is None or isinstance(layer, _BatchNorm) or model.training)
 
 
 def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias, TypeVar
@@ -136,6 +137,8 @@ def shortened(names: list[str], most: int = 8) -> str:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside DataParallel, DistributedDataParallel and torch.compile."""
+    if not isinstance(model, nn.Module):
+        raise AdaptationError(f"expected a torch.nn.Module, got {type(model).__name__}")
     while True:
         if isinstance(model, DataParallel | DistributedDataParallel):
             model = model.module
@@ -152,8 +155,6 @@ def device_of(module: nn.Module) -> torch.device | None:
 
 def check_model(model: nn.Module) -> None:
     """Raise an error that gives the reason if a model cannot be adapted."""
-    if not isinstance(model, nn.Module):
-        raise AdaptationError(f"expected a torch.nn.Module, got {type(model).__name__}")
     for name, module in unwrapped(model).named_modules():
         where = f"'{name}'" if name else "the model"
         origin = type(module).__module__
@@ -196,3 +197,13 @@ def no_batch_norm_error(model: nn.Module) -> AdaptationError:
         "folded into the convolutions (load the unfolded model), or the architecture uses another normalisation, "
         "which keeps no statistics to replace"
     )
+
+
+def fingerprint(model: nn.Module, layers: Iterable[str]) -> str:
+    """SHA-256 of the layers' names, and of the names and values of all parameters and buffers."""
+    checksum = hashlib.sha256(" ".join(layers).encode())
+    for name, value in unwrapped(model).state_dict().items():
+        checksum.update(name.encode())
+        if isinstance(value, Tensor):
+            checksum.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return checksum.hexdigest()

@@ -8,19 +8,23 @@ the result is needed, which is most of the time: it makes no full-size temporary
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import torch
 from torch import Tensor
 
 from .segments import Segments
+from .statistics import pool_central_moments
 from .tracing import is_eager, is_native, is_transformed
 
 _SQUARED_OFFSET_LIMIT = 4.0
 """Where mean² > 4·(var + eps), E[x²] − mean² has lost too many digits and is computed again in two passes."""
-_MIN_PART_LENGTH, _MAX_PART_LENGTH = 100, 800
-"""Long sums are cut into parts of about these lengths: adding up short parts in double precision is more precise."""
-_MAX_PART_SIZE = 2**18
+_MAX_PART_LENGTH = 800
+"""Long sums are cut into parts of at most this length: adding up short parts in double precision is more precise."""
+_MAX_ROWS, _MAX_HALF_LENGTH = 128, 2048
+"""How many rows, and how many values of maps in half precision, PyTorch's kernel may add up in single precision."""
+_MAX_PART_SIZE = 2**19
 """Values that are processed at a time where a copy of them is needed: they fit into the cache."""
 
 
@@ -42,7 +46,7 @@ def moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     if not (x.is_cpu and is_native(x)):
         var, mean = torch.var_mean(x.to(stats_dtype(x)), dims, correction=0)
         return mean, var
-    return _moments_channels_first(x, eps) if _is_channels_first(x) else _native_moments(x)
+    return _native_moments(x, eps)
 
 
 def example_moments(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -67,9 +71,9 @@ def example_moments(x: Tensor, eps: float = 0.0) -> tuple[Tensor, Tensor]:
 
 
 def pooled(
-    mean: Tensor, var: Tensor, segments: Segments, sizes: Tensor, is_finite: Tensor | None = None
+    mean: Tensor, var: Tensor, segments: Segments | None, sizes: Tensor, is_finite: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance of each segment, [S, C] each, from those of its examples, [N, C] each.
+    """Mean and biased variance of each segment, [S, C] each, or of all examples, from those of the examples, [N, C].
 
     With mean m_i and variance v_i of its n examples, a segment has
 
@@ -81,6 +85,9 @@ def pooled(
     def finite(values: Tensor) -> Tensor:
         return values if is_finite is None else torch.where(is_finite[:, None], values, 0.0)
 
+    if segments is None:
+        total = finite(mean).sum(0) / sizes
+        return total, finite(var + (mean - total).square()).sum(0) / sizes
     total = segments.sum(finite(mean)) / sizes
     return total, segments.sum(finite(var + (mean - segments.repeat(total)).square())) / sizes
 
@@ -100,7 +107,64 @@ def _is_channels_first(x: Tensor) -> bool:
     return x.numel() > x.shape[0] * x.shape[1]
 
 
-def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def _native_moments(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`moments` on a CPU: those of parts so short that single precision is enough to add them up, pooled.
+
+    A sum of a million values by PyTorch's kernel is right to 1e-3 only. The kernel is fast on rows, which channels-last
+    data are, and maps smaller than the batch, position by position. It is fast on other maps in half precision too, but
+    not in single precision.
+    """
+    if x.dtype == torch.float64:
+        return _kernel_moments(x)
+    rows = as_rows(x)
+    if rows is not None:
+        return _moments_of_rows(rows.flatten(0, 1), x.shape[1])
+    n, c = x.shape[:2]
+    positions = math.prod(x.shape[2:])
+    if x.is_contiguous() and positions <= n:
+        return _moments_of_rows(x.view(n, -1), c)
+    if x.is_contiguous() and x.dtype == torch.float32:
+        return _moments_of_squares(x, eps)
+    length = positions if positions <= _MAX_PART_LENGTH else _part_length(positions)
+    if x.is_contiguous() and positions % length == 0:
+        return _in_parts(x.view(n, -1, length), max(1, _MAX_HALF_LENGTH // length), c, _kernel_moments)
+    size = max(1, _MAX_PART_SIZE // (c * positions))
+    return _in_parts(x, size, c, lambda part: _native_moments(part.float().contiguous(), eps))
+
+
+def _moments_of_rows(rows: Tensor, c: int) -> tuple[Tensor, Tensor]:
+    """Of [M, C · P]. The kernel sees rows of several parts side by side, as one row of more channels."""
+    length = len(rows) if len(rows) <= _MAX_ROWS else _part_length(len(rows), _MAX_ROWS)
+    at_once = max(1, _MAX_PART_SIZE // (length * rows.shape[1]))
+    return _in_parts(rows, length, c, lambda part: _kernel_moments(part.view(min(length, len(part)), -1)), at_once)
+
+
+def _in_parts(
+    x: Tensor, size: int, c: int, moments_of: Callable[[Tensor], tuple[Tensor, Tensor]], at_once: int = 1
+) -> tuple[Tensor, Tensor]:
+    """The moments of each channel of [N, C · P, …] from those of parts of this size, some at once, and of the rest."""
+    positions = x.shape[1] // c
+    if len(x) <= size:
+        return _over_parts([moments_of(x)], c, positions)
+    whole = len(x) - len(x) % size
+    parts = _over_parts([moments_of(part) for part in x[:whole].split(size * at_once)], c, positions)
+    if whole == len(x):
+        return parts
+    return pool_central_moments(parts, _over_parts([moments_of(x[whole:])], c, positions), 1 - whole / len(x))
+
+
+def _over_parts(moments: list[tuple[Tensor, Tensor]], c: int, positions: int) -> tuple[Tensor, Tensor]:
+    """The moments [C] from those of as many values each, [… · C · P]."""
+    means, variances = moments[0] if len(moments) == 1 else map(torch.cat, zip(*moments, strict=True))
+    if len(means) == c:
+        return means, variances
+    means = means.view(-1, c, positions).double()
+    mean = means.mean((0, 2))
+    var = means.sub_(mean[:, None]).square_().add_(variances.view(-1, c, positions)).mean((0, 2))
+    return mean.float(), var.float()
+
+
+def _kernel_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """PyTorch's two-pass kernel. On a CPU its results have the precision of the buffers it is given."""
     running_mean = running_var = None
     if x.dtype != stats_dtype(x):
@@ -108,18 +172,8 @@ def _native_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.batch_norm_update_stats(x, running_mean, running_var, 0.0)
 
 
-def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`moments` of channels-first data, for which PyTorch's kernel processes one value at a time.
-
-    Two vectorised reductions along contiguous memory take its place. Maps smaller than the batch are reduced over the
-    batch first, position by position. Larger ones give Σx and Σx² of each row, and var = Σx²/count − mean².
-    """
-    n, c = x.shape[:2]
-    positions = x[0, 0].numel()
-    if positions <= n:
-        means, variances = (t.view(c, positions) for t in _native_moments(x.view(n, c * positions)))
-        mean = means.mean(1)
-        return mean, variances.add_(means.sub_(mean[:, None]).square_()).mean(1)
+def _moments_of_squares(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Of contiguous maps: Σx and Σx² of each row, and var = Σx²/count − mean²."""
     example_mean, example_square = _example_squares(x)
     mean64 = example_mean.mean(0, dtype=torch.float64)
     var64 = (example_square.mean(0, dtype=torch.float64) - mean64 * mean64).clamp_(min=0)
@@ -127,7 +181,7 @@ def _moments_channels_first(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     imprecise = mean * mean > _SQUARED_OFFSET_LIMIT * (var + eps)
     if imprecise.any():
         channels = imprecise.nonzero().squeeze(1)
-        mean[channels], var[channels] = _native_moments(x.index_select(1, channels))
+        mean[channels], var[channels] = _kernel_moments(x.index_select(1, channels))
     return mean, var
 
 
@@ -172,7 +226,6 @@ def _sums_of_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def _part_length(length: int) -> int:
+def _part_length(length: int, most: int = _MAX_PART_LENGTH) -> int:
     """The largest suitable divisor; if there is none, a part is left over, which takes longer."""
-    divisors = range(_MAX_PART_LENGTH, _MIN_PART_LENGTH, -1)
-    return next((part for part in divisors if length % part == 0), _MAX_PART_LENGTH)
+    return next((part for part in range(most, most // 8, -1) if length % part == 0), most)

@@ -9,7 +9,7 @@ from .backend import backend_of
 from .moments import as_rows, stats_dtype
 from .segments import Segments
 from .statistics import Statistics
-from .tracing import is_native, is_transformed
+from .tracing import is_exporting, is_native, is_transformed
 
 
 def normalise(
@@ -25,7 +25,7 @@ def normalise(
     Statistics are [C], or [S, C] with segments. An example of the segments
     is one or several consecutive rows of x. Without eps, a channel without variance gives `bias`.
     """
-    backend = backend_of(x)
+    backend = backend_of(x.device.type)
     if backend is not None:
         y = backend.normalise(x, statistics, weight, bias, eps, segments)
         if y is not None:
@@ -39,8 +39,9 @@ def normalise(
         var = var.masked_fill(var.detach() <= (32 * torch.finfo(var.dtype).eps * mean.detach()) ** 2, torch.inf)
     # PyTorch's kernels support neither statistics of segments nor gradients of statistics. A graph that was exported
     # without gradients may be run with them; torch.compile makes another one then.
+    is_compiled_again = torch.compiler.is_dynamo_compiling() and not is_exporting()
     has_gradients = mean.requires_grad or var.requires_grad
-    if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not torch.compiler.is_dynamo_compiling()):
+    if mean.dim() == 2 or has_gradients or (is_transformed(mean) and not is_compiled_again):
         return _scale_and_shift(x, mean, var, weight, bias, eps)
     if is_native(x):
         y, *_ = torch._batch_norm_impl_index(x, weight, bias, mean, var, False, 0.0, eps, torch._C._get_cudnn_enabled())

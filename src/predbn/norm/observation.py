@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -17,11 +17,14 @@ from .auto.calibration import Calibration
 from .auto.composition import Composition
 from .backend import Bounds, backend_of
 from .robust import WIDE, bounded_moments, is_finite_example
-from .segments import Segments
 from .statistics import Moments, Statistics, gather_examples, pool_over_processes
 from .streams.state import LayerState
 from .streams.stream import PassPart
-from .tracing import is_exporting, is_readable, is_transformed
+from .tracing import is_exporting, is_readable, is_tracing, is_transformed
+
+if TYPE_CHECKING:
+    from .adaptation import LayerAdaptation
+    from .call import Call
 
 
 class Observation:
@@ -41,55 +44,46 @@ class Observation:
                  known. An example may be several rows of the layer's input, such as tokens
     bad_rows     how many examples were left out because they are not finite
     composition  which classes the batch holds; None unless the strategy predicts a batch several times
-    calibration  what `calibrate` measured for the layer; None without calibration
-    state        a dictionary for the strategy's own use that lives as long as the stream
     """
 
     def __init__(
         self,
         x: Tensor,
-        *,
-        layer: str,
+        adaptation: LayerAdaptation,
+        call: Call,
         eps: float,
-        source: Statistics | None,
-        calibration: Calibration | None,
-        examples: int,
-        segments: Segments | None = None,
-        names: Sequence[Any] = (),
-        composition: Composition | None = None,
-        part: PassPart | None = None,
-        stored: LayerState | None = None,
-        layer_count: int = 1,
-        limit: float | None = None,
-        sync: bool = False,
-        process_group: Any = None,
+        source: tuple[Tensor | None, Tensor | None],
     ) -> None:
-        """`part` holds the state in a pass, or `stored` that of a strategy that does not change it. `limit` is that of
-        the influence of examples (`Bounds`)."""
-        self.layer, self.layer_count, self.eps = layer, layer_count, eps
-        self.calibration, self.composition = calibration, composition
+        shared, batch_pass = adaptation.shared, call.batch_pass
+        self.layer, self.layer_count, self.eps = adaptation.name, shared.layer_count, eps
+        self._is_in_batch_pass = batch_pass is not None and batch_pass.adaptation is shared
+        self.composition = batch_pass.composition if batch_pass is not None and self._is_in_batch_pass else None
         self.bad_rows = 0
+        self.difference: Tensor | float | None = None
+        """How far the batch is from clean data, if the strategy has compared them (d of `auto`)."""
         self.is_rejected = False
         """Whether this call must not change any state, because no example is finite."""
-        self._x, self._names, self._source = x, names, source
-        self.segments = segments
-        self._part, self._stored = part, stored
-        self._limit = limit
-        self._sync = sync and dist.is_available() and dist.is_initialized()
+        self._x, self._adaptation, self._call = x, adaptation, call
+        self.parts = call.parts()
+        self._part = self.parts[0] if self.parts else None
+        mean, var = source
+        self._source = None if mean is None or var is None else Statistics(mean, var)
+        self._sync = shared.sync and dist.is_available() and dist.is_initialized()
         if self._sync and (is_exporting() or torch.jit.is_tracing()):
             raise AdaptationError(
                 "sync=True takes statistics over processes, which an exported graph cannot; export with sync=False"
             )
-        self._process_group = process_group
-        self._rows_per_example = 1 if x.shape[0] == examples else x.shape[0] // examples
-        if segments is not None and segments.examples * self._rows_per_example != x.shape[0]:
-            raise AdaptationError(
-                f"layer '{layer}' got {x.shape[0]} rows for the {segments.examples} examples of the batch, so that it "
-                "is unknown which row belongs to which of its streams or groups; predict one at a time"
-            )
-        self.size: int | Tensor = examples if segments is None else segments.size_tensor(x)
-        self._examples = examples
+        rows = x.shape[0]
+        self._examples = call.count_examples(adaptation.name, x)
+        self._rows_per_example = 1 if rows == self._examples else rows // self._examples
+        self.segments = call.segments_of(adaptation.name, self._examples, rows)
+        self.size: int | Tensor = self._examples if self.segments is None else self.segments.size_tensor(x)
         self._moments: Moments | None = None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What `calibrate` measured for the layer; None without calibration."""
+        return None if self._adaptation.shared.strategy.calibration == "ignored" else self._adaptation.calibration
 
     @property
     def source(self) -> Statistics | None:
@@ -100,9 +94,10 @@ class Observation:
 
     @property
     def state(self) -> LayerState:
+        """A dictionary for the strategy's own use that lives as long as the stream."""
         if self._part is not None:
             return self._part.state(self.layer)
-        return {} if self._stored is None else self._stored
+        return self._adaptation.shared.default_stream.states.get(self.layer, {})
 
     def count_pass(self) -> int:
         """How many passes of this stream have called the layer, including this one. Only with `keeps_state`."""
@@ -156,7 +151,7 @@ class Observation:
         x = self._x
         bounds = self._bounds() if x.shape[0] or self._sync else None
         if not self._sync and self._rows_per_example == 1 and not may_wait:
-            backend = backend_of(x)
+            backend = backend_of(x.device.type)
             computed = None if backend is None else backend.moments(x, self.eps, self.segments, bounds)
             if computed is not None:
                 return computed
@@ -165,10 +160,17 @@ class Observation:
         return self._batch_moments(may_wait) if self.segments is None else self._segment_moments()
 
     def _batch_moments(self, may_wait: bool) -> Moments:
-        """Examples that are not finite are looked for only if the moments are not."""
+        """Examples that are not finite are looked for only if the moments are not; in a graph they are masked."""
         x, size = self._x, self._examples
+        if self._is_masked:
+            example_mean, example_var = self.example_moments()
+            is_finite = is_finite_example(example_mean, example_var)
+            sizes = is_finite.sum()
+            return Moments(
+                *moments.pooled(example_mean, example_var, None, sizes, is_finite), sizes * self._positions, sizes
+            )
         mean, var = moments.moments(x, self.eps)
-        if (may_wait or is_readable(mean)) and not _is_known_finite(mean, var):
+        if (may_wait or is_readable(mean.detach())) and not _is_known_finite(mean, var):
             is_finite = x.detach().isfinite().flatten(1).all(1)
             if self._rows_per_example > 1:
                 is_finite = is_finite.unflatten(0, (-1, self._rows_per_example)).all(1)
@@ -179,16 +181,16 @@ class Observation:
             else:  # all examples are bad, or the variance is too large for its dtype
                 self.is_rejected = True
         batch = Moments(mean, var, x.numel() // x.shape[1], size)
-        return pool_over_processes(batch, self._process_group) if self._sync else batch
+        return pool_over_processes(batch, self._adaptation.shared.process_group) if self._sync else batch
 
     def _segment_moments(self) -> Moments:
         """The moments of each segment; examples that are not finite do not count."""
         assert self.segments is not None
         mean, var = self.example_moments()
         sizes = self.segments.size_tensor(mean)
-        if not is_transformed(mean):
+        if self._is_masked or not is_transformed(mean):
             is_finite = (mean.detach() + var.detach()).isfinite().all(1)
-            if not is_readable(mean) or self._can_leave_out(is_finite) or self.bad_rows:
+            if not is_readable(is_finite) or self._can_leave_out(is_finite) or self.bad_rows:
                 sizes = self.segments.sum(is_finite.long()[:, None])
                 statistics = moments.pooled(mean, var, self.segments, sizes, is_finite)
                 return Moments(*statistics, sizes * self._positions, sizes)
@@ -204,38 +206,42 @@ class Observation:
         is_finite = is_finite_example(mean, var)
         size: int | Tensor = self._examples
         if self._sync:
-            mean, var = gather_examples(torch.cat([mean, var], 1), self._process_group).chunk(2, 1)
+            mean, var = gather_examples(torch.cat([mean, var], 1), self._adaptation.shared.process_group).chunk(2, 1)
             is_finite = is_finite_example(mean, var)
             size = is_finite.sum().double()
         elif self.segments is not None:
-            if is_readable(mean):
+            if is_readable(is_finite):
                 self._can_leave_out(is_finite)
             size = self.segments.sum(is_finite.long()[:, None])
-        elif is_readable(mean) and self._can_leave_out(is_finite):
+        elif is_readable(is_finite) and self._can_leave_out(is_finite):
             size -= self.bad_rows
         elif self.bad_rows:
             self.is_rejected = True
+        elif self._is_masked:
+            size = is_finite.sum()
         statistics, between = bounded_moments(mean, var, is_finite, self.eps, bounds, size, self.segments)
         return Moments(*statistics, size * self._positions, size, between)
 
     def _bounds(self) -> Bounds | None:
         """How the influence of examples is bounded. What the bounds do to clean examples is corrected as far as it is
-        known: wide bounds as far as classes are even."""
-        calibration, device = self.calibration, self._x.device
-        if self._limit is None or (calibration is None and self.source is None):
+        known; wide bounds hardly do anything to them."""
+        limit = self._adaptation.shared.limit
+        if limit is None:
             return None
+        limit = WIDE if self._is_in_batch_pass else limit
+        calibration, source, device = self.calibration, self.source, self._x.device
         if calibration is None:
-            assert self.source is not None
-            return Bounds(self._limit, self.source.var, 1.0, None, None)
-        clipping, evenness = calibration.clipping, None
-        if self._limit == WIDE:
-            clipping = calibration.wide_clipping
-            evenness = None if self.composition is None else self.composition.evenness
-            clipping = None if evenness is None else clipping
+            return None if source is None else Bounds(limit, source.var, 1.0, None)
+        clipping = None if limit == WIDE else calibration.clipping
         moved = calibration.to(device)
-        return Bounds(
-            self._limit, moved.var, moved.scatter, None if clipping is None else clipping.to(device), evenness
-        )
+        return Bounds(limit, moved.var, moved.scatter, None if clipping is None else clipping.to(device))
+
+    @property
+    def _is_masked(self) -> bool:
+        """Whether this is a graph that is compiled for this process: it cannot look, and masks instead. On a GPU one
+        batch is summed in a single reduction."""
+        is_supported = self.segments is not None or self._x.is_cpu
+        return is_supported and not self._sync and is_tracing() and not is_exporting()
 
     @property
     def _positions(self) -> int:
@@ -255,20 +261,22 @@ class Observation:
         if self.segments is not None:
             spread = (mean - self.segments.repeat(batch.mean)).square()
             return self.segments.sum(torch.where(is_finite[:, None], spread, 0.0)) / batch.n
+        if self._is_masked:
+            return torch.where(is_finite[:, None], (mean - batch.mean).square(), 0.0).sum(0) / batch.size
         if self.bad_rows:
             mean = mean[is_finite]
         if not self._sync:
             return mean.var(0, correction=0)
         zeros = mean.sum(0)
         var, total = torch.var_mean(mean, 0, correction=0) if len(mean) else (zeros, zeros)
-        return pool_over_processes(Moments(total, var, len(mean), len(mean)), self._process_group).var
+        return pool_over_processes(Moments(total, var, len(mean), len(mean)), self._adaptation.shared.process_group).var
 
     def _check_single_values(self, segments: Sequence[int] | None = None) -> None:
         """Raise an error if the batch, or one of these segments, has a single value per channel."""
         if self.segments is None:
             if self._examples * self._positions - self.bad_rows * self._positions == 1 and not self._sync:
                 raise undefined_variance_error(self.layer, self._x)
-        elif self._positions == 1 and not self._names:
+        elif self._positions == 1 and not self._call.selection.names:
             if self.segments.sizes == [1]:
                 raise undefined_variance_error(self.layer, self._x)
         elif self._positions == 1:
@@ -277,9 +285,10 @@ class Observation:
             left = self.size.flatten().tolist() if is_known else given  # type: ignore[union-attr]
             for segment in range(len(given)) if segments is None else segments:
                 if 1 in (given[segment], left[segment]):
+                    stream = self._call.selection.names[segment]
                     raise AdaptationError(
-                        f"layer '{self.layer}' got one value per channel for stream '{self._names[segment]}', which "
-                        "has no variance, so that the stream's own statistics are undefined; predict more of its "
+                        f"layer '{self.layer}' got one value per channel for stream '{stream}', which has "
+                        "no variance, so that the stream's own statistics are undefined; predict more of its "
                         "examples at once, or use strategy 'prior' (mixes in the source statistics) or 'ema' "
                         "(averages over the stream)"
                     )
@@ -289,11 +298,17 @@ class _PartObservation(Observation):
     """What a strategy sees of a call if it is asked about some of the streams."""
 
     def __init__(self, whole: Observation, part: PassPart) -> None:
-        self.__dict__.update(whole.__dict__)
         self._whole, self._part = whole, part
         self.size = self._select(whole.size)
-        if self.composition is not None:
-            self.composition = Composition(*map(self._select, self.composition))
+        composition = whole.composition
+        self.composition = None if composition is None else Composition(*map(self._select, composition))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+    @property
+    def seen(self) -> Statistics | None:
+        return None if self._whole.seen is None else Statistics(*map(self._select, self._whole.seen))
 
     def moments(self, *, allow_single_value: bool = False, may_wait: bool = False) -> Moments:
         batch = Moments(*map(self._select, self._whole.moments(allow_single_value=True, may_wait=may_wait)))

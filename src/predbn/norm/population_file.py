@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from predbn.common import AdaptationError, read_tensors, write_tensors
 
-from .layers import unwrapped
+from .layers import fingerprint
 from .statistics import Statistics
 
 Calls: TypeAlias = tuple[tuple[str, int], ...]
@@ -40,7 +38,7 @@ class PopulationFile:
 
     def __init__(self, path: str | Path, model: nn.Module, layers: Iterable[str], *, is_ours: bool = True) -> None:
         self.path = Path(path)
-        self._model = _fingerprint(unwrapped(model), layers)
+        self._model = fingerprint(model, layers)
         self._is_ours = is_ours
 
     def read(self) -> PopulationProgress | None:
@@ -67,13 +65,3 @@ class PopulationFile:
         """When all is done."""
         if self._is_ours:
             self.path.unlink(missing_ok=True)
-
-
-def _fingerprint(model: nn.Module, layers: Iterable[str]) -> str:
-    """A checksum of the layers' names, and of the names and values of all parameters and buffers."""
-    checksum = hashlib.sha256(" ".join(layers).encode())
-    for name, value in model.state_dict().items():
-        checksum.update(name.encode())
-        if isinstance(value, Tensor):
-            checksum.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return checksum.hexdigest()

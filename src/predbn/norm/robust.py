@@ -21,8 +21,7 @@ a batch,
     μ = μ' + g·b·S,    σ² = within'/w^g + between'/u^g,    g = exp(−6/n).
 
 g is about the share of the difference that n examples show, for examples from gamma distributions. Wide bounds clip
-less, and examples of one class hardly at all. There g is multiplied by the evenness (1 − 4·‖π − π_s‖²)₊, which is 1 if
-the batch has its classes in the shares of the source, and 0 if it has few of them or if they are not known.
+less, and examples of one class hardly at all: there nothing is corrected.
 
 In some channels most examples have the same value, and S and T would be zero. They are at least a quarter of what the
 standard deviation of clean examples is, and all of it in a channel where clean examples have an S of less than a third
@@ -92,8 +91,7 @@ def bounded_moments(
     if bounds.clipping is None:
         return Statistics(moments.mean, moments.var), moments.between
     size = size.to(mean.dtype) if isinstance(size, Tensor) else size
-    evenness = 1.0 if bounds.evenness is None else bounds.evenness.to(mean)
-    return correct_clipping(moments, bounds.clipping.to(mean), size, evenness), moments.between
+    return correct_clipping(moments, bounds.clipping.to(mean), size), moments.between
 
 
 def is_finite_example(mean: Tensor, var: Tensor) -> Tensor:
@@ -185,15 +183,12 @@ def clipping_of(mean: Tensor, var: Tensor, clipped: RobustMoments) -> Tensor:
     return torch.stack([offset, *factors])
 
 
-def correct_clipping(
-    moments: RobustMoments, clipping: Tensor, n: Tensor | float, evenness: Tensor | float = 1.0
-) -> Statistics:
+def correct_clipping(moments: RobustMoments, clipping: Tensor, n: Tensor | float) -> Statistics:
     """The moments of a batch of n examples without what clipping does to clean ones."""
     is_number = not isinstance(n, Tensor) and not is_tracing()  # in a graph it may be a symbol
     share = (
         math.exp(-CLIPPING_DECAY / max(n, 1)) if is_number else (moments.mean.new_full((), -CLIPPING_DECAY) / n).exp()
     )
-    share = share * evenness
     offset, within, between = clipping
     var = (moments.var - moments.between) * within**share + moments.between * between**share
     return Statistics(moments.mean + share * offset * moments.spread, var)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from predbn.common import AdaptationError
@@ -12,14 +14,16 @@ from predbn.common import AdaptationError
 from .adaptation import Adaptation, LayerAdaptation
 from .auto.calibration import Calibration
 from .layer import adaptations, adapted_layers
-from .layers import device_of
-from .streams.state import States
-from .streams.store import SavedStream
+from .layers import device_of, fingerprint
+from .streams.registry import stream_id
+from .streams.state import Packed, States, pack
+from .streams.store import Owner, SavedStream
 
 M = TypeVar("M", bound=nn.Module)
 
 _PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
 """What states and calibrations have for each channel."""
+_TOGETHER = ("mean", "var"), ("seen_mean", "seen_var"), ("new_mean", "new_var")
 
 
 def state_dict(model: nn.Module) -> dict[str, Any]:
@@ -50,35 +54,43 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
 def load_state_dict(model: M, state: dict[str, Any]) -> M:
     """Continue from a saved state. Streams in memory that it does not contain begin anew; a store stays as it is.
 
-    The model must be adapted with the same strategy and layers; if it is not, nothing is changed.
+    The model must be adapted with the same strategy and layers; if it is not, or if anything in the state cannot be
+    used, nothing is changed.
     """
-    shared_adaptations, layers = adaptations(model), adapted_layers(model)
-    _check_state(layers, state)
-    for shared in shared_adaptations:
-        for memory in shared.streams.values():  # cleared and not replaced: blocks may hold them
-            memory.clear()
-    for name, layer, adaptation in layers:
-        device = device_of(layer)
-        for key, saved in state["streams"].items():
-            values = _copied(saved.get(name, {}), device)
-            adaptation.shared.streams.begin(key).set_state(adaptation.name, values)
-        if name in state["calibration"]:
-            adaptation.calibration = Calibration(**_copied(state["calibration"][name], device))
+    adapted = adapted_layers(model)
+    layers = {name: layer for name, layer, _ in adapted}
+    _check_state(adapted, state)
+    streams: dict[Adaptation, dict[Hashable, States]] = {shared: {} for shared in adaptations(model)}
+    for key, saved in state["streams"].items():
+        states = _copied(saved, layers)
+        for shared in streams:
+            names = {name: own.name for name, _, own in adapted if own.shared is shared}
+            streams[shared][stream_id(key)] = {own: states[name] for name, own in names.items() if name in states}
+    calibrations = _copied(state["calibration"], layers)
+    new = [(own, Calibration(**calibrations[name])) for name, _, own in adapted if name in calibrations]
+    for shared, states_of_streams in streams.items():
+        shared.streams.replace(states_of_streams)
+    for own, calibration in new:
+        own.calibration = calibration
     return model
 
 
-def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: dict[str, Any]) -> None:
-    if set(state) != {"strategies", "streams", "calibration"}:
+def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: Any) -> None:
+    parts = "strategies", "streams", "calibration"
+    if not isinstance(state, dict) or set(state) != set(parts) or not all(isinstance(state[p], dict) for p in parts):
         raise AdaptationError("this is not a state saved by predbn.state_dict(model)")
     strategies = {name: str(adaptation.shared.strategy) for name, _, adaptation in layers}
     for name in {**strategies, **state["strategies"]}:
         current, saved = (by_name.get(name, "not adapted") for by_name in (strategies, state["strategies"]))
         if current != saved and {current, saved} != {"train", "not adapted"}:
             raise AdaptationError(f"layer '{name}' is '{current}' in this model and '{saved}' in the saved state")
-    for name, layer, _ in layers:
-        for saved_stream in state["streams"].values():
-            _check_channels(name, layer, saved_stream.get(name, {}))
-        _check_channels(name, layer, state["calibration"].get(name, {}))
+    by_name = {name: layer for name, layer, _ in layers}
+    for key, saved in state["streams"].items():
+        _check_layers(by_name, saved, f"stream '{stream_id(key)}'")
+        unknown = [name for name, values in saved.items() if values and name not in by_name]
+        if unknown:
+            raise AdaptationError(f"stream '{key}' in the saved state has a layer '{unknown[0]}', which is not adapted")
+    _check_layers(by_name, state["calibration"], "the calibration")
     for name, values in state["calibration"].items():
         if not set(Calibration._fields) - set(Calibration._field_defaults) <= set(values) <= set(Calibration._fields):
             raise AdaptationError(
@@ -87,29 +99,86 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: di
             )
 
 
+def _check_layers(layers: Mapping[str, nn.Module], saved: Any, what: str) -> None:
+    """Refuse what no layer can continue with: entries of other kinds, and values that no strategy saves."""
+    if not isinstance(saved, dict):
+        raise AdaptationError(f"{what} in the saved state is a {type(saved).__name__}, not a dictionary of layers")
+    for name, values in saved.items():
+        if not isinstance(values, dict) or not all(isinstance(v, Tensor | int | float | None) for v in values.values()):
+            raise AdaptationError(
+                f"{what} in the saved state has something else than tensors and numbers for layer '{name}'"
+            )
+        if name in layers:
+            _check_channels(name, layers[name], values)
+        if any((a in values) != (b in values) for a, b in _TOGETHER):
+            raise AdaptationError(f"{what} in the saved state has a mean or a variance alone for layer '{name}'")
+        for key, value in values.items():
+            if isinstance(value, Tensor) and not value.isfinite().all():
+                raise AdaptationError(
+                    f"{what} in the saved state has values in '{key}' of layer '{name}' that are not finite; load an "
+                    "earlier state, or begin anew"
+                )
+
+
 def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
     for key in _PER_CHANNEL:
         value = values.get(key)
+        if value is not None and not isinstance(value, Tensor):
+            raise AdaptationError(f"'{key}' of layer '{name}' in the saved state is {value!r}, not a tensor")
         if reference is not None and value is not None and value.shape[-1:] != reference.shape:
             raise AdaptationError(
-                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.shape[-1]}: "
+                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.shape[-1:].numel()}: "
                 "it belongs to another model"
             )
 
 
-def _copied(values: dict[str, Any], device: Any) -> dict[str, Any]:
-    return {k: v.detach().clone().to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+def _copied(states: Mapping[str, Mapping[str, Any]], layers: Mapping[str, nn.Module]) -> dict[str, dict[str, Any]]:
+    """Copies on the devices of the layers. A tensor that layers share is copied once."""
+    copies: dict[tuple[int, Any], Tensor] = {}
+    copied: dict[str, dict[str, Any]] = {}
+    with torch.inference_mode(False):  # tensors made in inference mode cannot be used with gradients later
+        for name in states.keys() & layers.keys():
+            device = device_of(layers[name])
+            copied[name] = dict(states[name])
+            for key, value in states[name].items():
+                if isinstance(value, Tensor):
+                    if (id(value), device) not in copies:
+                        copies[id(value), device] = value.detach().clone().to(device)
+                    copied[name][key] = copies[id(value), device]
+    return copied
 
 
-def restored(model: nn.Module, adaptation: Adaptation, name: Hashable, saved: SavedStream) -> States:
-    """A stream from a store, checked, on the devices of the layers."""
-    layers = {layer_own.name: layer for _, layer, layer_own in adapted_layers(model) if layer_own.shared is adaptation}
-    if saved["strategy"] != adaptation.streams.strategy or not set(saved["layers"]) <= set(layers):
-        raise AdaptationError(
-            f"stream '{name}' was stored by strategy '{saved['strategy']}' or for another model, and this one has "
-            f"'{adaptation.streams.strategy}'; give the model a store of its own"
-        )
-    for layer, state in saved["layers"].items():
-        _check_channels(layer, layers[layer], state)
-    return {layer: _copied(state, device_of(layers[layer])) for layer, state in saved["layers"].items()}
+def owner_of(model: nn.Module, adaptation: Adaptation) -> Owner:
+    """What the states of an adaptation belong to."""
+    names = [own.name for _, _, own in adapted_layers(model) if own.shared is adaptation]
+    return {"strategy": str(adaptation.strategy), "network": fingerprint(model, names)}
+
+
+class Restorer:
+    """Checks streams from a store, and moves them to the devices of the layers."""
+
+    def __init__(self, model: nn.Module, adaptation: Adaptation) -> None:
+        self._model, self._adaptation = model, adaptation
+
+    @cached_property
+    def _layers(self) -> dict[str, nn.Module]:
+        return {own.name: layer for _, layer, own in adapted_layers(self._model) if own.shared is self._adaptation}
+
+    @cached_property
+    def _devices(self) -> set[torch.device]:
+        return {device for layer in self._layers.values() if (device := device_of(layer)) is not None}
+
+    def __call__(self, name: Hashable, saved: SavedStream) -> Packed:
+        owner, state = self._adaptation.streams.owner, saved["state"]
+        named = {layer for layer, *_ in (*state["tensors"], *state["numbers"])}
+        if saved["owner"] != owner or not named <= set(self._layers):
+            raise AdaptationError(
+                f"stream '{name}' was stored by strategy '{saved['owner']['strategy']}' or for another model, and this "
+                f"one has '{self._adaptation.strategy}'; give the model a store of its own"
+            )
+        packed = Packed.of(state, next(iter(self._devices)) if len(self._devices) == 1 else torch.device("cpu"))
+        is_finite = packed.is_finite()
+        if is_finite is not None and not is_finite:
+            raise AdaptationError(f"stream '{name}' was stored with values that are not finite; remove or reset it")
+        return packed if len(self._devices) < 2 else pack(_copied(packed.unpack(), self._layers))

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def runs_around_graphs(hook: F) -> F:
+    """torch.compile runs this hook of a model around its graph, where there are threads, locks and exceptions.
+
+    Only if the whole call is part of a larger graph, it is traced, which `torch.compiler.disable` would refuse.
+    """
+    set_code_exec_strategy(hook.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    return hook
+
+
+def is_constant_in_graphs(function: F) -> F:
+    """torch.compile calls this function instead of tracing it, and keeps the result.
+
+    It is `torch.compiler.assume_constant_result`, which would import the compiler into every process.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def is_tracing() -> bool:
-    """Whether operators are being recorded into a graph (compiled, exported, traced) rather than just run."""
-    return torch.compiler.is_compiling() or torch._C._is_tracing()
+    """Whether this thread records operators into a graph (compiled, exported, traced) rather than just runs them.
+
+    PyTorch's flag is true in all threads while one compiles or exports. It is needed for export with strict=False,
+    which runs Python itself, in a dispatch mode of its thread.
+    """
+    if torch.compiler.is_dynamo_compiling() or torch._C._is_tracing():
+        return True
+    return torch.compiler._is_compiling_flag and torch._C._len_torch_dispatch_stack() > 0
 
 
 def is_exporting() -> bool:
     """Whether a graph is being exported. PyTorch's own function is also true in torch.compile, up to 2.11."""
-    return torch.compiler._is_exporting_flag
+    return torch.compiler._is_exporting_flag and is_tracing()
 
 
 def is_transformed(x: Tensor) -> bool:
@@ -32,7 +62,7 @@ def needs_gradients(*tensors: Tensor | None) -> bool:
 
 def is_native(x: Tensor) -> bool:
     """Whether operators without derivatives may be used: only the result is needed."""
-    return is_eager(x) and not needs_gradients(x)
+    return is_eager(x) and not (x.requires_grad and torch.is_grad_enabled())
 
 
 def is_readable(x: Tensor) -> bool:

@@ -17,7 +17,7 @@ from predbn.norm import Auto, Batch, Calibration, Prior, Strategy, find_strategy
 from .describe import METADATA, Description, description_of
 from .layers import Layer, check_is_for_inference, find_convolutions, find_layers, inline_functions
 from .measure import measure
-from .model_files import read_model, write_model
+from .model_files import checks_after_errors, read_model, write_model
 from .rewrite import rewrite
 
 FIRST_OPSET = 13
@@ -25,6 +25,7 @@ _MIN_IR_VERSION = 4
 """Before this version, initialisers had to be inputs too."""
 
 
+@checks_after_errors
 def adapt(
     path: str | Path,
     out: str | Path,
@@ -39,7 +40,7 @@ def adapt(
 ) -> Description:
     """Write a copy of an ONNX file whose batch norm layers use the statistics of the batch being predicted.
 
-    strategy       "batch", "prior" (with N=…) or "auto", which means auto(passes=1): a file predicts a batch once
+    strategy       "batch", "prior" (with N=…) or "auto"
     loader         unlabelled source data, for `auto` (optional, but better) and for convolutions into which batch norm
                    was folded: batches as arrays or tensors, tuples that begin with one for each input of the model, or
                    dictionaries by input name. onnxruntime predicts them
@@ -88,14 +89,12 @@ def adapt(
 
 def _check_strategy(strategy: str | Strategy, arguments: dict[str, Any]) -> Strategy:
     """The strategy, if a file can hold it."""
-    if strategy == "auto" and "calibrated" not in arguments:
-        arguments = {"passes": 1, **arguments}
     chosen = find_strategy(strategy, **arguments)
     if type(chosen) not in (Batch, Prior, Auto):
         raise AdaptationError(f"strategy '{chosen.name}' is not supported in ONNX files: use batch, prior or auto")
     if chosen.pass_count > 1:
         raise AdaptationError(
-            f"strategy '{chosen}' makes {chosen.pass_count} passes, and an ONNX file makes one: use 'auto(passes=1)'"
+            f"strategy '{chosen}' makes {chosen.pass_count} passes, and an ONNX file makes one: use 'auto'"
         )
     if isinstance(chosen, Prior) and math.isinf(chosen.N):
         raise AdaptationError("N must be finite: with N=inf, 'prior' changes nothing")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from predbn.common import ModelError
 
 from .layers import Layer, find_convolutions, find_layers, inline_functions
-from .model_files import read_model
+from .model_files import checks_after_errors, read_model
 
 METADATA = "predbn"
 
@@ -51,11 +51,9 @@ class Description:
     batch: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
         return asdict(self)
 
     def sentences(self) -> list[str]:
-        """The same in words."""
         operators = [layer.operator for layer in self.layers]
         counts = {"batch norm layer": operators.count("BatchNormalization"), "convolution": operators.count("Conv")}
         layers = " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counts.items() if count)
@@ -83,6 +81,7 @@ class Description:
         return "\n".join(self.sentences())
 
 
+@checks_after_errors
 def describe(path: str | Path) -> Description:
     """Describe the batch norm of a file; for one that `adapt` wrote, which nodes were changed, and how."""
     model = read_model(Path(path))

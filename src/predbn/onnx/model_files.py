@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from predbn.common import ModelError, atomic_write, first_line
+from predbn.common import ModelError, PredbnError, atomic_write, first_line
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MAX_BYTES = 2**31 - 2**24
 """Of weights: a protobuf message has at most 2 GB, some of which the graph needs."""
@@ -33,6 +39,43 @@ def read_model(path: Path) -> ir.Model:
     except Exception as error:  # onnx_ir has no base class of errors
         raise ModelError(f"{path} cannot be read as an ONNX model ({first_line(error)}): export it again.") from None
     return model
+
+
+def checks_after_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """For functions of a `path`: an error that comes from an invalid file says so.
+
+    Files are not checked before they are used, because runtimes take many that onnx.checker does not.
+    """
+
+    @wraps(function)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (PredbnError, OSError):
+            raise
+        except Exception:
+            _check(Path(str(args[0] if args else kwargs["path"])))
+            raise
+
+    return checking
+
+
+def _check(path: Path) -> None:
+    try:
+        onnx.checker.check_model(path)
+        model = read_model(path)
+        for graph in model.graphs():
+            for value in graph.initializers.values():
+                if value.const_value is not None:
+                    value.const_value.numpy()
+        ir.serde.serialize_model(model)
+    except ModelError:
+        raise
+    except Exception as error:  # neither onnx nor onnx_ir has a base class of errors
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(f"{path} is not a valid ONNX model ({first_line(cause)}): export it again.") from None
 
 
 def _no_model(path: Path) -> ModelError:

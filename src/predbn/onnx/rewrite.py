@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from predbn.common import ModelError
 from predbn.norm import Calibration, Strategy
 
 from .layers import Layer, constant
@@ -101,6 +102,8 @@ def _parameter(writer: NodeWriter, name: str, value: ir.Value | Array | None, sh
     assert value is not None
     values = value if isinstance(value, np.ndarray) else constant(value)
     if values is not None:
+        if shape[1] not in (-1, values.size):
+            raise ModelError(f"a batch norm layer of {shape[1]} channels has {values.size} values of its {name}")
         return writer.constant(name, values.reshape(shape))
     assert isinstance(value, ir.Value)
     return Expression(writer, value).cast(writer.dtype).reshape(*shape)

@@ -1,6 +1,6 @@
 """The strategies as nodes: the statistics that a layer normalises with.
 
-`batch` and `prior` are those of `predbn.norm`. `auto` is one pass: steps 1 to 5 of the equations in the docstring of
+`batch` and `prior` are those of `predbn.norm`. `auto` is one pass: steps 1 to 4 of the equations in the docstring of
 the module of `predbn.norm.Auto`, with the same symbols. `tests/onnx/test_parity.py` compares both on random inputs.
 """
 
@@ -79,32 +79,17 @@ def _mixture(batch: Moments, clean: CleanData, source: Statistics, eps: float) -
     delta = batch.mean - clean.mean
     z2 = delta * delta / scale
     r = z2 + (batch.var + eps) / scale
-    a2 = _shared_scale(r, clean.weight, sampling, network)
-    growth = r / a2 - 1
-    d = _clamp((clean.weight * (z2 / a2 + growth * growth / 2)).sum(_CHANNELS))
-    k = 1 / (1 + _source_ratio(sampling / d) * clean.relative_chance + network)
+    growth = r - 1
+    d = _clamp((clean.weight * (z2 + growth * growth / 2)).sum(_CHANNELS))
+    s = sampling / d
+    k = 1 / (1 + s * (1 + s) * (1 + s) * clean.relative_chance + network)
     e = _clamp(d - sampling)
     f = 1 - k * e / (e + clean.offset)
-    g = a2 * (1 - k) + k * (r - k * z2)
-    mixed_mean = clean.mean + (1 - (1 - k) * a2.sqrt()) * delta
+    g = 1 - k + k * (r - k * z2)
+    mixed_mean = clean.mean + k * delta
     mean = mixed_mean + f * g.sqrt() * (source.mean - clean.mean)
     var = g * (clean.var + f * (source.var - clean.var) + eps) - eps
     return Statistics(mean, var.at_least(0))
-
-
-def _shared_scale(r: Expression, h: Expression, sampling: Expression, network: Expression) -> Expression:
-    """a² of step 4."""
-    log_r = r.log()
-    total = h.sum(_CHANNELS)
-    ell = (h * log_r).sum(_CHANNELS) / total
-    ell2 = _clamp(ell * ell)
-    omega = _clamp((h * log_r * log_r).sum(_CHANNELS) / total / ell2 - 1)
-    d = _clamp(total * ell2 / 2)
-    return (ell / (1 + _source_ratio(sampling / d) + network * omega)).at_most(0).exp()
-
-
-def _source_ratio(s: Expression) -> Expression:
-    return s * (1 + s) * (1 + s)
 
 
 def _clamp(value: Expression) -> Expression:

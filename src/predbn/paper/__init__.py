@@ -4,13 +4,13 @@
 that is computed, `Runs` reads the results, and claims.toml has the claims in words.
 """
 
-from predbn.common import NotMeasured, PaperError, needs_extra
+from predbn.common import needs_extra
 
 with needs_extra("eval"):
     import pandas as _pandas  # noqa: F401
 
-from .claims import Claim, Finding, Measurement, Verdict
-from .document import documents, headline_table, write_documents
+from .claims import Finding
+from .document import headline_table, write_documents
 from .experiment import Experiment
 from .experiments import EXPERIMENTS, choose, plans_of
 from .figures import save_figures
@@ -26,18 +26,12 @@ __all__ = [
     "EXPERIMENTS",
     "PLANS",
     "QUICK_WARNING",
-    "Claim",
     "Experiment",
     "Finding",
-    "Measurement",
-    "NotMeasured",
-    "PaperError",
     "Runs",
     "Series",
     "TrainedNetworks",
-    "Verdict",
     "choose",
-    "documents",
     "findings_as_data",
     "headline_table",
     "paired",

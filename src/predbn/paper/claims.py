@@ -69,7 +69,6 @@ class Measurement:
 
     @property
     def value(self) -> str:
-        """The mean as text."""
         return self.format(self.interval.estimate)
 
     @property

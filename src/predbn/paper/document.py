@@ -1,11 +1,11 @@
-"""The pages of docs/ on the replication and on the results of `auto`, rendered from results with the Jinja2 templates
-in templates/: one template for each page.
+"""The pages of docs/ on the replication, rendered from results with the Jinja2 templates in templates/: one template
+for each page.
 
-What there is to say about particular results is not in the templates but beside the results: `replication.md` and
-`auto.md` in the folder above those of the data sets, and `discussion.md` in that of each data set. A section of these
-files belongs to a claim, such as ``## C1.3``, or to a place that a template names with `text(...)`. Templates and
-sections quote numbers with the functions of `Values`, as in ``{{ value("C1.1", "accuracy", "vanilla") }}``, so that
-they cannot differ from the results.
+What there is to say about particular results is not in the templates but beside the results: `replication.md` in the
+folder above those of the data sets, and `discussion.md` in that of each data set. A section of these files belongs to
+a claim, such as ``## C1.3``, or to a place that a template names with `text(...)`. Templates and sections quote numbers
+with the functions of `Values`, as in ``{{ value("C1.1", "accuracy", "vanilla") }}``, so that they cannot differ from
+the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from predbn.report import Figure, metric_info, save, variant_file_names, write_f
 from .borders import BORDER_FIGURE, BORDERS, border_runs
 from .claims import Finding, Verdict
 from .experiment import Experiment, FigureSpec
-from .experiments import EXPERIMENTS, auto, criteo_randomised_features, plans_of
+from .experiments import EXPERIMENTS, criteo_randomised_features, plans_of
 from .experiments.methods import CIFAR10_SERIES
 from .markdown import bold_best, markdown_table
 from .plans import PLANS
@@ -42,8 +42,6 @@ PAGES = {
     "replication-imagenet.md": "I",
     "replication-criteo.md": "K",
     "replication-border.md": "CD",
-    "auto-results.md": "a",
-    "auto-claims.md": "a",
 }
 """The pages, and the experiments that each is about, by the first letters of their ids."""
 FIGURES = "replication"
@@ -137,7 +135,6 @@ def _environment(runs: Runs, folder: Path) -> jinja2.Environment:
         "PLANS": PLANS,
         "QUICK_WARNING": QUICK_WARNING,
         "Verdict": Verdict,
-        "auto": auto,
         "border_sets": {**zoo, **{BORDERS[name]: border_values[name] for name in measured_sets}}
         if measured_sets
         else {},
@@ -167,7 +164,7 @@ def _by_id(findings: Findings) -> dict[str, Finding]:
 def _read_sections(runs: Runs) -> dict[str, str]:
     """The sections of the texts beside the results, by heading."""
     sections: dict[str, str] = {}
-    for path in (runs.root / "replication.md", runs.root / "auto.md", *(f / "discussion.md" for f in runs.folders)):
+    for path in (runs.root / "replication.md", *(f / "discussion.md" for f in runs.folders)):
         if path.is_file():
             try:
                 pieces = _HEADING.split(path.read_text(encoding="utf-8"))

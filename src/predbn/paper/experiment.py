@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from predbn.common import NotMeasured
+from predbn.common import NotMeasured, parse_toml
 from predbn.report import Figure, FigureVariant
 
 from .claims import Claim, Measure
@@ -103,9 +102,4 @@ def experiment(
 
 @cache
 def _texts() -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib  # type: ignore[import-not-found]
-    texts: dict[str, Any] = tomllib.loads((files("predbn.paper") / "claims.toml").read_text(encoding="utf-8"))
-    return texts
+    return parse_toml((files("predbn.paper") / "claims.toml").read_text(encoding="utf-8"))

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from predbn.report import metric_info
 
 
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str | None = None) -> str:
-    """A table; `align` has an l or r for each column, by default l for the first and r for the others."""
-    align = align or "l".ljust(len(heads), "r")
-    ruler = "".join({"l": "---|", "r": "--:|"}[side] for side in align)
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose columns are aligned to the right, except for the first."""
+    ruler = "---|" + "--:|" * (len(heads) - 1)
     lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in (heads, *rows)]
     return "\n".join([lines[0], f"|{ruler}", *lines[1:]])
 

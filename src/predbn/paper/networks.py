@@ -27,7 +27,6 @@ _WITH_EPS = re.compile(r"(.+)\[eps=([^\]]+)\]/(\d+)")
 
 
 def seeds_of(network: str, count: int) -> list[str]:
-    """The references of the first `count` seeds of a network."""
     return [f"{network}/{seed}" for seed in range(count)]
 
 

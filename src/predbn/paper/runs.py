@@ -9,20 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from predbn.common import NotMeasured, PaperError, PredbnError
-from predbn.evaluation import Results, Setting
+from predbn.common import NotMeasured, PaperError
+from predbn.evaluation import Results
 
 from .networks import missing_weights
 from .plans.base import PLANS
-
-RESULTS = Path("results/cifar10")
-"""Where the committed results are, from the root of the repository."""
-
-_RENAMED = {
-    "auto(skewed=False, calibrated=True)": "auto(passes=1)[robust=False]",
-    "auto(skewed=False, calibrated=False)": "auto(calibrated=False)[robust=False]",
-}
-"""The names that strategies had when the committed results of `auto` were measured, and their present names."""
 
 
 class Runs:
@@ -34,16 +25,12 @@ class Runs:
     seed  for the intervals that are bootstrapped; no verdict may depend on it
     """
 
-    def __init__(self, folder: str | Path = RESULTS, *, seed: int = 0) -> None:
+    def __init__(self, folder: str | Path, *, seed: int = 0) -> None:
         self.folder = Path(folder)
         self.seed = seed
         self._results: dict[str, Results] = {}
         self._frames: dict[str, pd.DataFrame] = {}
         self._groups: dict[str, dict[Hashable, pd.DataFrame]] = {}
-
-    def __repr__(self) -> str:
-        """The folder, and which plans have results."""
-        return f"Runs({str(self.folder)!r}: {', '.join(self.measured) or 'no results'})"
 
     def __getitem__(self, plan: str) -> Results:
         """The results of a plan; raises NotMeasured with the reason if there are none."""
@@ -54,13 +41,9 @@ class Runs:
         return self._results[plan]
 
     def table(self, plan: str, name: str) -> pd.DataFrame:
-        """A table of the results of a plan, with the present names of strategies."""
+        """A table of the results of a plan."""
         table: pd.DataFrame = getattr(self[plan], name)
-        if table.empty:
-            return table
-        names = {text: _present_name(text) for text in table["strategy"].unique()}
-        named: pd.DataFrame = table.assign(strategy=table["strategy"].map(names))
-        return named
+        return table
 
     def frame(self, plan: str) -> pd.DataFrame:
         """The tidy results of a plan, with the column `network`: the model without its seed."""
@@ -90,7 +73,6 @@ class Runs:
         return [name for name in PLANS if (self.plan_folder(name) / "results.parquet").is_file()]
 
     def plan_folder(self, plan: str) -> Path:
-        """The folder with the results of a plan."""
         return (self.root / PLANS[plan].data_set if self._has_data_sets else self.folder) / plan
 
     @property
@@ -101,7 +83,10 @@ class Runs:
     def check(self) -> None:
         """Raise PaperError if there are no results at all."""
         if not self.measured:
-            raise PaperError(f"{self.folder} has no results: make some with predbn paper run, or name another folder.")
+            raise PaperError(
+                f"{self.folder} has no results: make some with predbn paper run, or name another folder; a clone of "
+                "predbn has the measured ones."
+            )
 
     @cached_property
     def is_quick(self) -> bool:
@@ -134,28 +119,10 @@ class Runs:
 
     @cached_property
     def cards(self) -> dict[str, dict[str, Any]]:
-        """The run cards by plan."""
         return {name: dict(self[name].card) for name in self.measured}
 
     def _why_not_measured(self, plan: str) -> str:
         missing = [name for name in map(missing_weights, PLANS[plan].full.models) if name is not None]
         if missing:
-            return f"the zoo has no {_without_seeds(missing)}"
+            return f"the zoo has no {', '.join(missing)}"
         return f"{self.plan_folder(plan).parent} has no results of the plan {plan}"
-
-
-def _without_seeds(references: list[str]) -> str:
-    """The kinds of network, grouped by architecture: `resnet20-cifar10 with instance, layer`."""
-    kinds: dict[str, dict[str, None]] = {}
-    for reference in references:
-        architecture, kind, _ = reference.split("/")
-        kinds.setdefault(architecture, {})[kind] = None
-    return "; ".join(f"{architecture} with {', '.join(names)}" for architecture, names in kinds.items())
-
-
-def _present_name(strategy: str) -> str:
-    """The name of a strategy as `Setting` writes it; unchanged if there is no such strategy any more."""
-    try:
-        return str(Setting.parse(_RENAMED.get(strategy, strategy)))
-    except PredbnError:
-        return strategy

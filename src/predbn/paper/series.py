@@ -34,7 +34,6 @@ class Series:
 
     batch_size  all sizes of the plan by default; "all" is the largest one, a whole split
     mixture     a mixture of corruptions such as `mixed-5`; by default the rows are not restricted
-    order       the order of the images; by default the rows are not restricted
     """
 
     label: str
@@ -44,7 +43,6 @@ class Series:
     network: str = WITH_BATCH_NORM
     batch_size: int | Literal["all"] | None = None
     mixture: str | None = None
-    order: str | None = None
 
     @property
     def over(self) -> Over:
@@ -61,7 +59,6 @@ class Series:
         return values
 
     def mean(self, runs: Runs, metric: str, severities: Severities = SHIFTED) -> float:
-        """The mean of these values."""
         return float(self.values(runs, metric, severities)["value"].mean())
 
     def is_measured(self, runs: Runs) -> bool:
@@ -78,8 +75,6 @@ class Series:
             rows = rows[rows["batch_size"] == size]
         if self.mixture is not None:
             rows = rows[rows["corruption"] == self.mixture]
-        if self.order is not None:
-            rows = rows[rows["order"] == self.order]
         if rows.empty:
             missing = missing_weights(Model(f"{self.network}/0"))
             if missing is not None:

@@ -36,7 +36,6 @@ class Values:
         self._findings = findings
 
     def verdict(self, claim: str) -> str:
-        """The verdict of a claim."""
         return self._finding(claim).verdict.value
 
     def value(self, claim: str, *words: str) -> str:

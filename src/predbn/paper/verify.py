@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from .claims import Finding, Verdict, check_claim
 from .experiment import Experiment
 from .experiments import choose
-from .runs import RESULTS, Runs
+from .runs import Runs
 
 QUICK_WARNING = (
     "These are quick results, on a part of the data: they show that everything works, and say little about the paper."
@@ -27,9 +26,8 @@ _PHRASES = {
 Findings = dict[Experiment, list[Finding]]
 
 
-def verify(results: Runs | str | Path = RESULTS, ids: Sequence[str] = ()) -> Findings:
+def verify(runs: Runs, ids: Sequence[str] = ()) -> Findings:
     """Check every claim of the experiments with these ids, by default of all experiments."""
-    runs = results if isinstance(results, Runs) else Runs(results)
     return {experiment: [check_claim(claim, runs) for claim in experiment.claims] for experiment in choose(ids)}
 
 

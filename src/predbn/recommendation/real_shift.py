@@ -40,7 +40,6 @@ class StrategyOnShift:
 
     @property
     def short(self) -> str:
-        """The strategy without its default arguments."""
         return Setting.parse(self.strategy).short
 
 
@@ -58,13 +57,22 @@ class RealShift:
     level: float = 0.95
 
     @property
+    def keys(self) -> dict[str, Any]:
+        """What distinguishes it from the other comparisons of a run: model, method, order and seed."""
+        values: dict[str, Any] = self.frame[_RUN_KEYS].astype(object).iloc[0].to_dict()
+        return values
+
+    @property
+    def name(self) -> str:
+        return ", ".join(f"{key} {value}" for key, value in self.keys.items())
+
+    @property
     def is_labelled(self) -> bool:
         """Whether the new data has labels, so that accuracy is known."""
         return bool(self.card["data"][DATA_SPLIT.corruption]["labelled"])
 
     @property
     def pictures(self) -> int:
-        """How many images the new data has."""
         return int(self.card["data"][DATA_SPLIT.corruption]["images"])
 
     @property

@@ -27,7 +27,7 @@ BASELINE = "train"
 METRICS = ("accuracy", "brier")
 """What decides, the first before the second. Scores of both are such that more is better: see `Candidate`."""
 
-_SIMPLEST_FIRST = ("train", "batch", "prior", "frozen", "ema", "population", "auto(passes=1)", "auto_stream", "auto")
+_SIMPLEST_FIRST = ("train", "batch", "prior", "frozen", "ema", "population", "auto", "auto_stream", "auto(passes=4)")
 """By what a prediction costs and how much there is to set up: calibration and several passes come last."""
 
 Scores = Mapping[str, npt.NDArray[np.float64]]
@@ -52,7 +52,8 @@ class Candidate:
     def rank(self) -> tuple[int, int]:
         """The place in the order of simplicity; the smaller batch is the simpler one, since nobody waits for it."""
         name = re.split(r"[(\[]", self.strategy)[0]
-        known = "auto(passes=1)" if "passes=1" in self.strategy else name
+        several = re.search(r"passes=(?!1\b)", self.strategy)
+        known = "auto(passes=4)" if name == "auto" and several else name
         position = _SIMPLEST_FIRST.index(known) if known in _SIMPLEST_FIRST else len(_SIMPLEST_FIRST)
         return position, self.batch_size or 0
 

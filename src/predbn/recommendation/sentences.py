@@ -26,7 +26,7 @@ def recommendation_sentences(results: Results) -> list[str]:
         sentences = [real_shift_sentences(shift) for shift in shifts]
         if len(shifts) == 1:
             return sentences[0]
-        return [f"{_name_of(shift)}: {answer[0]}" for shift, answer in zip(shifts, sentences, strict=True)]
+        return [f"{shift.name}: {answer[0]}" for shift, answer in zip(shifts, sentences, strict=True)]
     if not has_corruptions(results):
         return [
             "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
@@ -100,11 +100,12 @@ def python_lines(recommendation: Recommendation | None) -> list[str]:
         return []
     setting = Setting.parse(recommendation.strategy)
     options = "".join(f", {name}={value!r}" for name, value in setting.options.items())
-    strategy = Setting(setting.strategy).short
     first = "import predbn"
     if setting.strategy.calibration == "needed":
         first = "predbn.calibrate(model, reference_loader)  # batches of the reference, without labels"
-    return [first, f'predbn.adapt(model, "{strategy}"{options})']
+    if setting.strategy.pass_count > 1:
+        return [first, f"model = predbn.AutoPredictor(model, passes={setting.strategy.pass_count}{options})"]
+    return [first, f'predbn.adapt(model, "{Setting(setting.strategy).short}"{options})']
 
 
 def _answer(recommendation: Recommendation, value: _Value, where: str, accuracy: str = "accuracy") -> str:
@@ -213,11 +214,6 @@ def _too_little(measured: UnderCorruptions) -> list[str]:
         "Nothing is recommended: with so few corruptions there is no interval over corruptions, and without hits none "
         "over images; measure more corruptions, or keep the hits (--hits)."
     ]
-
-
-def _name_of(shift: RealShift) -> str:
-    first = shift.frame.iloc[0]
-    return f"{first['model']}, {first['method']}, order {first['order']}, seed {first['seed']}"
 
 
 def _named(comparison: Comparison) -> str:

@@ -24,12 +24,12 @@ from predbn.common import (
 from predbn.data import ReferenceAndData
 from predbn.diagnostics import Examination, examine
 from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
-from predbn.models import Classifier, ModelInfo, Preprocessing
+from predbn.models import Classifier, ModelInfo, Preprocessing, count_classes
 
 from .real_shift import RealShift, real_shifts
 from .sentences import python_lines, real_shift_sentences
 
-STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto(passes=1)", "auto_stream", "auto")
+STRATEGIES = ("train", "batch", "prior(N=16)", "ema", "auto", "auto_stream", "auto(passes=4)")
 BATCH_SIZES = (16, 100)
 ORDER = "official"
 """As the images came."""
@@ -223,8 +223,4 @@ def _sentences(examination: Examination) -> list[str]:
 def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:
     if preprocessing is None:
         raise EvaluationError("give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std).")
-    with torch.no_grad():
-        was_training, parameter = network.training, next(network.parameters(), torch.zeros(()))
-        logits = network.eval()(torch.zeros(2, 3, *preprocessing.size, device=parameter.device))
-        network.train(was_training)
-    return Classifier(network, ModelInfo("model", int(logits.shape[1]), preprocessing))
+    return Classifier(network, ModelInfo("model", count_classes("the model", network, preprocessing), preprocessing))

@@ -25,12 +25,12 @@ from .figures import (
     heatmap,
     scatter,
 )
-from .frames import add_series, check_results, display_name, gain_over_baseline, severity_label
+from .frames import add_series, check_results, display_name, gain_over_baseline
 from .headline import headline
 from .metric_info import metric_info, sort_metrics
 from .results_page import write_results
 from .save import check_suffix, save, write_file
-from .shift_page import write_shift
+from .shift_page import strategies_table, write_shift
 from .strategy_info import strategy_label
 from .style import GREY, HUES, SeriesStyle
 from .tables import by_severity
@@ -65,8 +65,8 @@ __all__ = [
     "save",
     "save_variants",
     "scatter",
-    "severity_label",
     "sort_metrics",
+    "strategies_table",
     "strategy_label",
     "variant_file_names",
     "write_examination",

@@ -10,7 +10,7 @@ from typing import Any
 from predbn.diagnostics import Examination
 
 from .figure import Figure, FigureVariant
-from .figures import channel_styles, channels_of_layer, fit_by_layer, fit_styles, shift_by_layer, shift_styles
+from .figures import channels_of_layer, fit_by_layer, shift_by_layer
 from .save import write_file
 from .tables import Column, Table, Width
 from .templates import render_page
@@ -35,13 +35,11 @@ _CHANNELS_CAPTION = (
 )
 
 
-def write_examination(
-    path: str | Path, examination: Examination, card: Mapping[str, Any] | None = None, *, title: str | None = None
-) -> Path:
+def write_examination(path: str | Path, examination: Examination, card: Mapping[str, Any] | None = None) -> Path:
     """Write an examination atomically as one self-contained HTML file."""
     page = render_page(
         "examination.html",
-        title or TITLE,
+        TITLE,
         _figures(examination),
         chosen="",
         verdict=examination.verdict,
@@ -65,16 +63,14 @@ def _facts(examination: Examination, card: Mapping[str, Any]) -> list[str]:
 def _figures(examination: Examination) -> list[Figure]:
     if not examination.channels:
         return []
-    fit = FigureVariant(fit_by_layer(examination), fit_styles())
-    figures = [Figure("fit", "How well the stored statistics fit", _FIT_CAPTION, (), {(): fit})]
+    figures = [Figure("fit", "How well the stored statistics fit", _FIT_CAPTION, (), {(): fit_by_layer(examination)})]
     if "data" in examination.examples:
-        shift = FigureVariant(shift_by_layer(examination), shift_styles(examination))
+        shift = shift_by_layer(examination)
         figures.append(Figure("shift", "How far the data has shifted", _SHIFT_CAPTION, (), {(): shift}))
     measured = [row for row in examination.layers if row.layer in examination.channels]
     worst = sorted(measured, key=lambda row: -max(row.fit or 0, row.shift or 0))[:MAX_LAYERS]
-    styles = channel_styles(examination)
     by_layer: dict[tuple[str, ...], FigureVariant] = {
-        (row.layer,): FigureVariant(channels_of_layer(examination, row.layer), styles) for row in worst
+        (row.layer,): channels_of_layer(examination, row.layer) for row in worst
     }
     return [*figures, Figure("channels", "Channel by channel", _CHANNELS_CAPTION, ("layer",), by_layer)]
 

@@ -42,7 +42,7 @@ class Figure:
 
 
 def variant_file_names(figure: Figure) -> list[str]:
-    """The file names of a figure's variants, without suffix."""
+    """The name of each variant's file without its suffix: the figure's name and the choices, such as `accuracy-5`."""
     names = ("-".join([figure.name, *filter(None, choice)]) for choice in figure.variants)
     return ["".join(letter if letter.isalnum() or letter in ".=" else "-" for letter in name) for name in names]
 

@@ -29,7 +29,6 @@ class MetricInfo:
 
     @property
     def title(self) -> str:
-        """The label with a capital letter."""
         return capitalise(self.label)
 
     @property
@@ -69,86 +68,50 @@ class MetricInfo:
 
     @property
     def change_unit(self) -> str:
-        """The unit of `change`."""
         return "percentage points" if self.percent else f"units of {self.label}"
 
 
-_METRICS = (
-    MetricInfo("accuracy", "accuracy", "higher", True, "The share of images whose most probable class is the label."),
-    MetricInfo(
-        "top5",
-        "top-5 accuracy",
-        "higher",
-        True,
-        "The share of images whose label is among the five most probable classes.",
-    ),
-    MetricInfo(
-        "brier",
-        "Brier score",
-        "lower",
-        False,
-        "The squared distance between the predicted distribution and the one-hot label, summed over the classes.",
-    ),
-    MetricInfo(
-        "ece",
-        "ECE",
-        "lower",
-        False,
-        "Expected calibration error: how far confidence is from accuracy, within bins of equal confidence, "
-        "on average over the predictions.",
-    ),
-    MetricInfo("nll", "NLL", "lower", False, "Negative log-likelihood: minus the log of the label's probability."),
-    MetricInfo(
-        "auc",
-        "AUC",
-        "higher",
-        False,
-        "The probability that a positive example scores above a negative one; 0.5 is chance.",
-    ),
-    MetricInfo(
-        "success",
-        "success of the attack",
-        "lower",
-        True,
-        "The share of the attacked batches in which the chosen image is predicted as the class that the attacker "
-        "wants.",
-    ),
-    MetricInfo(
-        "mce",
-        "mCE",
-        "lower",
-        True,
-        "Mean corruption error: the error relative to AlexNet's, averaged over corruptions.",
-    ),
-    MetricInfo(
-        "divergence",
-        "divergence of embeddings",
-        "lower",
-        False,
-        "How far the embeddings are from those of the training data: a divergence of Gaussian fits, in nats.",
-    ),
-    MetricInfo(
-        "distance",
-        "distance of activations",
-        "lower",
-        False,
-        "How far the channels of the batch norm layers are from their distribution on the training data, in standard "
-        "deviations (1-Wasserstein distance).",
-    ),
-    MetricInfo("outside", "activations outside the training range", "lower", True, "The share of values outside it."),
-    MetricInfo(
-        "spectrum_gap",
-        "gap of the embeddings' spectrum",
-        "lower",
-        False,
-        "How far the largest eigenvalues of the covariance are from those of the training data: the mean absolute "
-        "difference of their logarithms.",
-    ),
-    MetricInfo("logit_gap", "gap of the logits' spectrum", "lower", False, "The same for the logits."),
-    MetricInfo("logit_size", "size of the logits", None, False, "The root mean square of the logits."),
-    MetricInfo("confidence", "confidence", None, True, "The mean probability that the model gives its own prediction."),
-)
-_BY_NAME = {info.name: info for info in _METRICS}
+_METRICS: dict[str, tuple[str, Literal["higher", "lower"] | None, bool]] = {
+    "accuracy": ("accuracy", "higher", True),
+    "top5": ("top-5 accuracy", "higher", True),
+    "brier": ("Brier score", "lower", False),
+    "ece": ("ECE", "lower", False),
+    "nll": ("NLL", "lower", False),
+    "auc": ("AUC", "higher", False),
+    "success": ("success of the attack", "lower", True),
+    "mce": ("mCE", "lower", True),
+    "divergence": ("divergence of embeddings", "lower", False),
+    "distance": ("distance of activations", "lower", False),
+    "outside": ("activations outside the training range", "lower", True),
+    "spectrum_gap": ("gap of the embeddings' spectrum", "lower", False),
+    "logit_gap": ("gap of the logits' spectrum", "lower", False),
+    "logit_size": ("size of the logits", None, False),
+    "confidence": ("confidence", None, True),
+}
+"""The label of each metric, which way is better, and whether it is shown in per cent."""
+
+_DESCRIPTIONS = {
+    "accuracy": "The share of images whose most probable class is the label.",
+    "top5": "The share of images whose label is among the five most probable classes.",
+    "brier": "The squared distance between the predicted distribution and the one-hot label, summed over the classes.",
+    "ece": "Expected calibration error: how far confidence is from accuracy, within bins of equal confidence, on "
+    "average over the predictions.",
+    "nll": "Negative log-likelihood: minus the log of the label's probability.",
+    "auc": "The probability that a positive example scores above a negative one; 0.5 is chance.",
+    "success": "The share of the attacked batches in which the chosen image is predicted as the class that the "
+    "attacker wants.",
+    "mce": "Mean corruption error: the error relative to AlexNet's, averaged over corruptions.",
+    "divergence": "How far the embeddings are from those of the training data: a divergence of Gaussian fits, in nats.",
+    "distance": "How far the channels of the batch norm layers are from their distribution on the training data, in "
+    "standard deviations (1-Wasserstein distance).",
+    "outside": "The share of values outside it.",
+    "spectrum_gap": "How far the largest eigenvalues of the covariance are from those of the training data: the mean "
+    "absolute difference of their logarithms.",
+    "logit_gap": "The same for the logits.",
+    "logit_size": "The root mean square of the logits.",
+    "confidence": "The mean probability that the model gives its own prediction.",
+}
+_BY_NAME = {name: MetricInfo(name, *shown, _DESCRIPTIONS[name]) for name, shown in _METRICS.items()}
 
 
 def metric_info(metric: str) -> MetricInfo:

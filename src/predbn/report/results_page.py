@@ -52,9 +52,7 @@ _RELIABILITY_CAPTION = (
 )
 
 
-def write_results(
-    path: str | Path, results: Results, *, title: str | None = None, recommendation: Sequence[str] = ()
-) -> Path:
+def write_results(path: str | Path, results: Results, *, recommendation: Sequence[str] = ()) -> Path:
     """Write the report of a run atomically as one self-contained HTML file.
 
     It ends with the `recommendation`: the answer, then the reasons, as `predbn.recommendation` gives them.
@@ -67,7 +65,7 @@ def write_results(
     split_frames = {setting: by_split(rows) for setting, rows in by_setting.items()}
     page = render_page(
         "results.html",
-        title or TITLE,
+        TITLE,
         results_figures(results),
         chosen=main_setting(by_setting),
         findings=headline(frame),

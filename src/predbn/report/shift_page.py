@@ -21,7 +21,7 @@ from .templates import render_page
 TITLE = "Old data, new data: which batch norm statistics?"
 
 
-def write_shift(path: str | Path, results: Results, findings: Sequence[str] = (), *, title: str | None = None) -> Path:
+def write_shift(path: str | Path, results: Results, findings: Sequence[str] = ()) -> Path:
     """Write the report of a run with a reference atomically as one self-contained HTML file.
 
     `findings` are those of the examination of the model, as `ShiftResults.findings` has them.
@@ -31,7 +31,7 @@ def write_shift(path: str | Path, results: Results, findings: Sequence[str] = ()
     pictures = {name: pictures_of(results.examples, split) for name, split in splits.items()}
     page = render_page(
         "shift.html",
-        title or TITLE,
+        TITLE,
         [],
         comparisons=[_comparison(shift, is_named=len(shifts) > 1) for shift in shifts],
         facts=_facts(results, shifts[0]),
@@ -46,10 +46,9 @@ def write_shift(path: str | Path, results: Results, findings: Sequence[str] = ()
 
 def _comparison(shift: RealShift, *, is_named: bool) -> dict[str, Any]:
     """What the page says about one model, method, order and seed; the name is empty if there is only one."""
-    first = shift.frame.iloc[0]
     answer, *reasons = real_shift_sentences(shift)
     return {
-        "name": ", ".join(f"{key} {first[key]}" for key in ("model", "method", "order", "seed")) if is_named else "",
+        "name": shift.name if is_named else "",
         "answer": answer,
         "reasons": reasons,
         "python": python_lines(shift.recommendation),

@@ -17,7 +17,8 @@ _SENTENCES = {
     "ema": "A moving average of the statistics over the batches of the stream.",
     "frozen": "The statistics of the first batches of the stream, kept for all later ones.",
     "population": "The statistics of a whole unlabelled data set (AdaBN).",
-    "auto": "The statistics of the batch mixed with those of training: the clearer the shift, the more of the batch.",
+    "auto": "The statistics of the batch mixed with those of training: the clearer the shift, the more of the batch. "
+    "With passes=4, AutoPredictor predicts a batch two to four times, under several assumptions about its classes.",
     "auto_stream": "As auto, but with the statistics of the stream so far, which is forgotten when it changes.",
 }
 
@@ -25,7 +26,7 @@ _SENTENCES = {
 def strategy_label(spec: str) -> str:
     """A strategy with only those arguments that are not the default.
 
-    Results name a strategy with all its arguments, "auto(calibrated=True, passes=4)", whose label is "auto". Different
+    Results name a strategy with all its arguments, "auto(calibrated=True, passes=1)", whose label is "auto". Different
     strategies have different labels. A string that does not name a strategy is its own label.
     """
     name, bracket, options = spec.partition("[")

@@ -34,7 +34,6 @@ class Theme:
     better: str
 
     def css(self) -> str:
-        """The colours as CSS custom properties."""
         return " ".join(f"--{name}: {colour};" for name, colour in asdict(self).items())
 
     def config(self) -> dict[str, Any]:
@@ -109,7 +108,6 @@ class SeriesStyle:
 
     @property
     def dash(self) -> list[int]:
-        """The dashes of a line."""
         return [4, 3] if self.baseline else [1, 0]
 
 

@@ -105,7 +105,6 @@ class Table:
 
     @property
     def csv_name(self) -> str:
-        """The name of the CSV file."""
         letters = "".join(letter if letter.isalnum() else " " for letter in self.caption.lower())
         return "-".join(letters.split()[:8]) + ".csv"
 

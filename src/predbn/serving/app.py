@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from predbn import __version__
 
-from .errors import RequestError
-from .guard import BodyReader, check_access
+from .errors import OverloadError, RequestError
+from .guard import BodyReader, check_access, client_of, while_connected
+from .observer import Observer
 from .pictures import picture_row
-from .protocol import SESSION, encode_response, parse_request, stream_id
+from .protocol import SESSION, encode_response, parse_request, split_body, stream_id
 from .service import Service
-from .work import Work
+from .shares import Queue
+from .work import Prediction, Work
 
 if TYPE_CHECKING:
     from .ray_service import RayService
@@ -31,13 +37,20 @@ if TYPE_CHECKING:
 AnyService: TypeAlias = "Service | RayService"
 
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+_FILES = "page.html", "openapi.json"
 _MAX_CLASSES = 5
 """How many classes are named for a picture."""
 _DECODERS = 2
-"""How many pictures are decoded at once; each may take a hundred megabytes."""
+"""How many pictures and large JSON texts are decoded at once; each may take a hundred megabytes."""
+_SMALL_JSON = 64 << 10
+"""In bytes: less is parsed at once, which takes about a millisecond."""
+
+_MAX_REFUSALS = 50
+"""How many requests of a client are refused per second, since each takes time too."""
 
 _log = logging.getLogger("predbn.serving")
 Handler = Callable[[Request], Awaitable[Response]]
+R = TypeVar("R")
 
 
 class ServingApp:
@@ -46,52 +59,76 @@ class ServingApp:
     def __init__(self, service: AnyService) -> None:
         self._service = service
         self._bodies = BodyReader(service.settings)
-        self._decoders = asyncio.Semaphore(_DECODERS)
-        self._page = (files("predbn.serving") / "page.html").read_bytes()
+        self._queue = Queue(service.settings.max_queue * service.replicas)
+        self._refused: Counter[str] = Counter()
+        self._decoders = ThreadPoolExecutor(_DECODERS, "predbn-decoder")
+        self._decoding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._page, self._openapi = ((files("predbn.serving") / name).read_bytes() for name in _FILES)
 
     def routes(self) -> list[Route]:
         """The handler of each path."""
-        model = "/v2/models/{model}"
-        routes: list[tuple[str, str, Handler]] = [
+        routes: list[tuple[str, str, Handler]] = []
+        for prefix in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):  # first, being the most frequent
+            routes += [
+                ("POST", f"{prefix}/infer", self.infer),
+                ("POST", f"{prefix}/picture", self.picture),
+                ("GET", prefix, self.model_metadata),
+                ("GET", f"{prefix}/ready", self.model_ready),
+            ]
+        routes += [
             ("GET", "/", self.page),
-            ("GET", "/metrics", self.metrics),
+            ("GET", "/openapi.json", self.openapi),
             ("GET", "/v2", self.server_metadata),
-            ("GET", "/v2/health/live", self.live),
-            ("GET", "/v2/health/ready", self.ready),
             ("GET", "/v2/streams", self.streams),
             ("GET", "/v2/streams/{id:path}", self.stream),
             ("DELETE", "/v2/streams/{id:path}", self.forget),
         ]
-        for prefix in (model, f"{model}/versions/{{version}}"):
-            routes += [
-                ("GET", prefix, self.model_metadata),
-                ("GET", f"{prefix}/ready", self.model_ready),
-                ("POST", f"{prefix}/infer", self.infer),
-                ("POST", f"{prefix}/picture", self.picture),
+        return self._routes(routes) + self.health_routes()
+
+    def health_routes(self) -> list[Route]:
+        """What the port for health checks answers too."""
+        return self._routes(
+            [
+                ("GET", "/v2/health/live", self.live),
+                ("GET", "/v2/health/ready", self.ready),
+                ("GET", "/metrics", self.metrics),
             ]
+        )
+
+    def _routes(self, routes: list[tuple[str, str, Handler]]) -> list[Route]:
         return [Route(path, self._answering(handler), methods=[method]) for method, path, handler in routes]
 
     def _answering(self, handler: Handler) -> Handler:
-        """Check access and the name of the model, count the request, and turn errors into responses."""
+        """Check access and the name of the model, and turn errors into responses."""
 
         async def answer(request: Request) -> Response:
             try:
                 check_access(request, self._service.settings)
                 self._check_model(request.path_params)
-                response = await handler(request)
+                return await handler(request)
             except RequestError as error:
-                response = _failure(error)
-                _log.info(
-                    "request refused",
-                    extra={"path": request.scope["path"], "status": error.status, "reason": str(error)},
-                )
+                _release_frames(error)
+                refusal = error
             except Exception as error:
-                response = _failure(RequestError(500, "internal error: see the log of the server."))
                 _log.error("request failed", extra={"path": request.scope["path"]}, exc_info=error)
-            self._service.metrics.requests.labels(str(response.status_code)).inc()
-            return response
+                refusal = RequestError(500, "internal error: see the log of the server.")
+            if isinstance(refusal, OverloadError):
+                await self._delay(client_of(request))
+            extra = {"id": request.scope.get("request_id"), "path": request.scope["path"], "status": refusal.status}
+            _log.info("request refused", extra={**extra, "reason": str(refusal)})
+            return _failure(refusal)
 
         return answer
+
+    async def _delay(self, client: str) -> None:
+        """Wait before a client is refused, because it may try again at once; longer if that would be often."""
+        self._refused[client] += 1
+        try:
+            await asyncio.sleep(max(OverloadError.DELAY, self._refused[client] / _MAX_REFUSALS))
+        finally:
+            self._refused[client] -= 1
+            if not self._refused[client]:
+                del self._refused[client]
 
     def _check_model(self, parameters: dict[str, Any]) -> None:
         name = self._service.spec.name
@@ -102,20 +139,27 @@ class ServingApp:
 
     async def infer(self, request: Request) -> Response:
         service = self._service
-        async with self._bodies.read(request) as body:
-            parsed = parse_request(body, request.headers, service.spec, service.settings.max_rows)
-            prediction = await service.infer(parsed.work)
-            content, headers = encode_response(parsed, prediction, service.spec)
+        client = client_of(request)
+        with self._queue.enter(client, request.headers.get(SESSION)) as resize:
+            async with self._bodies.read(request) as body:
+                arguments = body, request.headers, service.spec, service.settings.max_rows, client
+                if len(split_body(body, request.headers)[0]) <= _SMALL_JSON:
+                    parsed = parse_request(*arguments)
+                else:
+                    parsed = await self._decode(request, parse_request, *arguments)
+                resize(len(parsed.work.rows), parsed.work.stream)
+                prediction = await self._predict(request, parsed.work)
+                content, headers = encode_response(parsed, prediction, service.spec)
         return Response(content, headers=headers)
 
     async def picture(self, request: Request) -> Response:
         """The most probable classes of one picture. Its stream is `?stream=…` or the header x-session-id."""
         service = self._service
         stream = stream_id(request.query_params, request.headers.get(SESSION))
-        async with self._bodies.read(request) as body:
-            async with self._decoders:
-                row = await asyncio.to_thread(picture_row, body, service.spec, service.settings.max_pixels)
-            prediction = await service.infer(Work(row, stream))
+        with self._queue.enter(client_of(request), stream):
+            async with self._bodies.read(request) as body:
+                row = await self._decode(request, picture_row, body, service.spec, service.settings.max_pixels)
+                prediction = await self._predict(request, Work(row, stream, client=client_of(request)))
         probabilities = prediction.probabilities[0]
         labels = service.spec.labels
         classes = [
@@ -124,11 +168,27 @@ class ServingApp:
         ]
         return JSONResponse({"model_name": service.spec.name, "stream": stream, "classes": classes})
 
+    async def _predict(self, request: Request, work: Work) -> Prediction:
+        return await while_connected(request, self._service.infer(work))
+
+    async def _decode(self, request: Request, function: Callable[..., R], *arguments: Any) -> R:
+        """Call a function on a thread. Each client has one at most, so that clients take turns."""
+        seconds = self._service.settings.timeout
+
+        async def decode() -> R:
+            async with self._decoding.setdefault(client_of(request), asyncio.Lock()):
+                return await asyncio.get_running_loop().run_in_executor(self._decoders, function, *arguments)
+
+        try:
+            return await asyncio.wait_for(decode(), seconds)
+        except asyncio.TimeoutError:
+            raise RequestError(503, f"the body was not decoded within {seconds:g} s.", retry_after=5) from None
+
     async def live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        is_ready = self._service.is_ready
+        is_ready = self._service.is_ready and not self._service.is_draining
         return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
 
     async def model_ready(self, request: Request) -> Response:
@@ -160,6 +220,9 @@ class ServingApp:
     async def metrics(self, request: Request) -> Response:
         return Response(await self._service.metrics_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    async def openapi(self, request: Request) -> Response:
+        return Response(self._openapi, media_type="application/json")
+
     async def page(self, request: Request) -> Response:
         return Response(self._page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
 
@@ -175,11 +238,19 @@ def create_app(service: AnyService) -> Starlette:
         finally:
             await service.stop()
 
-    return Starlette(
-        routes=list(ServingApp(service).routes()),
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _unknown_path},
-    )
+    return _starlette(service, ServingApp(service).routes(), lifespan=lifespan)
+
+
+def create_health_app(service: AnyService) -> Starlette:
+    """The application of the port for health checks. Its service is started by the other one."""
+    return _starlette(service, ServingApp(service).health_routes())
+
+
+def _starlette(service: AnyService, routes: list[Route], **options: Any) -> Starlette:
+    observer = Middleware(Observer, service.metrics, service.settings.access_log)
+    app = Starlette(routes=routes, middleware=[observer], exception_handlers={HTTPException: _unknown_path}, **options)
+    app.router.redirect_slashes = False  # it would redirect to whatever the header Host says
+    return app
 
 
 async def _unknown_path(request: Request, error: Exception) -> Response:
@@ -190,6 +261,12 @@ async def _unknown_path(request: Request, error: Exception) -> Response:
 
 def _unknown_stream(request: Request) -> RequestError:
     return RequestError(404, f"unknown stream {request.path_params['id'][:40]!r}.")
+
+
+def _release_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error, whose frames keep the body of the request until the next garbage collection."""
+    while error is not None:
+        error.__traceback__, error = None, error.__context__
 
 
 def _failure(error: RequestError) -> Response:

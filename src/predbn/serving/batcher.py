@@ -1,26 +1,34 @@
-"""Dynamic batching of requests.
+"""Dynamic batching of requests, with fair shares.
 
-A request waits until there are `max_batch` rows, but at most `max_wait` seconds. While a batch is being predicted, the
-next one collects. A batch is also complete when it has as many requests as were open at once before: a client that
-sends one request after another, alone, never waits.
+A batch is collected until it has `max_batch` rows, or everybody of the last batch has come back, but for at most
+`max_wait` seconds (longer if some have used up their share). While it is being predicted, requests wait. A client
+that sends one request after another, alone, never waits.
 
 If the strategy keeps state, a batch takes at most one request of each stream, since the next one continues from its
 state. So requests of a stream are predicted in order of arrival, and independently of which other requests wait.
+
+Clients have equal shares of the model, and so have the streams of each client (`Turns`). What remains of a batch is
+filled with requests of those who have used up theirs only as far as that hardly prolongs it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from .errors import RequestError, shutting_down
+from .errors import prediction_timeout, shutting_down
+from .turns import Stream, Turns
 from .work import Prediction, Work
 
 PredictBatch = Callable[[list[Work]], Awaitable[Sequence[Prediction | Exception]]]
 """Predicts several requests: for each a prediction or an exception."""
+
+_MAX_PROLONGATION = 0.1
+"""By how much of its time a batch may be prolonged by requests of those who have used up their share."""
+_PATIENCE = 0.25
+"""For how much of the time of the last batch its clients are waited for if others have used up their share."""
 
 
 @dataclass(eq=False)
@@ -28,6 +36,10 @@ class _Waiting:
     work: Work
     result: asyncio.Future[Prediction]
     since: float
+
+    @property
+    def stream(self) -> Stream:
+        return self.work.client, self.work.stream
 
 
 @dataclass(frozen=True)
@@ -39,8 +51,47 @@ class BatchReport:
     seconds: float
 
 
+class _Batch:
+    """A batch that is being collected."""
+
+    def __init__(self, max_rows: int, one_per_stream: bool) -> None:
+        self.taken: list[_Waiting] = []
+        self.room = max_rows
+        self.is_full = False
+        self.closed_streams: set[str | None] = set()
+        """Streams of which no further request may be taken: those of a stream stay in order."""
+        self._one_per_stream = one_per_stream
+
+    def take(self, waiting: _Waiting) -> bool:
+        """Take a request if it fits, or if it is the first."""
+        stream, rows = waiting.work.stream, len(waiting.work.rows)
+        if stream in self.closed_streams:
+            return False
+        fits = rows <= self.room or not self.taken
+        if fits:
+            self.taken.append(waiting)
+            self.room -= rows
+        self.is_full |= not fits or self.room <= 0
+        if self._one_per_stream or not fits:
+            self.pass_over(waiting)
+        return fits
+
+    def pass_over(self, waiting: _Waiting) -> None:
+        """Leave a request to a later batch, and so all further ones of its stream."""
+        if waiting.work.stream is not None:
+            self.closed_streams.add(waiting.work.stream)
+
+    def reopen(self) -> None:
+        """Allow requests that were passed over."""
+        taken = {waiting.work.stream for waiting in self.taken} - {None}
+        self.closed_streams = taken if self._one_per_stream else set()
+
+
 class Batcher:
-    """Collects work on an event loop and predicts it batch by batch."""
+    """Collects work on an event loop and predicts it batch by batch.
+
+    `rows_of_base` tells how the time of a batch depends on its size: it is that of its rows and of so many more.
+    """
 
     def __init__(
         self,
@@ -48,46 +99,48 @@ class Batcher:
         *,
         max_wait: float,
         max_batch: int,
-        max_queue: int,
+        timeout: float,
+        rows_of_base: float = 0.0,
         one_per_stream: bool,
         report: Callable[[BatchReport], None] = lambda _: None,
     ) -> None:
         self._predict, self._report = predict, report
-        self._max_wait, self._max_batch, self._max_queue = max_wait, max_batch, max_queue
-        self._one_per_stream = one_per_stream
-        self._queue: deque[_Waiting] = deque()
+        self._max_wait, self._max_batch, self._one_per_stream = max_wait, max_batch, one_per_stream
+        self._timeout, self._rows_of_base = timeout, rows_of_base
+        self._queue: list[_Waiting] = []
+        self._batch: _Batch | None = None
+        """The batch that is being collected; None while one is being predicted."""
+        self._last: list[Stream] = []
+        """The streams of the requests in the last batch."""
+        self._missing: Counter[Stream] = Counter()
+        """Those of which no other request has come since."""
+        self._turns = Turns(max_batch)
+        self._last_seconds = 0.0
         self._changed = asyncio.Event()
         self._is_closing = False
-        self._rows_per_second = math.inf
-        self._unanswered = 0
-        self._max_unanswered = 0
-        """The maximum since the last batch was taken: so many clients may send the next request soon."""
-        self.rows_waiting = 0
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def rows_waiting(self) -> int:
+        """Rows that are not being predicted yet."""
+        return sum(len(waiting.work.rows) for waiting in self._present())
+
     async def submit(self, work: Work) -> Prediction:
-        """Wait for the prediction. Raises a RequestError if the queue is full or the server is shutting down."""
-        rows = len(work.rows)
+        """Wait for the prediction. Raises a RequestError if that takes too long, or the server is shutting down."""
         if self._is_closing:
             raise shutting_down()
-        if self._queue and self.rows_waiting + rows > self._max_queue:
-            wait = math.ceil(min(60.0, self.rows_waiting / self._rows_per_second))
-            raise RequestError(
-                503,
-                f"the queue is full ({self.rows_waiting} rows): send the request again later.",
-                retry_after=max(1, wait),
-            )
         loop = asyncio.get_running_loop()
         waiting = _Waiting(work, loop.create_future(), loop.time())
-        self._queue.append(waiting)
-        self.rows_waiting += rows
-        self._unanswered += 1
-        self._max_unanswered = max(self._max_unanswered, self._unanswered)
+        if waiting.stream in self._missing:
+            self._missing -= Counter((waiting.stream,))
+        if self._batch is None or not self._offer(waiting, self._batch):
+            self._queue.append(waiting)
         self._changed.set()
+        expiry = loop.call_later(self._timeout, self._give_up, waiting)
         try:
             return await waiting.result  # if the caller is cancelled, so is this, and it is not predicted
         finally:
-            self._unanswered -= 1
+            expiry.cancel()
 
     async def close(self) -> None:
         """Accept no more work, and finish the queue."""
@@ -95,57 +148,92 @@ class Batcher:
         self._changed.set()
         await self._task
 
+    def abandon(self) -> int:
+        """Accept no more work, and refuse what waits; how many requests that were."""
+        self._is_closing = True
+        abandoned = self._present()
+        for waiting in abandoned:
+            waiting.result.set_exception(shutting_down())
+        self._changed.set()
+        return len(abandoned)
+
+    def _give_up(self, waiting: _Waiting) -> None:
+        if not waiting.result.done():
+            waiting.result.set_exception(prediction_timeout(self._timeout))
+
+    def _present(self) -> list[_Waiting]:
+        """The requests that wait, without those whose clients have gone."""
+        taken = [] if self._batch is None else self._batch.taken
+        return [waiting for waiting in (*taken, *self._queue) if not waiting.result.done()]
+
     async def _run(self) -> None:
-        while await self._is_batch_ready():
-            batch = self._take()
+        while await self._has_work():
+            batch = [waiting for waiting in await self._collect() if not waiting.result.done()]
             if batch:
                 await self._predict_batch(batch)
 
-    async def _is_batch_ready(self) -> bool:
-        """Wait for a batch; False when closed and finished."""
-        while not self._queue:
-            if self._is_closing:
-                return False
+    async def _has_work(self) -> bool:
+        """Wait for a request; False when closed and finished."""
+        while not (self._queue or self._is_closing):
             self._changed.clear()
             await self._changed.wait()
+        return bool(self._queue)
+
+    async def _collect(self) -> list[_Waiting]:
+        """The requests of the next batch."""
+        self._queue = [waiting for waiting in self._queue if not waiting.result.done()]
         now = asyncio.get_running_loop().time
-        deadline = self._queue[0].since + self._max_wait
-        while not self._is_full() and now() < deadline:
+        begin = now()
+        self._turns.begin([*self._last, *(waiting.stream for waiting in self._queue)], begin)
+        batch = self._batch = self._begin_batch()
+        while self._missing and not (batch.is_full or self._is_closing):
+            patience = self._max_wait
+            if self._queue:  # somebody would take what is left by those who come too late
+                patience = max(patience, _PATIENCE * self._last_seconds)
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), deadline - now())
+                await asyncio.wait_for(self._changed.wait(), begin + patience - now())
             except asyncio.TimeoutError:
                 break
-        return True
+        if not batch.taken and self._queue:
+            self._turns.begin((waiting.stream for waiting in self._queue), now())
+            batch = self._begin_batch()
+        self._fill(batch)
+        self._batch = None
+        self._last = [waiting.stream for waiting in batch.taken]
+        self._missing = Counter(self._last) - Counter(waiting.stream for waiting in self._queue)
+        return batch.taken
 
-    def _is_full(self) -> bool:
-        """Whether waiting longer is useless."""
-        has_all_clients = len(self._queue) >= self._max_unanswered
-        return has_all_clients or self.rows_waiting >= self._max_batch or self._is_closing
+    def _begin_batch(self) -> _Batch:
+        """A batch with all requests of the queue whose turn it is."""
+        batch = _Batch(self._max_batch, self._one_per_stream)
+        self._queue = [waiting for waiting in self._queue if not self._offer(waiting, batch)]
+        return batch
 
-    def _take(self) -> list[_Waiting]:
-        """The next batch: the oldest request and, in order of arrival, all others that fit and may join it."""
-        taken: list[_Waiting] = []
-        left: deque[_Waiting] = deque()
-        room = self._max_batch
-        blocked: set[str | None] = set()  # streams of which no further request may be taken
+    def _offer(self, waiting: _Waiting, batch: _Batch) -> bool:
+        """Add a request to a batch, if it is the turn of its client and its stream."""
+        if not self._turns.has_turn(waiting.stream):
+            batch.pass_over(waiting)
+            return False
+        is_taken = batch.take(waiting)
+        if is_taken:
+            self._turns.count(waiting.stream, len(waiting.work.rows))
+        return is_taken
+
+    def _fill(self, batch: _Batch) -> None:
+        """Add requests whose turn it is not, as long as they hardly prolong the batch."""
+        if not self._queue:
+            return
+        spare = _MAX_PROLONGATION * (self._rows_of_base + self._max_batch - batch.room)
+        batch.reopen()
+        left = []
         for waiting in self._queue:
-            stream, rows = waiting.work.stream, len(waiting.work.rows)
-            if waiting.result.done():  # cancelled
-                self.rows_waiting -= rows
-                continue
-            is_taken = stream not in blocked and (rows <= room or not taken)
-            if is_taken:
-                taken.append(waiting)
-                room -= rows
-                self.rows_waiting -= rows
+            if len(waiting.work.rows) <= spare and batch.take(waiting):
+                spare -= len(waiting.work.rows)
             else:
+                batch.pass_over(waiting)
                 left.append(waiting)
-            if stream is not None and (self._one_per_stream or not is_taken):
-                blocked.add(stream)
         self._queue = left
-        self._max_unanswered = self._unanswered
-        return taken
 
     async def _predict_batch(self, batch: list[_Waiting]) -> None:
         now = asyncio.get_running_loop().time
@@ -156,7 +244,7 @@ class Batcher:
             results = [error] * len(batch)
         rows = sum(len(waiting.work.rows) for waiting in batch)
         report = BatchReport(rows, [begin - waiting.since for waiting in batch], now() - begin)
-        self._rows_per_second = report.rows / max(report.seconds, 1e-9)
+        self._last_seconds = report.seconds
         for waiting, result in zip(batch, results, strict=True):
             if waiting.result.done():
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,19 @@ class RequestError(ServingError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all arguments; by default exceptions are unpickled with their message alone."""
         return partial(RequestError, retry_after=self.retry_after), (self.status, str(self))
+
+
+class OverloadError(RequestError):
+    """A request that is refused because there are too many.
+
+    It is answered after `DELAY` seconds, because a client that tries again at once would keep the server busy.
+    """
+
+    DELAY = 1.0
+
+    def __init__(self, reason: str, seconds: float = 1.0) -> None:
+        message = f"{reason}: send the request again later."
+        super().__init__(503, message, retry_after=math.ceil(min(60.0, max(self.DELAY, seconds))))
 
 
 def shutting_down() -> RequestError:

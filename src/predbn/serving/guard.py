@@ -1,82 +1,118 @@
-"""Access control and limits of requests: token, host, size and time."""
+"""Access control, and reading of bodies within limits of size, memory and time."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from .errors import RequestError
-from .settings import Settings
+from .errors import OverloadError, RequestError
+from .settings import LOCAL, Settings
+from .shares import Shares
 
-LOCAL = ("127.0.0.1", "localhost", "::1")
+R = TypeVar("R")
 PUBLIC = ("/", "/v2/health/live", "/v2/health/ready")
 """Paths that need no token: the page, which contains no data, and health checks."""
+_GONE = "the client has disconnected."
 
 
 def check_access(request: Request, settings: Settings) -> None:
     """Raise a RequestError if a request is not allowed.
 
-    A server without a token trusts all programs on its machine, but not web pages that are open in a browser there,
-    whose requests come from another site, or with a foreign name in the header Host (DNS rebinding).
+    A server without a token trusts all programs that reach it, but not web pages that are open in a browser there,
+    whose requests come from another site, or with a foreign name in the header Host (DNS rebinding). Browsers send
+    Sec-Fetch-Site to trustworthy addresses only, and Origin to all.
     """
-    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+    headers = request.headers
+    origin, host = headers.get("origin"), headers.get("host", "")
+    is_foreign = settings.token is None and origin is not None and origin.partition("://")[2] != host
+    if is_foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site"):
         raise RequestError(403, "cross-site requests are refused.")
     if settings.token is None:
-        if settings.host in LOCAL and _host_of(request) not in LOCAL:
+        if settings.is_local and _name_of(host) not in LOCAL:
             raise RequestError(403, f"this server is local: use the host {settings.host}, or start it with --host.")
     elif request.scope["path"] not in PUBLIC:  # not request.url, which depends on the header Host
-        given = request.headers.get("authorization", "").encode("latin-1", "replace")
-        if not hmac.compare_digest(given, f"Bearer {settings.token}".encode()):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        is_right = hmac.compare_digest(token.strip().encode("latin-1", "replace"), settings.token.encode())
+        if scheme.lower() != "bearer" or not is_right:
             raise RequestError(401, "the token is missing or wrong: send the header Authorization: Bearer TOKEN.")
 
 
-def _host_of(request: Request) -> str:
+def _name_of(host: str) -> str:
     """The header Host without the port."""
-    host = request.headers.get("host", "")
     name, _, port = host.rpartition(":")
     return (name if port.isdecimal() else host).strip("[]").lower()
 
 
+def client_of(request: Request) -> str:
+    """The address of the client, behind a trusted proxy that of its header X-Forwarded-For."""
+    return request.client.host if request.client else ""
+
+
+async def while_connected(request: Request, answer: Awaitable[R]) -> R:
+    """Await the answer to a request whose body has been read, but only as long as the client waits for it."""
+    task, is_waiting = asyncio.current_task(), True
+    assert task is not None
+
+    def stop(gone: asyncio.Future[Any]) -> None:
+        if is_waiting and not gone.cancelled():
+            task.cancel()
+
+    gone = asyncio.ensure_future(request.receive())  # nothing but the disconnection is left to be received
+    gone.add_done_callback(stop)
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        if gone.done():
+            raise RequestError(499, _GONE) from None
+        raise
+    finally:
+        is_waiting = False
+        gone.cancel()
+
+
 class BodyReader:
-    """Reads bodies, which together never take more than `max_memory` bytes."""
+    """Reads bodies, which together take at most `max_memory` bytes; clients share them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._held = 0
+        self._memory = Shares(settings.max_memory)
 
     @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """The body of a request, which counts as memory inside the block."""
+    async def read(self, request: Request) -> AsyncIterator[bytearray]:
+        """The body of a request, which counts as memory inside the block. What is too much is refused unread."""
         encoding, length = (request.headers.get(name, "") for name in ("content-encoding", "content-length"))
         if encoding not in ("", "identity"):
             raise RequestError(415, f"the body has the encoding {encoding[:20]}: send it uncompressed.")
-        if length.isascii() and length.isdecimal():
-            self._check_size(int(length))
-        chunks: list[bytes] = []
+        body, client, reserved = bytearray(), client_of(request), 0
+
+        def reserve(size: int) -> None:
+            nonlocal reserved
+            if size > (limit := self._settings.max_body):
+                raise RequestError(413, f"the body has more than {limit} bytes: send several requests.")
+            if size > reserved:
+                if not self._memory.take(size - reserved, client):
+                    raise OverloadError("too many requests at once")
+                reserved = size
+
+        async def collect() -> None:
+            async for chunk in request.stream():
+                reserve(len(body) + len(chunk))
+                body.extend(chunk)
+
         try:
-            await asyncio.wait_for(self._collect(request, chunks), self._settings.timeout)
-            yield b"".join(chunks)
-        except asyncio.TimeoutError:
-            raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
-        except ClientDisconnect:
-            raise RequestError(400, "the client has disconnected.") from None
+            if length.isascii() and length.isdecimal():
+                reserve(int(length[:20]))
+            try:
+                await asyncio.wait_for(collect(), self._settings.timeout)
+            except asyncio.TimeoutError:
+                raise RequestError(408, f"the body did not arrive within {self._settings.timeout:g} s.") from None
+            except ClientDisconnect:
+                raise RequestError(400, _GONE) from None
+            yield body
         finally:
-            self._held -= sum(map(len, chunks))
-
-    async def _collect(self, request: Request, chunks: list[bytes]) -> None:
-        size = 0
-        async for chunk in request.stream():
-            chunks.append(chunk)
-            size += len(chunk)
-            self._held += len(chunk)
-            self._check_size(size)
-            if self._held > self._settings.max_memory:
-                raise RequestError(503, "too many requests at once: send the request again later.", retry_after=1)
-
-    def _check_size(self, size: int) -> None:
-        if size > self._settings.max_body:
-            raise RequestError(413, f"the body has more than {self._settings.max_body} bytes: send several requests.")
+            self._memory.give_back(reserved, client)

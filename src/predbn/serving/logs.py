@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
+from collections import Counter
 from datetime import datetime, timezone
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "color_message", "taskName", "_ray_timestamp_ns"}
@@ -26,10 +28,42 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+class RateLimit(logging.Filter):
+    """Lets through so many records of each event per second; the next one says how many were left out.
+
+    It is meant for events that clients cause.
+    """
+
+    EVENTS = ("request refused", "Invalid HTTP request received.")
+    PER_SECOND = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._seen: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event, second = record.getMessage(), int(time.monotonic())
+        if event not in self.EVENTS:
+            return True
+        if second != self._second:
+            self._second = second
+            self._seen.clear()
+        self._seen[event] += 1
+        if self._seen[event] > self.PER_SECOND:
+            self._left_out[event] += 1
+            return False
+        if self._left_out[event]:
+            record.left_out = self._left_out.pop(event)
+        return True
+
+
 def log_as_json(level: str) -> None:
     """Write the logs of the server, of uvicorn and Python's warnings as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(RateLimit())
     logging.captureWarnings(True)
     for name, logger_level in (("predbn.serving", level.upper()), ("uvicorn", "WARNING"), ("py.warnings", "WARNING")):
         logger = logging.getLogger(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
@@ -12,7 +12,7 @@ from prometheus_client.samples import Sample
 from .batcher import BatchReport
 from .stream_record import StreamRecord
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MAX_STREAMS = 100
 """How many streams, the most recently used, have time series: Prometheus keeps every series that it has seen."""
@@ -24,6 +24,16 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter("predbn_requests", "Requests by HTTP status.", ["status"], registry=registry)
+        self.latency = Histogram(
+            "predbn_request_seconds",
+            "How long a request to predict takes, from its header to its answer.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.refused_connections = Counter(
+            "predbn_refused_connections", "Connections that were closed because there were too many.", registry=registry
+        )
+        ProcessCollector(registry=registry)
         self.rows = Counter("predbn_rows", "Rows that were predicted.", registry=registry)
         self._batch_rows = Histogram("predbn_batch_rows", "Rows of a batch.", buckets=_ROWS, registry=registry)
         self._waiting = Histogram(
@@ -36,14 +46,14 @@ class Metrics:
         self.streams = Gauge("predbn_streams", "Streams in memory.", registry=registry)
         self.events = Counter(
             "predbn_stream_events",
-            "Streams that were evicted from memory, or forgotten.",
+            "Streams that were evicted from memory or forgotten, and files that were damaged or could not be read.",
             ["event"],
             registry=registry,
         )
         self.checkpoints = Counter(
             "predbn_checkpoints", "Checkpoints that succeeded or failed.", ["outcome"], registry=registry
         )
-        for event in ("evicted", "forgotten"):
+        for event in ("evicted", "forgotten", "damaged", "unreadable"):
             self.events.labels(event)
         for outcome in ("succeeded", "failed"):
             self.checkpoints.labels(outcome)
@@ -64,18 +74,23 @@ class Metrics:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self._registry)
 
+    def http_families(self) -> list[Metric]:
+        """What the process that answers HTTP counts if replicas predict."""
+        counted = self.requests, self.latency, self.refused_connections
+        return [family for metric in counted for family in metric.collect()]
+
     def families(self) -> list[Metric]:
         """All metrics, to be sent to another process."""
         return list(self._registry.collect())
 
 
-def replica_metrics(requests: Counter, replicas: Sequence[Sequence[Metric] | None]) -> bytes:
-    """The metrics of a server with replicas: theirs with the label `replica`, and the requests of the server.
+def replica_metrics(http: Sequence[Metric], replicas: Sequence[Sequence[Metric] | None]) -> bytes:
+    """The metrics of a server with replicas: theirs with the label `replica`, and those of its HTTP process.
 
     A replica that does not answer has no metrics, and `predbn_replica_up` is 0.
     """
     up = GaugeMetricFamily("predbn_replica_up", "Whether a replica answers.", labels=["replica"])
-    families: dict[str, Metric] = {family.name: family for family in requests.collect()}
+    families: dict[str, Metric] = {family.name: family for family in http}
     for number, replica_families in enumerate(replicas):
         up.add_metric([str(number)], replica_families is not None)
         for family in replica_families or ():

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from predbn.data import PICTURE_ERRORS, as_rgb, resize_crop
+from predbn.data import PICTURE_ERRORS, as_rgb
 
 from .errors import RequestError
 from .model_spec import ModelSpec
@@ -16,7 +16,7 @@ from .tensors import Array
 FORMATS = ("JPEG", "PNG")
 
 
-def picture_row(content: bytes, spec: ModelSpec, max_pixels: int) -> Array:
+def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) -> Array:
     """The pixels of a JPEG or PNG after the model's resizing and cropping, uint8 [1, 3, H, W].
 
     The size is read from the header and checked before anything is decoded.
@@ -28,8 +28,7 @@ def picture_row(content: bytes, spec: ModelSpec, max_pixels: int) -> Array:
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             width, height = opened.size
-            crop = resize_crop(preprocessing.size, preprocessing.resize, preprocessing.interpolation)
-            assert crop is not None
+            crop = preprocessing.crop
             resized_width, resized_height = crop.resized(width, height)  # 1 × 100,000 pixels become huge
             if max(width * height, resized_width * resized_height) > max_pixels:
                 raise too_large

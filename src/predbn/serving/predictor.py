@@ -23,6 +23,7 @@ from predbn.norm import (
     Strategy,
     Train,
     UnnamedStream,
+    adapted_layers,
     device_of,
     remove_stream,
     streams,
@@ -34,7 +35,8 @@ from .work import Prediction, Work
 
 _MAX_GRAPHS = 32
 """How many CUDA graphs are kept, one per shape of a batch."""
-_NOT_FINITE = "the model gave values that are not finite for this request."
+_LARGE_INPUT = 1e6
+"""Inputs beyond this are to blame for an output that is not finite."""
 
 _log = logging.getLogger("predbn.serving")
 
@@ -70,8 +72,8 @@ class Predictor:
     """Predicts the rows of many requests together, each request with the statistics of its own stream.
 
     The model has been adapted with this strategy and a store for evicted streams. `records` are the streams in memory,
-    at most `max_streams`, the most recently used last. With `keeps_unsaved`, a stream that could not be saved stays.
-    `on_event` is called with "evicted".
+    at most `max_streams`, the most recently used last; if the strategy keeps state, a record leaves memory with its
+    stream. `on_event` is called with "evicted".
     """
 
     def __init__(
@@ -81,7 +83,6 @@ class Predictor:
         records: dict[str, StreamRecord],
         *,
         max_streams: int,
-        keeps_unsaved: bool,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not strategy.works_on_segments:
@@ -91,12 +92,18 @@ class Predictor:
         self.model, self.strategy, self.records = model.eval(), strategy, records
         self.device = device_of(model)
         self.passes = 0
-        self._max_streams, self._keeps_unsaved, self._on_event = max_streams, keeps_unsaved, on_event
+        self._max_streams, self._on_event = max_streams, on_event
+        self._registry = adapted_layers(model)[0][2].shared.streams
         measured = _MeasuredModel(self.model).eval()
         self.layers = measured.drift.layers
         self._measured: nn.Module = measured
         if self.device is not None and self.device.type == "cuda":
             self._measured = capture_padded(measured, _MAX_GRAPHS).eval()
+
+    @property
+    def streams_in_memory(self) -> int:
+        """How many streams are in memory, the default stream, which no request uses, aside."""
+        return len(self._registry) - 1 if self.strategy.keeps_state else len(self.records)
 
     @property
     def replays(self) -> int:
@@ -138,14 +145,14 @@ class Predictor:
             rows = rows.contiguous(memory_format=torch.channels_last)
         with torch.inference_mode(), self._streams(works):
             outputs = self._measured(rows).cpu().numpy()
-        layers = len(self.layers)
-        classes = outputs.shape[1] // 2 - layers
-        results: list[Prediction | RequestError] = []
-        for work, own_rows in zip(works, np.split(outputs, np.cumsum(sizes)[:-1]), strict=True):
-            logits, probabilities, seen, used = np.split(own_rows, np.cumsum([classes, classes, layers]), 1)
-            self._count(work, seen[0].tolist(), used[0].tolist())
-            is_finite = np.isfinite(logits).all()
-            results.append(Prediction(probabilities, logits) if is_finite else RequestError(500, _NOT_FINITE))
+            layers = len(self.layers)
+            classes = outputs.shape[1] // 2 - layers
+            results: list[Prediction | RequestError] = []
+            for work, own_rows in zip(works, np.split(outputs, np.cumsum(sizes)[:-1]), strict=True):
+                logits, probabilities, seen, used = np.split(own_rows, np.cumsum([classes, classes, layers]), 1)
+                self._count(work, seen[0].tolist(), used[0].tolist())  # while its stream cannot leave memory
+                is_finite = np.isfinite(logits).all()
+                results.append(Prediction(probabilities, logits) if is_finite else _not_finite(work))
         return results
 
     def _streams(self, works: Sequence[Work]) -> AbstractContextManager[Any]:
@@ -180,12 +187,18 @@ class Predictor:
 
     def _remove_old_records(self) -> None:
         """Remove the records of evicted streams; one that could not be saved is still in memory."""
-        old = list(self.records.values())[: max(0, len(self.records) - self._max_streams)]
-        for record in old:
-            if record.is_changed and self._keeps_unsaved:
-                return
-            del self.records[record.id]
-            self._on_event("evicted")
+        for id in list(self.records)[: max(0, len(self.records) - self._max_streams)]:
+            if id not in self._registry:
+                del self.records[id]
+                self._on_event("evicted")
+
+
+def _not_finite(work: Work) -> RequestError:
+    largest = np.abs(work.rows, dtype=np.float64).max()
+    sentence = "the model gave values that are not finite for this request"
+    if largest < _LARGE_INPUT:
+        return RequestError(500, f"{sentence}.")
+    return RequestError(422, f"{sentence}, whose inputs go up to {largest:.3g}: scale them as for training.")
 
 
 def _request_error(error: Exception) -> RequestError:

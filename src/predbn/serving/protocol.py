@@ -24,7 +24,7 @@ from .work import Prediction, Work
 JSON_LENGTH = "inference-header-content-length"
 SESSION = "x-session-id"
 MAX_JSON = 8 << 20
-"""In bytes: parsing blocks the event loop, for about 0.1 s at this size."""
+"""In bytes: parsing keeps all other threads waiting, for about 0.1 s at this size."""
 MAX_STREAM_ID = 128
 """In characters."""
 
@@ -38,9 +38,11 @@ class InferRequest:
     outputs: dict[str, bool]
 
 
-def parse_request(body: bytes, headers: Mapping[str, str], spec: ModelSpec, max_rows: int) -> InferRequest:
+def parse_request(
+    body: bytes | bytearray, headers: Mapping[str, str], spec: ModelSpec, max_rows: int, client: str = ""
+) -> InferRequest:
     """Parse a body. Raises a RequestError if anything about it is wrong."""
-    text, binary = _split(body, headers.get(JSON_LENGTH))
+    text, binary = split_body(body, headers)
     if len(text) > MAX_JSON:
         raise RequestError(413, f"the JSON has more than {MAX_JSON} bytes: send the tensor as bytes, or fewer rows.")
     request = _object(_parse_json(text), "the request")
@@ -53,7 +55,8 @@ def parse_request(body: bytes, headers: Mapping[str, str], spec: ModelSpec, max_
     identifier = request.get("id")
     if identifier is not None and not isinstance(identifier, str):
         raise RequestError(400, "the id of a request must be a string.")
-    return InferRequest(Work(rows, stream, starts=starts, ends=ends), identifier, _parse_outputs(request, parameters))
+    work = Work(rows, stream, starts=starts, ends=ends, client=client)
+    return InferRequest(work, identifier, _parse_outputs(request, parameters))
 
 
 def encode_response(request: InferRequest, prediction: Prediction, spec: ModelSpec) -> tuple[bytes, dict[str, str]]:
@@ -102,8 +105,9 @@ def stream_id(parameters: Mapping[str, Any], session: str | None) -> str | None:
     return next(iter(source_of), None)
 
 
-def _split(body: bytes, length: str | None) -> tuple[memoryview, memoryview]:
+def split_body(body: bytes | bytearray, headers: Mapping[str, str]) -> tuple[memoryview, memoryview]:
     """The JSON of a body, and the bytes that follow it."""
+    length = headers.get(JSON_LENGTH)
     view = memoryview(body)
     if length is None:
         return view, view[len(view) :]
@@ -181,5 +185,7 @@ def _parse_outputs(request: Mapping[str, Any], parameters: Mapping[str, Any]) ->
         if name not in OUTPUTS:
             raise RequestError(400, f"unknown output {str(name)[:40]!r}: the model has {' and '.join(OUTPUTS)}.")
         of_output = _object(entry.get("parameters", {}), "the parameters of an output")
+        if "classification" in of_output:
+            raise RequestError(400, "the classification extension (class_count) is not supported: leave it out.")
         outputs[name] = _flag({"binary_data": is_binary, **of_output}, "binary_data")
     return outputs

@@ -19,13 +19,13 @@ from torch import nn
 
 from predbn.common import ServingError, first_line, lock_folder, needs_extra
 from predbn.evaluation import connect_to_ray
-from predbn.norm import Strategy, device_of
+from predbn.norm import Strategy, adapted, device_of
 
 from .errors import RequestError
 from .model_spec import ModelSpec
 from .ray_replica import Replica
 from .settings import Settings
-from .stream_folder import check_folder, identity_of
+from .stream_folder import STREAMS, check_replicas
 
 _MAX_ONGOING = 1000
 """Concurrent requests of a replica; more wait in the process of the server."""
@@ -73,10 +73,12 @@ class Replicas:
             self._check_resources(count)
             self._serve.start(proxy_location="Disabled")  # HTTP is answered by the server
             self._end_applications()
-            check_folder(folder, identity_of(model, strategy))
+            check_replicas(folder)
+            with adapted(model, strategy, store=folder / STREAMS):  # refuses a folder of another model
+                pass
             opened.callback(self._end_applications)
             self._model = self._put(model)
-            shared = replace(settings, state=folder, token=None)
+            shared = replace(settings, state=folder, token=None, host="127.0.0.1")
             self._handles = self._start(count, strategy, spec, shared, log_level)
             self._opened = opened.pop_all()
 

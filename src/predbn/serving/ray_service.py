@@ -62,8 +62,8 @@ class RayService:
         self.strategy, self.spec, self.settings, self.device = strategy, spec, settings, device_of(model)
         self.metrics = Metrics()
         """Counts requests only; the replicas count everything else."""
-        self.is_ready = False
-        self._started, self._count = time.time(), replicas
+        self.is_ready = self.is_draining = self.is_saved = False
+        self._started, self.replicas = time.time(), replicas
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._replicas = Replicas(replicas, model, strategy, spec, settings, address=address, log_level=log_level)
         self._next_replica = itertools.cycle(range(replicas))
@@ -74,12 +74,18 @@ class RayService:
 
     async def start(self) -> None:
         """Accept requests."""
-        self.is_ready = True
+        self.is_ready, self._loop = True, asyncio.get_running_loop()
+
+    async def abandon(self) -> int:
+        """Refuse what is in the queues; how many requests that were."""
+        return sum(count for count in await self._ask_all("abandon") if isinstance(count, int))
 
     async def stop(self) -> None:
         """Let the replicas finish their queues and save all streams, then end them."""
         self.is_ready = False
-        for number, answer in enumerate(await self._ask_all("stop", self.settings.timeout)):
+        answers = await self._ask_all("stop", self.settings.timeout)
+        self.is_saved = all(answer is True for answer in answers)
+        for number, answer in enumerate(answers):
             if isinstance(answer, Exception):
                 _log.error("replica not stopped", extra={"replica": number, "reason": str(answer)})
         await asyncio.to_thread(self.close)
@@ -93,7 +99,7 @@ class RayService:
 
     async def _infer(self, work: Work) -> Prediction:
         stream = work.stream
-        number = next(self._next_replica) if stream is None else replica_of(stream, self._count)
+        number = next(self._next_replica) if stream is None else replica_of(stream, self.replicas)
         async with self._turn(stream):
             prediction: Prediction = await self._replicas.ask(number, "infer", work)
         return prediction
@@ -128,18 +134,21 @@ class RayService:
         return is_known
 
     async def metrics_text(self) -> bytes:
-        """The metrics of all replicas in the text format of Prometheus."""
-        answers = await self._ask_all("metric_families")
-        families = [None if isinstance(answer, Exception) else answer for answer in answers]
-        return replica_metrics(self.metrics.requests, families)
+        """The metrics of all replicas in the text format of Prometheus; may be called on any event loop."""
+        families: list[Any] = [None] * self.replicas
+        if self.is_ready:  # before, the port for health checks answers already
+            asked = asyncio.run_coroutine_threadsafe(self._ask_all("metric_families"), self._loop)
+            answers = await asyncio.wrap_future(asked)
+            families = [None if isinstance(answer, Exception) else answer for answer in answers]
+        return replica_metrics(self.metrics.http_families(), families)
 
     async def _ask_owner(self, stream: str, method: str) -> Any:
-        owner = replica_of(stream, self._count)
+        owner = replica_of(stream, self.replicas)
         return await _within(self.settings.timeout, self._replicas.ask(owner, method, stream))
 
     async def _ask_all(self, method: str, seconds: float = _OVERVIEW_SECONDS) -> list[Any]:
         """The answer of each replica, or an exception."""
-        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(self._count))
+        calls = (_within(seconds, self._replicas.ask(number, method)) for number in range(self.replicas))
         return await asyncio.gather(*calls, return_exceptions=True)
 
 

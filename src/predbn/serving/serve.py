@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import logging
-import socket
-from contextlib import closing
+import signal
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
-import uvicorn
 from torch import Tensor, nn
 
-from predbn.common import ServingError
 from predbn.norm import Strategy, find_strategy
 
-from .app import AnyService, create_app
+from .app import AnyService
 from .calibration_file import load_calibration
-from .guard import LOCAL
+from .http_server import address_of, allow_open_files, health_thread, http_server, open_socket
 from .logs import log_as_json
 from .model_spec import ModelSpec, spec_of
 from .service import Service
 from .settings import Settings
-
-_MAX_CONNECTIONS = 1000
-"""More connections are answered with 503: each takes a file descriptor."""
 
 _log = logging.getLogger("predbn.serving")
 
@@ -84,42 +79,32 @@ def service_parts(
 
 
 def run_server(service: AnyService) -> None:
-    """Answer requests until a signal arrives, then finish the queue and save all streams."""
+    """Answer requests until a signal arrives, then finish the queue and save all streams.
+
+    Ctrl-C ends in a KeyboardInterrupt that says what became of requests and streams.
+    """
     settings = service.settings
-    with open_socket(settings) as listening:
-        host, port = listening.getsockname()[:2]
-        _log.info(
-            "serving",
-            extra={
-                "address": f"http://{f'[{host}]' if ':' in host else host}:{port}",
-                "model": service.spec.name,
-                "strategy": str(service.strategy),
-                "device": str(service.device),
-            },
-        )
-        if settings.host not in LOCAL and settings.token is None:
+    allow_open_files(settings.max_connections)
+    with ExitStack() as opened:
+        listening = opened.enter_context(open_socket(settings.host, settings.port))
+        extra = {"model": service.spec.name, "strategy": str(service.strategy), "device": str(service.device)}
+        if settings.health_port is not None:
+            health = opened.enter_context(open_socket(settings.host, settings.health_port))
+            extra["health"] = address_of(health)
+            opened.enter_context(health_thread(service, health))
+        _log.info("serving", extra={"address": address_of(listening), **extra})
+        if not settings.is_local and settings.token is None:
             _log.warning("anyone who can reach this machine can use the server: set --token")
-        http_server(service).run(sockets=[listening])
+        server = http_server(service)
+        server.run(sockets=[listening])
+    if signal.SIGINT in server.signals:
+        requests = f"{server.refused} requests were not answered" if server.refused else "all requests were answered"
+        raise KeyboardInterrupt(f"{requests}; streams: {_what_became_of_streams(service)}.")
 
 
-def http_server(service: AnyService) -> uvicorn.Server:
-    """The HTTP server of a service, not yet started."""
-    config = uvicorn.Config(
-        create_app(service),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_graceful_shutdown=int(service.settings.timeout) + 1,
-    )
-    return uvicorn.Server(config)
-
-
-def open_socket(settings: Settings) -> socket.socket:
-    """Listen on the address; port 0 means any free port."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_MAX_CONNECTIONS)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]
-        raise ServingError(f"cannot listen on {settings.host}:{settings.port} ({reason}): change --port.") from None
+def _what_became_of_streams(service: AnyService) -> str:
+    if service.settings.state is None or not service.strategy.keeps_state:
+        return "they were lost, because there is no --state folder"
+    if service.is_saved:
+        return f"their state is in {service.settings.state}"
+    return f"saving them in {service.settings.state} has failed, see the log"

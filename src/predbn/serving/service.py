@@ -10,24 +10,28 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import Any, TypeVar
 
+import numpy as np
 from prometheus_client.core import Metric
 from torch import nn
 
-from predbn.norm import Strategy, adapt, device_of, save_streams
+from predbn.norm import Strategy, device_of, predictor, save_streams
 
 from .batcher import Batcher, BatchReport
-from .errors import prediction_timeout, shutting_down
+from .errors import shutting_down
 from .metrics import MAX_STREAMS, Metrics
 from .model_spec import ModelSpec
 from .predictor import Predictor
 from .settings import Settings
-from .stream_folder import NoStore, StreamFolder, identity_of
+from .stream_folder import NoStore, StreamFolder
 from .stream_record import StreamRecord
+from .tensors import DATATYPES
 from .work import Prediction, Work
 
 R = TypeVar("R")
+_WARM_UPS = 3
 _log = logging.getLogger("predbn.serving")
 
 
@@ -48,18 +52,23 @@ class Service:
         records: dict[str, StreamRecord] = {}
         self._folder: StreamFolder | None = None
         if settings.state is not None and strategy.keeps_state:
-            self._folder = StreamFolder(settings.state, identity_of(model, strategy), records, replica)
-        adapt(model, strategy, max_streams=settings.max_streams, store=self._folder or NoStore())
+            self._folder = StreamFolder(settings.state, records, replica, self._count_event)
+        try:
+            adapted = predictor(model, strategy, max_streams=settings.max_streams, store=self._folder or NoStore())
+        except BaseException:
+            if self._folder is not None:
+                self._folder.close()
+            raise
         self.predictor = Predictor(
-            model,
+            adapted,
             strategy,
             records,
             max_streams=settings.max_streams,
-            keeps_unsaved=self._folder is not None,
             on_event=self._count_event,
         )
-        self.metrics.streams.set_function(lambda: len(records))
-        self.metrics.watch_streams(self.newest_streams)
+        self.metrics.streams.set_function(lambda: self.predictor.streams_in_memory)
+        if settings.stream_metrics:
+            self.metrics.watch_streams(self.newest_streams)
         self._model_thread = ThreadPoolExecutor(1, "predbn-model")
         self._disk_thread = ThreadPoolExecutor(1, "predbn-disk")
         self._batcher: Batcher | None = None
@@ -67,6 +76,8 @@ class Service:
         self._checkpoints: asyncio.Task[None] | None = None
         self.started = time.time()
         self.rows = 0
+        self.replicas = 1
+        self.is_draining = self.is_saved = False
 
     @property
     def is_ready(self) -> bool:
@@ -74,13 +85,15 @@ class Service:
         return self._batcher is not None
 
     async def start(self) -> None:
-        """Start predicting."""
+        """Start predicting, when the model is warm."""
         settings = self.settings
+        rows_of_base = await _run_on(self._model_thread, self._warm_up)
         batcher = self._batcher = Batcher(
             lambda works: _run_on(self._model_thread, lambda: self.predictor.predict(works)),
             max_wait=settings.max_wait,
             max_batch=settings.max_batch,
-            max_queue=settings.max_queue,
+            timeout=settings.timeout,
+            rows_of_base=rows_of_base,
             one_per_stream=self.strategy.keeps_state,
             report=self._report,
         )
@@ -88,8 +101,27 @@ class Service:
         if self._folder is not None:
             self._checkpoints = asyncio.create_task(self._save_regularly())
 
-    async def stop(self) -> None:
-        """Predict what is in the queue, and save all streams."""
+    def _warm_up(self) -> float:
+        """Predict small and full batches of zeros, whose first ones take longest.
+
+        Returns the time of a batch without rows, in rows.
+        """
+        small, large = 2, max(3, self.settings.max_batch)
+        zeros = np.zeros((large, *self.spec.row_shape), DATATYPES[self.spec.datatype])
+        seconds: dict[int, float] = {}
+        for rows in (small, large) * _WARM_UPS:
+            begin = time.perf_counter()
+            self.predictor.predict([Work(zeros[:rows])])
+            seconds[rows] = time.perf_counter() - begin
+        per_row = (seconds[large] - seconds[small]) / (large - small)
+        return max(0.0, seconds[small] / per_row - small) if per_row > 0 else inf
+
+    async def abandon(self) -> int:
+        """Refuse what is in the queue; how many requests that were."""
+        return 0 if self._batcher is None else self._batcher.abandon()
+
+    async def stop(self) -> bool:
+        """Predict what is in the queue, and save all streams; whether that has succeeded."""
         batcher, self._batcher = self._batcher, None
         if batcher is not None:
             await batcher.close()
@@ -102,15 +134,13 @@ class Service:
         _log.info("stopped")
         self._model_thread.shutdown()
         self._disk_thread.shutdown()
+        return self.is_saved
 
     async def infer(self, work: Work) -> Prediction:
         """The prediction of one request."""
         if self._batcher is None:
             raise shutting_down()
-        try:
-            return await asyncio.wait_for(self._batcher.submit(work), self.settings.timeout)
-        except asyncio.TimeoutError:
-            raise prediction_timeout(self.settings.timeout) from None
+        return await self._batcher.submit(work)
 
     def newest_streams(self, count: int = MAX_STREAMS) -> list[StreamRecord]:
         """The most recently used streams in memory, newest first."""
@@ -123,7 +153,7 @@ class Service:
             "strategy": str(self.strategy),
             "since": self.started,
             "rows": self.rows,
-            "count": len(self.predictor.records),
+            "count": self.predictor.streams_in_memory,
             "streams": [record.summary() for record in self.newest_streams()],
         }
 
@@ -151,19 +181,22 @@ class Service:
 
     async def checkpoint(self) -> None:
         """Save the streams that have changed. What fails is tried again at the next checkpoint."""
-        begin = time.perf_counter()
+        begin, folder = time.perf_counter(), self._folder
+        assert folder is not None
+        folder.written.clear()
         try:
-            # A copy, because the model thread changes the dictionary meanwhile.
-            changed = sum(record.is_changed for record in list(self.predictor.records.values()))
             await _run_on(self._disk_thread, lambda: save_streams(self.predictor.model))
         except Exception as error:
             self.metrics.checkpoints.labels("failed").inc()
             is_bug = not isinstance(error, OSError)
             _log.error("checkpoint failed", extra={"reason": str(error)}, exc_info=error if is_bug else None)
+            self.is_saved = False
             return
+        self.is_saved = True
         self.metrics.checkpoints.labels("succeeded").inc()
-        if changed:
-            _log.info("checkpoint", extra={"streams": changed, "seconds": round(time.perf_counter() - begin, 3)})
+        if folder.written:
+            seconds = round(time.perf_counter() - begin, 3)
+            _log.info("checkpoint", extra={"streams": len(folder.written), "seconds": seconds})
 
     async def _save_regularly(self) -> None:
         while not self._is_stopping.is_set():

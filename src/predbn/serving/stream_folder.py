@@ -7,56 +7,57 @@ memory are read at their next request, so that neither start-up nor memory depen
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import torch
-from torch import nn
+from predbn.common import AdaptationError, ServingError, lock_folder
+from predbn.norm import DamagedStreamError, DirectoryStore, Owner, SavedStream
 
-from predbn.common import AdaptationError, ServingError, lock_folder, read_json, write_json
-from predbn.norm import DirectoryStore, SavedStream, Strategy, describe
-
+from .errors import RequestError
 from .stream_record import StreamRecord
 
-_RECORD = "record of the server"
-"""The key of the record among the layers of a file: no layer has a name with spaces."""
-_CARD = "server.json"
+_RECORD = "record"
+"""The key of the record in a file."""
+STREAMS = "streams"
+"""The folder of the files."""
 _REPLICA = "replica-"
-_REMEDY = "delete the folder to reset all streams, or choose another one"
 _log = logging.getLogger("predbn.serving")
 
 
 class StreamFolder(DirectoryStore):
     """A store that keeps the record of each stream in its file. It locks the folder against other processes.
 
-    `records` are the streams in memory. `identity` is the model and the strategy that the folder belongs to; a folder
-    of another one is refused. The replicas of a server share its folder, which the server has locked and checked;
+    `records` are the streams in memory. The replicas of a server share its folder, which the server has locked;
     `replica` is the number of this one. No two replicas have the same streams, and a replica only waits until the
-    process that had its number before has ended.
+    process that had its number before has ended. `on_event` is called with "damaged" and "unreadable". `written` are
+    the streams that were written since it was cleared.
     """
 
     def __init__(
-        self, folder: Path, identity: dict[str, Any], records: dict[str, StreamRecord], replica: int | None = None
+        self,
+        folder: Path,
+        records: dict[str, StreamRecord],
+        replica: int | None = None,
+        on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
-        super().__init__(folder / "streams")
-        self._records = records
+        super().__init__(folder / STREAMS)
+        self._records, self._on_event = records, on_event
+        self.written: set[Hashable] = set()
         self._opened = ExitStack()
-        if replica is not None:
-            if not (folder / _CARD).exists():
-                raise ServingError(f"{folder} is not the folder of the server: all nodes must share this folder.")
-            self._opened.enter_context(lock_folder(folder, run=f"{_REPLICA}{replica}", wait=True, error=ServingError))
+        if replica is None:
+            self._opened.enter_context(lock_folder(folder, error=ServingError))
+            try:
+                check_replicas(folder)
+            except BaseException:
+                self.close()
+                raise
             return
-        self._opened.enter_context(lock_folder(folder, error=ServingError))
-        try:
-            check_folder(folder, identity)
-        except BaseException:
-            self.close()
-            raise
+        if not self.folder.exists():
+            raise ServingError(f"{folder} is not the folder of the server: all nodes must share this folder.")
+        self._opened.enter_context(lock_folder(folder, run=f"{_REPLICA}{replica}", wait=True, error=ServingError))
 
     def close(self) -> None:
         """Let other processes use the folder."""
@@ -64,12 +65,8 @@ class StreamFolder(DirectoryStore):
 
     def put(self, name: Hashable, saved: SavedStream) -> None:
         record = self._records.get(str(name)) or StreamRecord(str(name))
-        record.is_changed = False  # before writing, during which it may change
-        try:
-            super().put(name, {**saved, "layers": {**saved["layers"], _RECORD: record.state()}})
-        except BaseException:
-            record.is_changed = True
-            raise
+        super().put(name, cast(SavedStream, {**saved, _RECORD: record.state()}))
+        self.written.add(name)
 
     def get(self, name: Hashable) -> SavedStream | None:
         record, saved = self._read(name)
@@ -82,56 +79,42 @@ class StreamFolder(DirectoryStore):
         return self._read(id)[0]
 
     def _read(self, name: Hashable) -> tuple[StreamRecord | None, SavedStream | None]:
-        """A stream, if it is there. A damaged file is renamed, and its stream is reset."""
+        """A stream, if it is there. A damaged file is renamed, and its stream begins anew.
+
+        Whatever else goes wrong, such as too many open files, says nothing about the file: it stays as it is, and the
+        request is refused.
+        """
         try:
-            saved = super().get(name)
-            return (None, None) if saved is None else (StreamRecord.of(str(name), saved["layers"].pop(_RECORD)), saved)
-        except (AdaptationError, KeyError, TypeError) as error:
+            saved = cast(Any, super().get(name))
+            return (None, None) if saved is None else (StreamRecord.of(str(name), saved[_RECORD]), saved)
+        except DamagedStreamError as error:
             path = self._path(name)
             path.replace(path.with_suffix(".damaged"))
+            self._on_event("damaged")
             _log.error("stream damaged", extra={"stream": name, "reason": str(error)})
             return None, None
+        except (OSError, MemoryError, AdaptationError, KeyError, TypeError) as error:
+            self._on_event("unreadable")
+            _log.error("stream not read", extra={"stream": name, "reason": str(error)})
+            raise RequestError(
+                503,
+                f"the state of stream {str(name)[:40]!r} cannot be read now: send the request again later.",
+                retry_after=5,
+            ) from None
 
 
-def identity_of(model: nn.Module, strategy: Strategy) -> dict[str, Any]:
-    """The model and the strategy that the streams of a folder belong to."""
-    return {
-        "strategy": str(strategy),
-        "model": {layer.name: layer.channels for layer in describe(model)},
-        "network": _checksum(model),
-    }
-
-
-def _checksum(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers, source statistics included."""
-    digest = hashlib.sha256()
-    for tensor in chain(model.parameters(), model.buffers()):
-        digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def check_folder(folder: Path, identity: dict[str, Any]) -> None:
-    """Refuse a folder of another model or strategy, or one to which replicas of a killed server are still writing.
-
-    The caller has locked the folder.
-    """
+def check_replicas(folder: Path) -> None:
+    """Refuse a folder to which replicas of a killed server are still writing. The caller has locked the folder."""
     for path in folder.glob(f".{_REPLICA}*.lock"):
         with lock_folder(folder, run=path.stem[1:], error=ServingError):
             pass
-    card = folder / _CARD
-    try:
-        known = read_json(card, error=ServingError, remedy=_REMEDY)
-    except FileNotFoundError:
-        write_json(card, identity)
-        return
-    for key, value in identity.items():
-        if known.get(key) != value:
-            raise ServingError(f"{folder} holds streams of another {key}: {_REMEDY}.")
 
 
 class NoStore:
     """A store for servers without a folder: a stream that leaves memory is forgotten."""
+
+    def claim(self, owner: Owner) -> None:
+        pass
 
     def get(self, name: Hashable) -> None:
         return None
@@ -142,5 +125,5 @@ class NoStore:
     def remove(self, name: Hashable) -> bool:
         return False
 
-    def names(self) -> Iterator[Hashable]:
-        return iter(())
+    def clear(self) -> None:
+        pass

@@ -31,16 +31,12 @@ class StreamRecord:
     seen: list[float] = field(default_factory=list)
     used: list[float] = field(default_factory=list)
 
-    is_changed: bool = False
-    """Whether there are changes that are not saved yet."""
-
     def count(self, rows: int, seen: list[float], used: list[float]) -> None:
         """Count a predicted request."""
         self.last = time.time()
         self.requests += 1
         self.examples += rows
         self.seen, self.used = seen, used
-        self.is_changed = True
 
     @property
     def distance(self) -> float | None:

@@ -15,12 +15,14 @@ class Work:
     stream   the source of the rows; None if they stand alone, and nothing is kept about them
     starts   forget the stream before the rows are predicted
     ends     forget the stream after the rows are predicted
+    client   who has sent them; clients, and the streams of each, have equal shares of the model
     """
 
     rows: Array
     stream: str | None = None
     starts: bool = False
     ends: bool = False
+    client: str = ""
 
 
 class Prediction(NamedTuple):

@@ -15,14 +15,7 @@ from .criteo import CriteoData, train_criteo
 from .imagenet.data import open_imagenet
 from .imagenet.trainer import train_imagenet
 from .process_group import ProcessGroup, join_process_group
-from .recipes import (
-    CIFAR10_RECIPES,
-    Cifar10Recipe,
-    CriteoRecipe,
-    ImageNetRecipe,
-    find_cifar10_recipe,
-    tuned_recipe,
-)
+from .recipes import CIFAR10_RECIPES, Cifar10Recipe, CriteoRecipe, ImageNetRecipe, find_cifar10_recipe, tuned_recipe
 
 __all__ = [
     "BORDER_STUDY",

@@ -38,7 +38,6 @@ class ProcessGroup:
                 dist.broadcast(tensor, 0)
 
     def barrier(self) -> None:
-        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 

@@ -43,7 +43,6 @@ class BaseRecipe:
         self._check("momentum", "at least 0 and less than 1", 0 <= self.momentum < 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for cards and checkpoints."""
         return asdict(self)
 
     def _check(self, name: str, requirement: str, is_met: bool) -> None:

@@ -19,7 +19,6 @@ _START_AGAIN = "delete it to start again"
 
 
 def run_file(path: Path, suffix: str) -> Path:
-    """The file of a run with that suffix."""
     return path.with_name(f"{path.name}.{suffix}")
 
 

@@ -158,7 +158,6 @@ class Trainer(ABC):
         return self.diverged or self.epoch >= self.recipe.epochs
 
     def final_weights(self) -> dict[str, Tensor]:
-        """The state dict to store."""
         return self.network.state_dict()
 
     def card(self) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Small files of rows, and a slow parser to compare with."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

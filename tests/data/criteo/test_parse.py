@@ -1,7 +1,5 @@
 """pyarrow and the parser of single lines agree with plain Python, and lines that are not rows are named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,7 +22,7 @@ def parsed_of(text: str, source: TextSource = KAGGLE, where=None) -> Parsed:
 
 @pytest.fixture(params=DIVIDERS)
 def divider(request, monkeypatch):
-    """Each of the two ways to divide lines into columns, for any text."""
+    """Each of the ways to divide lines into columns, for any text."""
     for name in DIVIDERS:
         monkeypatch.setattr(module, name, getattr(module, request.param))
 
@@ -32,9 +30,7 @@ def divider(request, monkeypatch):
 numbers = st.one_of(st.just(""), st.integers(1 - 2**31, 2**31 - 1).map(str), st.integers(-2, 12).map(str))
 categories = st.one_of(st.just(""), st.integers(0, 2**32 - 1).map("{:08x}".format), st.text("xyz,", max_size=10))
 row = st.tuples(
-    st.sampled_from("01"),
-    st.lists(numbers, min_size=13, max_size=13),
-    st.lists(categories, min_size=26, max_size=26),
+    st.sampled_from("01"), st.lists(numbers, min_size=13, max_size=13), st.lists(categories, min_size=26, max_size=26)
 ).map(lambda parts: "\t".join([parts[0], *parts[1], *parts[2]]))
 text = st.lists(row, min_size=1, max_size=8).map(lambda rows: "\n".join(rows) + "\n")
 

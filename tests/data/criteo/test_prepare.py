@@ -1,7 +1,5 @@
 """Prepared rows are those of the text and do not depend on blocks, threads and interruptions."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

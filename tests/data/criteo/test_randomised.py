@@ -1,7 +1,5 @@
 """Each randomisation replaces what it should, as often as it should, for any batches."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Batches are the rows in the given order; their parts are those of the reference benchmark."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

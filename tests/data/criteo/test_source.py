@@ -1,7 +1,5 @@
 """Both layouts are recognised and divided into blocks of whole lines; other files are errors."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

@@ -1,7 +1,5 @@
 """Synthetic rows have the shape of Criteo's and known probabilities, and do not depend on how many are made at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

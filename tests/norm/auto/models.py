@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import predbn
 from predbn.data import sample
+from predbn.norm import predictor
 
 from ..models import net
 
@@ -29,7 +30,7 @@ def calibrated(
     strategy: str = "auto(passes=3)", *, classes: int = 5, examples: int = 256, **options: object
 ) -> nn.Module:
     model = predbn.calibrate(classifier(classes), list(images(examples, seed=3).split(64)))
-    return predbn.adapt(model, strategy, **{"robust": False, **options})
+    return predictor(model, strategy, **{"robust": False, **options})
 
 
 def calibrate_on_clean_images(model: nn.Module) -> nn.Module:
@@ -40,6 +41,6 @@ def accuracy_if_sorted(model: nn.Module, strategy: str, *, batch: int, every: in
     """On every so many images in batches of one size, for a model that has so many outputs for each class."""
     test = sample("test")
     order = test.labels.argsort(stable=True)[::every]
-    predbn.adapt(model, strategy)
-    predicted = torch.cat([model(part) for part in test.images[order].split(batch)]).argmax(1) // outputs
+    predict = predictor(model, strategy)
+    predicted = torch.cat([predict(part) for part in test.images[order].split(batch)]).argmax(1) // outputs
     return float((predicted == test.labels[order]).float().mean())

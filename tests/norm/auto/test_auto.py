@@ -47,18 +47,12 @@ def reference(x, layer, clean):
         return s * (1 + s) ** 2
 
     second = ((values - clean_mean[:, None]) ** 2).mean(1) + eps
-    log_r = np.log(second / clean_var)
-    ell = over_channels(log_r)
-    omega = over_channels((log_r - ell) ** 2) / ell**2
-    a2 = np.exp(min(0, ell / (1 + source_ratio(ell**2 / 2) + network * omega)))
-    scaled_var = a2 * clean_var
-    z2 = (mean - clean_mean) ** 2 / scaled_var
-    d = over_channels(z2 + (second / scaled_var - 1) ** 2 / 2)
+    z2 = (mean - clean_mean) ** 2 / clean_var
+    d = over_channels(z2 + (second / clean_var - 1) ** 2 / 2)
     k = n / (n + n * relative_chance * source_ratio(d) + n * network)
     mixed_mean = (1 - k) * clean_mean + k * mean
-    mixed_var = (1 - k) * (scaled_var + (clean_mean - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
+    mixed_var = (1 - k) * (clean_var + (clean_mean - mixed_mean) ** 2) + k * (var + eps + (mean - mixed_mean) ** 2)
     g = mixed_var / clean_var
-    mixed_mean = mean - (1 - k) * np.sqrt(a2) * (mean - clean_mean)
     offset_z2 = (stored_mean - clean_mean) ** 2 / clean_var
     o = over_channels(offset_z2 + (stored_var / clean_var + offset_z2 - 1) ** 2 / 2)
     e = max(d - chance, 0)
@@ -113,25 +107,6 @@ def test_a_large_shift_is_undone():
         assert (y - expected).abs().mean() < 0.02 * expected.abs().mean()
 
 
-@pytest.mark.parametrize("n", [1, 5])
-@torch.no_grad()
-def test_low_contrast_is_undone_in_small_batches(n):
-    """All channels are smaller by the same factor, and their mean has moved. The more channels agree on the factor, the
-    fewer examples are needed, while a fixed mixture keeps the scale of the source."""
-    generator = torch.Generator().manual_seed(0)
-    layer, x = nn.BatchNorm2d(64).eval(), torch.randn(2000, 64, 6, 6, generator=generator)
-    expected = layer(x)
-    predbn.calibrate(layer, x.split(500))
-
-    def error(strategy, **options):
-        with predbn.adapted(layer, strategy, **options):
-            y = torch.cat([layer(batch) for batch in (0.1 * x[:20] - 0.05).split(n)])
-        return (y - expected[:20]).abs().mean()
-
-    assert error("auto") < 0.2
-    assert error("auto") < 0.3 * min(error("train"), error("prior", N=16))
-
-
 @torch.no_grad()
 def test_the_offset_of_the_stored_statistics_stays_under_a_smaller_shift():
     layer, x = nn.BatchNorm2d(3).eval(), images(2000)
@@ -165,9 +140,8 @@ def test_a_batch_of_one_class_is_not_a_shift():
         Classes().eval(), x[torch.randperm(800, generator=torch.Generator().manual_seed(0))].split(100)
     )
     expected, own = model(x[:100]), predbn.adapted(model, "batch")
-    predbn.adapt(model, "auto")
-    torch.testing.assert_close(model(x[:100]), expected, rtol=0.1, atol=0.1)
-    predbn.adapt(model, "auto(passes=1)")
+    predicted = predbn.AutoPredictor(model)(x[:100])
+    torch.testing.assert_close(predicted.softmax(1), expected.softmax(1), rtol=0.1, atol=0.1)
     with own:
         collapsed = model(x[:100])
     assert (model(x[:100]) - collapsed).abs().mean() < 0.3 * (expected - collapsed).abs().mean()
@@ -220,8 +194,8 @@ def test_a_stream_that_forgets_nothing_is_one_growing_batch():
 @torch.no_grad()
 def test_a_stream_that_forgets_everything_is_auto():
     stream, plain = (
-        predbn.adapt(calibrated_layer(), "auto_stream", momentum=1),
-        predbn.adapt(calibrated_layer(), "auto"),
+        predbn.adapt(calibrated_layer(), "auto_stream", momentum=1, robust=False),
+        predbn.adapt(calibrated_layer(), "auto", robust=False),
     )
     for x in stream_of_batches():
         torch.testing.assert_close(stream(x.double()), plain(x.double()))

@@ -140,12 +140,12 @@ def test_what_chance_explains_within_groups():
 @torch.no_grad()
 def test_many_classes_are_calibrated_in_groups_and_saved_with_them():
     model = calibrated(classes=CLASSES)
-    calibration = calibration_of(model, "bn2")
+    calibration = calibration_of(model.model, "bn2")
     assert len(calibration.class_groups) == CLASSES
     assert calibration.class_means.shape == (256 // GROUP_SIZE, 8)
     assert calibration.class_sizes.sum() == 256
     x = images(12, seed=9)
-    once = predbn.adapt(copy.deepcopy(model), "auto(passes=1)", robust=False)
+    once = predbn.adapt(copy.deepcopy(model.model), "auto", robust=False)
     assert (model(x) - once(x)).abs().max() > 1e-3, "classes make a difference"
     other = calibrated(classes=CLASSES, examples=200)
     assert torch.equal(predbn.load_state_dict(other, predbn.state_dict(model))(x), model(x))
@@ -169,31 +169,25 @@ def test_a_sorted_stream_of_many_classes_keeps_its_accuracy():
     """200 classes and 500 examples: hardly any class has an example in every batch, but groups do."""
     model = calibrate_on_clean_images(Subclasses(load("zoo:resnet20-cifar10/batch/0")).eval())
     train, once, several = (
-        accuracy_if_sorted(model, strategy, batch=40, outputs=20)
-        for strategy in ("train", "auto(passes=1)", "auto(passes=3)")
+        accuracy_if_sorted(model, strategy, batch=40, outputs=20) for strategy in ("train", "auto", "auto(passes=4)")
     )
     assert once < train - 0.3
     assert several > train - 0.03
 
 
-def test_too_few_examples_to_group_the_classes():
-    with pytest.warns(UserWarning, match=f"falls back to passes=1.*{2 * GROUP_SIZE} examples or more"):
-        model = predbn.adapt(
-            calibrated("train", classes=CLASSES, examples=2 * GROUP_SIZE - 1), "auto(passes=3)", robust=False
-        )
-    with torch.no_grad():
-        torch.testing.assert_close(model(images(8)), predbn.adapt(model, "auto(passes=1)", robust=False)(images(8)))
-
-
+@pytest.mark.parametrize(
+    ("classes", "examples", "reason"),
+    [
+        (CLASSES, 2 * GROUP_SIZE - 1, f"{2 * GROUP_SIZE} examples or more"),
+        (MAX_CLASSES + 1, 64, f"{MAX_CLASSES} classes"),
+    ],
+)
 @torch.no_grad()
-def test_more_classes_than_can_be_measured():
-    model = predbn.calibrate(classifier(MAX_CLASSES + 1), [images(64)])
-    outputs = []
-    for strategy in ("auto(passes=2)", "auto"):
-        with pytest.warns(UserWarning, match=f"at most {MAX_CLASSES} classes"):
-            predbn.adapt(model, strategy)
-        outputs.append(model(images(4)))
-    torch.testing.assert_close(outputs[0], outputs[1])
+def test_a_calibration_without_classes_says_so_and_makes_one_pass(classes, examples, reason):
+    model = calibrated("auto(passes=3)", classes=classes, examples=examples)
+    with pytest.warns(UserWarning, match=f"makes one pass, because the calibration has no classes.*{reason}"):
+        several = model(images(8))
+    torch.testing.assert_close(several, model.model(images(8)))
 
 
 class Outputs(nn.Module):
@@ -218,22 +212,22 @@ class Outputs(nn.Module):
 @torch.no_grad()
 def test_other_outputs_than_classes_say_so_once(kind):
     model = predbn.calibrate(Outputs(kind).eval(), list(images(16).split(8)))
+    predictor = predbn.AutoPredictor(model, passes=2, robust=False)
     with pytest.warns(UserWarning, match="one row of class scores per example") as caught:
-        predbn.adapt(model, "auto(passes=2)", robust=False)
+        several = predictor(images(8))
     assert len(caught) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        several = model(images(8))
-        once = predbn.adapt(model, "auto(passes=1)", robust=False)(images(8))
-    torch.testing.assert_close(several, once)
+        torch.testing.assert_close(predictor(images(8)), several)
+        torch.testing.assert_close(model(images(8)), several)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("before", [5, CLASSES])
 def test_the_calibration_of_a_model_with_other_classes_is_refused(before):
     saved = predbn.calibrate(classifier(before), [images(128)])
-    state = predbn.state_dict(predbn.adapt(saved, "auto(passes=2)"))
-    other = predbn.adapt(predbn.calibrate(classifier(7), [images(128)]), "auto(passes=2)")
+    state = predbn.state_dict(predbn.AutoPredictor(saved, passes=2))
+    other = predbn.AutoPredictor(predbn.calibrate(classifier(7), [images(128)]), passes=2)
     predbn.load_state_dict(other, state)
     with pytest.raises(AdaptationError, match=f"predicts 7 classes, but was calibrated with {before}"):
         other(images(8))

@@ -1,7 +1,5 @@
 """Stream blocks belong to their thread, coroutine or generator."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
@@ -13,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 import predbn
 
@@ -169,20 +167,31 @@ def test_threads_and_tasks_that_a_coroutine_starts_are_on_its_stream():
         assert_equal(found, fed_alone(camera))
 
 
+@pytest.mark.parametrize("is_part", [False, True])
 @torch.no_grad()
-def test_a_compiled_model_refuses_what_it_cannot_follow():
+def test_blocks_around_a_compiled_model(is_part):
+    """A graph that contains the whole call cannot follow all blocks."""
     torch._dynamo.reset()
     model = predbn.adapt(net(), "ema")
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    compiled = torch.compile(nn.Sequential(model) if is_part else model, backend="eager", fullgraph=True)
 
-    async def watch() -> None:
+    async def watch() -> Tensor:
         with predbn.stream(model, "camera"):
-            compiled(feed(1)[0])
+            return compiled(feed(1)[0])
 
-    with pytest.raises(Exception, match="does not support stream blocks of coroutines"):
-        asyncio.run(watch())
-    with predbn.streams(model, [0, 1] * 4), pytest.raises(Exception, match="compiled or exported model does not"):
-        compiled(feed(1)[0])
+    def predict_rows() -> Tensor:
+        with predbn.streams(model, ["front", "rear"] * 4):
+            return compiled(feed(1)[0])
+
+    if is_part:
+        with pytest.raises(Exception, match="does not support stream blocks of coroutines"):
+            asyncio.run(watch())
+        with pytest.raises(Exception, match="compiled or exported model does not"):
+            predict_rows()
+    else:
+        torch.testing.assert_close(asyncio.run(watch()), fed_alone(1)[0])
+        torch.testing.assert_close(predict_rows()[::2], predbn.adapt(net(), "ema")(feed(1)[0][::2]))
+        predbn.remove_stream(model, "camera")
     with predbn.stream(model, "camera"):
         torch.testing.assert_close(compiled(feed(1)[0]), fed_alone(1)[0])
 

@@ -1,7 +1,5 @@
 """How far streams are off, measured for all of them at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

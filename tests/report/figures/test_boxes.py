@@ -1,7 +1,5 @@
 """Box plots: five numbers against numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Curves and scatter plots: ranges against plain Python, one dot per split."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from predbn.report.figures import SEVERITY_STYLES, curves, scatter

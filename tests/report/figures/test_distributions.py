@@ -1,7 +1,5 @@
 """Densities: one panel per channel, one curve per series."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from predbn.report.figures import densities

@@ -1,7 +1,5 @@
 """The heat map: every cell, its sign and its place."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

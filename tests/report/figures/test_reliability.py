@@ -1,7 +1,5 @@
 """Reliability diagrams: pooled bins against binning all predictions together, and shares by confidence."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -6,8 +6,6 @@ two. The benchmark's generator goes the same way: PNG in, MagickMotionBlurImage,
     pip install wand scipy opencv-python-headless && python make_imagemagick.py
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -32,21 +30,19 @@ def test_all_processes_together_see_the_batches_of_one(count, ranks, epoch):
     assert len(alone.flatten().unique()) == alone.numel()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_batches_are_the_augmented_images_from_any_step_on(folder, workers):
+@pytest.mark.parametrize(("workers", "start"), [(0, (0, 0)), (0, (1, 1)), (1, (1, 1))])
+def test_batches_are_the_augmented_images_from_any_step_on(folder, workers, start):
     data = open_imagenet(folder, RECIPE.preprocessing, subset=True)
-    options = {"seed": 5, "batch_size": 4, "epochs": 2, "workers": workers}
-    batches = list(data.batches(**options))
-    assert len(batches) == 6
-    for number, (images, labels) in enumerate(batches):
+    batches = list(data.batches(seed=5, batch_size=4, epochs=2, workers=workers, start=start))
+    first = 3 * start[0] + start[1]
+    assert len(batches) == 6 - first
+    for number, (images, labels) in enumerate(batches, first):
         epoch, step = divmod(number, 3)
         order = epoch_order(14, seed=5, epoch=epoch, batch_size=4)[step]
         assert labels.tolist() == data.train.labels[order].tolist()
         for image, index in zip(images, order.tolist(), strict=True):
             expected = read_crop(data.train.path(index), 16, seed=5, epoch=epoch, index=index)
             assert np.array_equal(image.permute(1, 2, 0).numpy(), expected)
-    for expected, result in zip(batches[4:], data.batches(**options, start=(1, 1)), strict=True):
-        assert torch.equal(expected[0], result[0])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -80,7 +76,7 @@ from predbn.training import ImageNetRecipe, open_imagenet
 
 if __name__ == "__main__":
     data = open_imagenet({str(folder)!r}, ImageNetRecipe(size=16).preprocessing, subset=True)
-    batches = data.batches(seed=0, batch_size=4, epochs=10**6, workers=2)
+    batches = data.batches(seed=0, batch_size=4, epochs=10**6, workers=1)
     next(batches)
     print(len(multiprocessing.active_children()), flush=True)
     for _ in batches:
@@ -90,7 +86,7 @@ if __name__ == "__main__":
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as training:
         assert training.stdout is not None
-        assert training.stdout.readline() == "2\n"
+        assert training.stdout.readline() == "1\n"
         training.kill()
-        # The workers have the same standard output: reading it to its end waits for them.
+        # The worker has the same standard output: reading it to its end waits for it.
         assert training.communicate(timeout=60)[0] == ""

@@ -1,7 +1,5 @@
 """A few steps on a tiny folder: alone, interrupted, and in two processes."""
 
-from __future__ import annotations
-
 import csv
 import os
 import socket

@@ -1,7 +1,5 @@
 """A network and a folder small enough to train in a moment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from predbn.models.resnet import ResNet

@@ -2,7 +2,7 @@
 
 pyarrow divides the lines into columns. A quote that is not closed would make it read on in the next lines, and bytes
 that are not UTF-8 make it give up on a line with too many columns. A text with either is divided line by line with
-Python's csv module, which is an order of magnitude slower.
+Python's csv module, which is an order of magnitude slower. All columns are read as text; numbers are parsed here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def parse(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """Read whole lines. With `where`, keep only the rows that have these values in these columns."""
     names = tuple(dict.fromkeys((*COLUMNS, *where)))
     is_simple = _is_utf8(text) and not (source.has_header and b'"' in text)
-    columns, line_of_row, rejected = (_divide_with_pyarrow if is_simple else _divide_by_line)(text, source, names)
+    divide = _divide_with_pyarrow if is_simple else _divide_by_line
+    columns, line_of_row, rejected = divide(text, source, names)
     lines = len(line_of_row) + len(rejected)
     table = np.empty((len(line_of_row), WIDTH), np.int32)
     is_row = np.ones(len(table), np.bool_)
@@ -104,7 +105,11 @@ def _divide_with_pyarrow(text: bytes, source: TextSource, names: tuple[str, ...]
         pyarrow.csv.ParseOptions(
             delimiter=source.delimiter, quote_char=False, ignore_empty_lines=False, invalid_row_handler=reject
         ),
-        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), include_columns=list(names)),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            include_columns=list(names),
+            strings_can_be_null=False,
+        ),
     )
     line_of_row = np.arange(1, len(table) + len(rejected) + 1)
     line_of_row = np.delete(line_of_row, [line - 1 for line, _ in rejected])

@@ -54,12 +54,7 @@ class Randomised:
         self._marginals = None if train is None else _evenly_spaced(train).to(clean.device)
 
     def __len__(self) -> int:
-        """The number of rows of a split."""
         return len(self.clean)
-
-    def __repr__(self) -> str:
-        """The clean rows and the seed."""
-        return f"Randomised({self.clean!r}, seed={self.seed}, block={self.block})"
 
     @property
     def labels(self) -> Tensor:

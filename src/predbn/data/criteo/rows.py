@@ -52,16 +52,10 @@ class Rows:
         self.data, self.name, self.first = data, name, first
 
     def __len__(self) -> int:
-        """The number of rows."""
         return len(self.data)
-
-    def __repr__(self) -> str:
-        """Name and number of rows."""
-        return f"Rows({self.name!r}, {len(self):,} rows)"
 
     @property
     def device(self) -> torch.device:
-        """The device that the rows are on."""
         return self.data.device
 
     @cached_property
@@ -76,7 +70,6 @@ class Rows:
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """SHA-256 of the rows."""
         return {"rows": sha256_of(self.data)}
 
     def table(self, positions: Tensor) -> Tensor:
@@ -84,7 +77,6 @@ class Rows:
         return self.data.index_select(0, positions.to(self.device))
 
     def to(self, device: Device) -> Rows:
-        """The same rows on a device."""
         return Rows(self.data.to(device), self.name, first=self.first)
 
     def batches(self, size: int, *, order: Order | None = None, device: Device | None = None) -> Iterator[RowBatch]:

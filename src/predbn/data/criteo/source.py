@@ -45,12 +45,10 @@ class TextSource:
 
     @property
     def has_header(self) -> bool:
-        """Whether the first line names the columns."""
         return self.begins > 0
 
     @property
     def is_gzipped(self) -> bool:
-        """Whether the file is gzipped."""
         return _is_gzipped(self.path)
 
     def blocks(self, size: int) -> Iterator[TextBlock]:

@@ -12,16 +12,16 @@ For one channel of a layer, let
 
 `Calibration` holds μ_c, σ_c², M, h and V. eps is added to all variances.
 
-0. With several passes only: which classes does the batch hold? The pass before has predicted class k for the share π_k
-   of the examples, with the mean confidence 1 − u. Clean data with these classes has the statistics μ_π, σ_π² instead
-   of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and chance explains
+0. With several passes only (`predictor.py`): which classes does the batch hold? The pass before has predicted class k
+   for the share π_k of the examples, with the mean confidence 1 − u. Clean data with these classes has the statistics
+   μ_π, σ_π² instead of μ_c, σ_c². The batch is corrected for the difference (`Calibration.with_source_classes`), and
+   chance explains
 
        (1 − b)·(1/n + Σ π_k²/M_k) + 2·b·u·Σ π_k²    in place of    1/n + 1/M
 
    in the steps below, where M_k of the M examples had class k: examples of one class differ less, and as far as the
-   predictions are in doubt, the classes may be others, as unevenly spread as those that were predicted. The first pass
-   knows nothing: π is that of the source, and the last term is 2·b. If few classes are predicted, one more pass looks
-   whether the batch is rather one of all classes that has shifted (`mixed_classes.py`).
+   predictions are in doubt, the classes may be others, as unevenly spread as those that were predicted. The cautious
+   pass knows nothing: π is that of the source, and the last term is 2·b.
 
    More than 128 classes are in groups of similar ones (`class_groups.py`), and π_g, M_g, μ_π and σ_π² are those of the
    groups. Between groups lies the share b_g of t, and chance explains
@@ -51,17 +51,7 @@ For one channel of a layer, let
 
        μ_m = μ_c + k·(μ_b − μ_c),    σ_m²/σ_c² = g = (1 − k)·(1 + k·z²) + k·σ_b²/σ_c².
 
-4. What all channels share is known better than what each channel does. In an image of low contrast the values of all
-   channels are smaller. Therefore clean data is first scaled by a² = exp(q·ℓ), where ℓ is the mean of log r over the
-   channels (weighted by h; 0 if positive), ω is the variance of log r over ℓ², and
-
-       q = 1/(1 + s_ℓ·(1 + s_ℓ)² + ω·V²/(5·(n + 1))),    s_ℓ = (1/n + 1/M) / Σ h·ℓ²/2.
-
-   Steps 1 to 3 then compare the batch with a²·σ_c² in place of σ_c²: z², r and σ_b²/σ_c² are divided by a², and g is
-   multiplied by it. The mean becomes μ_m = μ_b − a·(1 − k)·(μ_b − μ_c), so that on the smaller scale what remains of
-   the difference weighs no more than before.
-
-5. Stored statistics and clean data differ even without a shift, because training images are augmented. This offset has
+4. Stored statistics and clean data differ even without a shift, because training images are augmented. This offset has
    the size o (`Calibration.offset`, measured like d). A part f of it stays, on the scale of the mixture:
 
        μ = μ_m + f·√g·(μ_s − μ_c),    σ² = g·(σ_c² + f·(σ_s² − σ_c²)),    f = 1 − k·e/(e + o),
@@ -72,7 +62,6 @@ For one channel of a layer, let
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -82,11 +71,11 @@ from torch import Tensor
 from predbn.common import AdaptationError
 
 from ..observation import Observation
-from ..robust import NARROW, WIDE
+from ..robust import NARROW
 from ..statistics import Statistics
 from ..strategies.base import Strategy
 from ..tracing import is_readable
-from .calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights, weighted_sums
+from .calibration import DEFAULT_CLASS_SHARE, MIN_CHANCE, Calibration, channel_weights
 from .composition import Composition
 
 NETWORK_FACTOR = 1 / 5
@@ -105,59 +94,16 @@ LIMITS = 1e-12, 1e30
 
 
 @dataclass(frozen=True)
-class Auto(Strategy):
-    """As much of the batch as chance does not explain, and the rest from the source.
+class AutoRule(Strategy):
+    """The equations that `auto` and `auto_stream` share. `calibrated=False` ignores the calibration, as if there were
+    none (see `_calibration_from_batch`)."""
 
-    The batch's n examples are mixed with N source examples, where N depends on how far the batch differs from clean
-    source data, compared to how far chance alone would move it. The equations are at the top of this file and in
-    docs/auto.md.
-
-    passes       how often a batch is predicted: 4 times, or once without calibrated classes; once more if few classes
-                 are predicted. The classes predicted by one pass tell the next one what clean data of these classes
-                 looks like (step 0), so that batches may hold any classes. One pass is enough if batches hold the
-                 classes in about the proportions of the source
-    calibrated   False ignores the calibration, as if there were none (see `_calibration_from_batch`)
-
-    A layer that never tracked statistics uses those of its batch.
-    """
-
-    name: ClassVar[str] = "auto"
     works_on_segments: ClassVar[bool] = True
-    default_passes: ClassVar[int] = 4
     calibrated: bool = True
-    passes: int | None = None
-
-    def __post_init__(self) -> None:
-        passes = self.passes
-        if passes is None and self.calibrated and self.default_passes > 1:
-            passes = self.default_passes
-            object.__setattr__(self, "passes", passes)
-        if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
-            raise AdaptationError(f"strategy '{self.name}' got passes={passes!r}; it must be an integer, 1 or more")
-        if self.pass_count > 1 and not self.calibrated:
-            raise AdaptationError(
-                f"strategy '{self.name}' got passes={passes} and calibrated=False: several passes need a calibration; "
-                "drop one of them"
-            )
-
-    @property
-    def pass_count(self) -> int:
-        return self.passes or 1
 
     @property
     def calibration(self) -> Literal["needed", "ignored"]:
         return "needed" if self.calibrated else "ignored"
-
-    @property
-    def bounds(self) -> float:
-        return WIDE if self.pass_count > 1 else NARROW
-
-    def statistics(self, observation: Observation) -> Statistics:
-        if observation.source is None:
-            return observation.moments().statistics
-        batch = observation.moments(allow_single_value=True)
-        clean = self.clean_data(observation, observation.source)
-        return self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
 
     def clean_data(self, observation: Observation, source: Statistics) -> tuple[Calibration, Tensor | float]:
         """The calibration, or what replaces it, and the chance of each channel relative to the layer's."""
@@ -174,7 +120,7 @@ class Auto(Strategy):
         batch: Statistics,
         n: Tensor | float,
         doubt: Tensor | float = 0.0,
-    ) -> Statistics:
+    ) -> Mixture:
         """Mix the statistics of n examples with the source; the n examples are a batch, or the past of a stream.
 
         `doubt` is u, if the statistics were corrected for classes that are in doubt.
@@ -186,6 +132,58 @@ class Auto(Strategy):
             batch, sampling = _with_source_classes(batch, clean, composition, observation.eps)
         network = NETWORK_FACTOR * clean.network**2 / (n + 1)
         return mixture(batch, clean, source, observation.eps, sampling.of(n), network, relative_chance)
+
+
+@dataclass(frozen=True)
+class Auto(AutoRule):
+    """As much of the batch as chance does not explain, and the rest from the source.
+
+    The batch's n examples are mixed with N source examples, where N depends on how far the batch differs from clean
+    source data, compared to how far chance alone would move it. The equations are at the top of this file and in
+    docs/auto.md.
+
+    calibrated   False ignores the calibration, as if there were none
+    passes       how often `predbn.AutoPredictor` predicts a batch at most: the classes predicted by one pass tell the
+                 next one what clean data of these classes looks like (step 0), so that batches may hold any classes. A
+                 layer that is adapted sees one pass, which is enough if batches hold the classes in about the
+                 proportions of the source
+
+    A layer that never tracked statistics uses those of its batch.
+    """
+
+    name: ClassVar[str] = "auto"
+    bounds: ClassVar[float] = NARROW
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        passes = self.passes
+        if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
+            raise AdaptationError(f"strategy 'auto' got passes={passes!r}; it must be an integer, 1 or more")
+        if passes > 1 and not self.calibrated:
+            raise AdaptationError(
+                f"strategy 'auto' got passes={passes} and calibrated=False: several passes need a calibration; "
+                "drop one of them"
+            )
+
+    @property
+    def pass_count(self) -> int:
+        return self.passes
+
+    def statistics(self, observation: Observation) -> Statistics:
+        if observation.source is None:
+            return observation.moments().statistics
+        batch = observation.moments(allow_single_value=True)
+        clean = self.clean_data(observation, observation.source)
+        mixed = self.mixed_statistics(observation, observation.source, clean, batch.statistics, batch.n)
+        observation.difference = mixed.difference
+        return mixed.statistics
+
+
+class Mixture(NamedTuple):
+    """The statistics of a mixture, and how far the batch was from clean data: d, […, 1], or a number."""
+
+    statistics: Statistics
+    difference: Tensor | float
 
 
 class Sampling(NamedTuple):
@@ -230,41 +228,24 @@ def mixture(
     sampling: Tensor | float,
     network: Tensor | float,
     relative_chance: Tensor | float = 1.0,
-) -> Statistics:
-    """Steps 1 to 5. Names are those of the equations.
+) -> Mixture:
+    """Steps 1 to 4. Names are those of the equations.
 
     sampling          1/n + 1/M
     network           V²/(5·(n + 1))
     relative_chance   t of each channel over the layer's typical t; s·(1 + s)² is multiplied by it
     """
     delta, z2, r = clean.compare(batch, eps)
-    a2 = _shared_scale(r, clean.weight, sampling, network)
-    d = _clamp(clean.difference(z2 / a2, r / a2))
-    k = 1 / (1 + relative_chance * _source_ratio(sampling / d) + network)
+    d = _clamp(clean.difference(z2, r))
+    s = sampling / d
+    k = 1 / (1 + relative_chance * s * (1 + s) ** 2 + network)
     e = _clamp(d - sampling)
     f = 1 - k * e / (e + clean.offset)
-    g = a2 * (1 - k) + k * add_scaled(r, -k, z2)
-    mixed_mean = add_scaled(clean.mean, 1 - (1 - k) * a2**0.5, delta)
+    g = 1 - k + k * add_scaled(r, -k, z2)
+    mixed_mean = add_scaled(clean.mean, k, delta)
     mean = add_scaled(mixed_mean, f, g.sqrt() * (source.mean - clean.mean))
     var = g * (torch.lerp(clean.var, source.var, f) + eps) - eps
-    return Statistics(mean, var.clamp(min=0))
-
-
-def _shared_scale(r: Tensor, h: Tensor, sampling: Tensor | float, network: Tensor | float) -> Tensor | float:
-    """a² of step 4. It is never more than 1: a mean that has moved makes r larger too, whatever the scale is."""
-    log_r = r.log()
-    total, mean, mean_square = weighted_sums(h, torch.ones_like(log_r), log_r, log_r * log_r)
-    ell = mean / total
-    ell2 = _clamp(ell * ell)
-    omega = _clamp(mean_square / total / ell2 - 1)
-    d = _clamp(total * ell2 / 2)
-    log_a2 = ell / (1 + _source_ratio(sampling / d) + network * omega)
-    return log_a2.clamp(max=0).exp() if isinstance(log_a2, Tensor) else math.exp(min(log_a2, 0.0))
-
-
-def _source_ratio(s: Tensor | float) -> Tensor | float:
-    """s·(1 + s)²: how many source examples are mixed in for each example of the batch."""
-    return s * (1 + s) ** 2
+    return Mixture(Statistics(mean, var.clamp(min=0)), d)
 
 
 def add_scaled(start: Tensor, factor: Tensor | float, step: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ A layer remembers the statistics of the stream and how many examples are behind 
        1/n_b = (1 − b)/n + b·max(e², 1/n).
 
 2. It is combined with the past, which counts the less the more the batch contradicts it (`stream_past.py`).
-3. Steps 1 to 5 of `auto` use the combined statistics, and n of them, in place of those of the batch. Predictions that
+3. Steps 1 to 4 of `auto` use the combined statistics, and n of them, in place of those of the batch. Predictions that
    are wrong are wrong in the same way again and again, so that a long past does not make the doubt u about its classes
    smaller: chance explains 1/n + 1/M + 2·b·u.
 4. When the pass has ended, the model has predicted the classes of the batch, in the shares π_c, which are wrong by c².
@@ -34,8 +34,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from predbn.common import AdaptationError
-
 from ..observation import Observation
 from ..robust import WIDE
 from ..segments import Segments
@@ -43,7 +41,7 @@ from ..statistics import Statistics
 from ..strategies.base import check_momentum, load_tensor, save_statistics
 from ..streams.state import LayerState, States
 from ..tracing import is_readable
-from .auto import Auto
+from .auto import AutoRule
 from .calibration import Calibration
 from .stream_classes import StreamClasses, gives_classes
 from .stream_past import Estimate, combine
@@ -56,7 +54,7 @@ _CLASSES = ("shares", "expected", "class_errors", "class_sums")
 
 
 @dataclass(frozen=True)
-class AutoStream(Auto):
+class AutoStream(AutoRule):
     """`auto` with the statistics of the stream so far in place of those of the newest batch.
 
     A single image is too small to tell a shift from sampling noise; its stream is not. When the stream changes, the
@@ -74,18 +72,11 @@ class AutoStream(Auto):
     name: ClassVar[str] = "auto_stream"
     keeps_state: ClassVar[bool] = True
     can_be_folded: ClassVar[bool] = True
-    default_passes: ClassVar[int] = 1
+    bounds: ClassVar[float] = WIDE
     momentum: float = 0.1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.pass_count > 1:
-            raise AdaptationError("strategy 'auto_stream' predicts a batch once; only 'auto' takes passes")
         check_momentum(self.name, self.momentum, "how likely a batch is the first one after a change")
-
-    @property
-    def bounds(self) -> float:
-        return WIDE
 
     def statistics(self, observation: Observation) -> Statistics:
         source, eps = observation.source, observation.eps
@@ -112,7 +103,7 @@ class AutoStream(Auto):
             state["new_size"] = _as_tensor(n, batch.mean).reshape(*batch.mean.shape[:-1], 1)
         doubt = _read(load_tensor(state, "class_errors"))[2] if "class_errors" in state else 0.0
         mixed = self.mixed_statistics(observation, source, clean_data, combined.statistics, combined.size, doubt)
-        return save_statistics(state, mixed)
+        return save_statistics(state, mixed.statistics)
 
     def after_pass(self, states: States, output: Any, shared: Adaptation, segments: Segments | None) -> None:
         """Step 4: the classes that the model has predicted, for all layers."""

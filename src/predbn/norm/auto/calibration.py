@@ -6,7 +6,6 @@ shifted. A strategy needs it to tell a shift from sampling noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,10 +13,10 @@ from torch import Tensor
 
 from predbn.common import AdaptationError
 
-from ..robust import NARROW, WIDE, clipping_of, min_scatter, robust_moments
+from ..robust import NARROW, clipping_of, min_scatter, robust_moments
 from ..statistics import Statistics, pool_central_moments
 from ..tracing import is_readable
-from .composition import Composition, shares_of_groups, source_shares
+from .composition import shares_of_groups
 
 DEFAULT_CLASS_SHARE = 0.25
 """The share of the variance of examples that lies between classes, if it could not be measured."""
@@ -88,8 +87,6 @@ class Calibration(NamedTuple):
     """Robust moments take Var[m_i]/σ² for at least this, [C] (`min_scatter`); 1 if it was not measured."""
     clipping: Tensor | None = None
     """What the clipping of robust moments does to clean examples, [3, C] (`clipping_of`); None if not measured."""
-    wide_clipping: Tensor | None = None
-    """The same for the wide bounds of strategies that follow classes."""
 
     def compare(self, other: Statistics, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """δ = μ_b − μ, z² = δ²/σ² and r = (σ_b² + δ²)/σ² of other statistics μ_b, σ_b².
@@ -104,7 +101,7 @@ class Calibration(NamedTuple):
     def difference(self, z2: Tensor, r: Tensor) -> Tensor | float:
         """Σ h·(z² + (r − 1)²/2) over the channels: how far apart two statistics are, in units of chance."""
         growth = r - 1
-        return weighted_sums(self.weight, torch.addcmul(z2, growth, growth, value=0.5))[0]
+        return weighted_sum(self.weight, torch.addcmul(z2, growth, growth, value=0.5))
 
     def to(self, target: torch.device | torch.dtype | Tensor) -> Calibration:
         """On a device, in a dtype, or with both taken from a tensor.
@@ -135,18 +132,6 @@ class Calibration(NamedTuple):
             return shares
         return shares_of_groups(shares, self.class_groups, len(self.class_sizes))
 
-    def evenness(self, shares: Tensor) -> Tensor:
-        """(1 − 4·‖π − π_s‖²)₊, […, 1]: 1 if a batch has its classes in the shares π_s of the source, 0 if few."""
-        assert self.class_sizes is not None
-        step = self.group_shares(shares) - source_shares(self.class_sizes.to(shares))
-        return (1 - 4 * (step * step).sum(-1, keepdim=True)).clamp(min=0)
-
-    def completed(self, composition: Composition) -> Composition:
-        """The composition with its evenness, which is computed once for all layers."""
-        if composition.shares is None:
-            return composition
-        return composition._replace(evenness=self.evenness(composition.shares))
-
     def with_source_classes(self, batch: Statistics, shares: Tensor, eps: float) -> Statistics:
         """What the statistics of a batch would be if it had its classes in the proportions of the source.
 
@@ -174,16 +159,14 @@ def channel_weights(chance: Tensor) -> Tensor:
     return weight / (weight * chance).sum(-1, keepdim=True)
 
 
-def weighted_sums(weight: Tensor, *values: Tensor) -> Sequence[Tensor | float]:
-    """Σ h·x over the channels of each x, one for each group of [G, C].
+def weighted_sum(weight: Tensor, values: Tensor) -> Tensor | float:
+    """Σ h·x over the channels, […, 1]; one for each group of [G, C].
 
-    Sums of [C] are Python numbers if they can be read without waiting: later steps with these take a tenth of the time.
+    That of [C] is a Python number if it can be read without waiting: later steps with it take a tenth of the time.
     """
-    needs_gradients = any(value.requires_grad for value in values)
-    if weight.dim() == values[0].dim() == 1 and not needs_gradients and is_readable(values[0]):
-        sums: list[float] = torch.mv(torch.stack(values), weight).tolist()
-        return sums
-    return [(weight * value).sum(-1, keepdim=True) for value in values]
+    if weight.dim() == values.dim() == 1 and is_readable(weight) and is_readable(values):
+        return float(weight.dot(values))
+    return (weight * values).sum(-1, keepdim=True)
 
 
 class CalibrationAccumulator:
@@ -262,23 +245,20 @@ class CalibrationAccumulator:
         calibration = Calibration(self.size, float(1 / weight.sum()), between, 0.0, mean, var, weight)
         calibration = self._with_class_moments(calibration, eps)
         if self._first:
-            scatter, clipping, wide_clipping = self._clipping(var, eps)
-            calibration = calibration._replace(scatter=scatter, clipping=clipping, wide_clipping=wide_clipping)
+            scatter, clipping = self._clipping(var, eps)
+            calibration = calibration._replace(scatter=scatter, clipping=clipping)
         if stored is not None:
             _, z2, r = calibration.compare(Statistics(*(t.to(mean) for t in stored)), eps)
             calibration = calibration._replace(offset=float(calibration.difference(z2, r)))
         return calibration.to(torch.float32)
 
-    def _clipping(self, var: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The scatter of the first examples, and what clipping to narrow and to wide bounds does to them."""
+    def _clipping(self, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The scatter of the first examples, and what clipping to narrow bounds does to them."""
         means, variances = torch.cat(self._first, 1).double()
         scatter = min_scatter(means, var + eps)
         is_finite = torch.ones(len(means), dtype=torch.bool, device=means.device)  # others were left out before
-        narrow, wide = (
-            clipping_of(means, variances, robust_moments(means, variances, is_finite, eps, var, scatter, limit=limit))
-            for limit in (NARROW, WIDE)
-        )
-        return scatter, narrow, wide
+        clipped = robust_moments(means, variances, is_finite, eps, var, scatter, limit=NARROW)
+        return scatter, clipping_of(means, variances, clipped)
 
     def _with_class_moments(self, calibration: Calibration, eps: float) -> Calibration:
         if self._class_sizes.dim() == 0:

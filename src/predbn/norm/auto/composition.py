@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 from ..segments import Segments
+from ..statistics import Moments, pool_over_processes
 
 
 class Composition(NamedTuple):
     """The classes of a batch, or of each of S segments.
 
     `shares` are the shares π of the predicted classes, [K] or [S, K]; None if nothing is known about them. `doubt` is
-    u = 1 − the mean confidence of the predictions, [1] or [S, 1]; 1 if nothing is known. `evenness` says how far these
-    are the classes of the source (`Calibration.evenness`).
+    u = 1 − the mean confidence of the predictions, [1] or [S, 1]; 1 if nothing is known.
     """
 
     shares: Tensor | None = None
     doubt: Tensor | float = 1.0
-    evenness: Tensor | None = None
 
 
 def is_class_scores(output: Any) -> bool:
@@ -33,14 +32,19 @@ def is_class_scores(output: Any) -> bool:
     return is_scores and output.is_floating_point()
 
 
-def composition_of(output: Any, segments: Segments | None = None) -> Composition | None:
-    """The classes that a model has predicted; None if its output is not [examples, classes]."""
-    if not is_class_scores(output) or output.shape[0] == 0:
-        return None
-    if segments is not None and segments.examples != output.shape[0]:
-        return None
-    means, _ = mean_predictions(output, segments)
-    return Composition(means[..., :-1], 1 - means[..., -1:])
+def predicted_classes(
+    scores: Tensor, segments: Segments | None = None, *, sync: bool = False, process_group: Any = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The shares π of the classes that a model has predicted, […, K], the doubt u, and of how many examples, […, 1].
+
+    With `sync` they are those of the batch that is spread over the processes of a group.
+    """
+    means, count = mean_predictions(scores, segments)
+    if sync:
+        size = int(count)
+        pooled = pool_over_processes(Moments(means, torch.zeros_like(means), size, size), process_group)
+        means, count = pooled.mean, torch.as_tensor(pooled.size).to(count).expand_as(count)
+    return means[..., :-1], 1 - means[..., -1:], count
 
 
 def mean_predictions(scores: Tensor, segments: Segments | None = None) -> tuple[Tensor, Tensor]:

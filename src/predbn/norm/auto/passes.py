@@ -1,61 +1,69 @@
-"""The passes of `auto`: which classes does a batch hold?
+"""What one of several passes over a batch is told, and what it finds out.
 
-Each pass knows the classes that the one before it has predicted; the first one knows nothing. If these are few, one
-more pass looks whether that can be right (`mixed_classes.py`).
+`AutoPredictor` (`predictor.py`) calls its model several times with the same batch. What a pass is told reaches the
+layers, and what they find gets back, through an object of the thread: the model between them knows nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..segments import Segments
-from ..tracing import is_tracing
-from .calibration import Calibration
-from .composition import Composition, composition_of
-from .mixed_classes import SeenLayer, better_explanation, is_few, source_composition
+from .composition import Composition
+
+if TYPE_CHECKING:
+    from ..adaptation import Adaptation
 
 
-def find_composition(
-    run_pass: Callable[[Composition], tuple[Any, SeenLayer | None]],
-    passes: int,
-    clean: Calibration,
-    segments: Segments | None,
-    examples: int | None,
-    *,
-    is_sync: bool,
-) -> Composition | None:
-    """The classes of a batch, for the last of so many passes; None if the model does not predict classes.
+@dataclass
+class BatchPass:
+    """One of the passes over a batch.
 
-    run_pass   predicts the batch with a composition; what the model has returned, and the last layer that knows classes
-    clean      the calibration of a layer that has classes
-    examples   how many examples the batch has if it has no segments; None if that is not known
+    adaptation   of the layers that are told about classes
+    composition  which classes the batch holds; None for those of the source
+    is_last      whether this is the pass that counts: the others change no state
+    difference   d of the last layer: how far the batch was from clean data of these classes; None if it compared none
+    segments     how the layers have divided the examples
     """
-    few = Composition()
-    last: SeenLayer | None = None
-    for _ in range(passes - 1):
-        output, last = run_pass(clean.completed(few))
-        predicted = composition_of(output, segments)
-        if predicted is None:
-            return None
-        few = predicted
-    assert few.shares is not None
-    n: Tensor | int | None = examples if segments is None else segments.size_tensor(few.shares)
-    if last is not None and n is not None:
-        mixed = source_composition(clean, few, n)
-        is_suspicious = is_few(few, mixed, n)
-        # Processes that share a batch make the same passes, whatever each of them predicts.
-        if is_tracing() or is_sync or _is_recorded(is_suspicious) or bool(is_suspicious.any()):
-            difference = last.difference(few)
-            _, last = run_pass(clean.completed(mixed))
-            if last is not None:
-                few = better_explanation(few, mixed, is_suspicious, difference, last.difference(None))
-    return clean.completed(few)
+
+    adaptation: Adaptation
+    composition: Composition | None
+    is_last: bool
+    difference: Tensor | float | None = None
+    segments: Segments | None = None
 
 
-def _is_recorded(x: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded, in which nothing can be read."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+class _Running:
+    def __init__(self) -> None:
+        self.current: BatchPass | None = None
+
+
+class _RunningInThread(threading.local, _Running):
+    pass
+
+
+_traced, _eager = _Running(), _RunningInThread()
+
+
+def running_batch_pass() -> BatchPass | None:
+    """torch.compile cannot follow what changes in a `threading.local`, but reads what eager code has set there."""
+    return (torch.compiler.is_dynamo_compiling() and _traced.current) or _eager.current
+
+
+@contextmanager
+def running(batch_pass: BatchPass) -> Iterator[BatchPass]:
+    """Whatever is predicted in the block belongs to this pass. A pass in a pass that does not count does not either."""
+    place: Any = _traced if torch.compiler.is_dynamo_compiling() else _eager
+    before, place.current = place.current, batch_pass
+    batch_pass.is_last = batch_pass.is_last and (before is None or before.is_last)
+    try:
+        yield batch_pass
+    finally:
+        place.current = before

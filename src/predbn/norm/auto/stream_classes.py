@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 
 from ..segments import Segments
-from ..statistics import Moments, pool_over_processes
-from .composition import is_class_scores, mean_predictions, shares_of_groups, source_shares
+from .composition import is_class_scores, predicted_classes, shares_of_groups, source_shares
 
 _PRIOR_PERSISTENCE = 0.1
 """Added to the denominator of ρ: nothing is known about a stream that begins."""
@@ -75,7 +74,7 @@ class StreamClasses(NamedTuple):
         """The classes when the model has given this output for a batch. `groups` is the group of each class, if classes
         are put into groups, which then take the place of classes. With segments they are those of several
         streams."""
-        shares, doubt = _predicted(output, sync, process_group, segments)
+        shares, doubt, _ = predicted_classes(output, segments, sync=sync, process_group=process_group)
         if groups is not None:
             shares = shares_of_groups(shares, groups, len(sizes))
         source = source_shares(sizes).to(shares)
@@ -100,12 +99,3 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 def gives_classes(output: Any, count: int) -> bool:
     """Whether a model's output are the scores of so many classes, [N, K]."""
     return is_class_scores(output) and output.shape[1] == count
-
-
-def _predicted(output: Tensor, sync: bool, process_group: Any, segments: Segments | None) -> tuple[Tensor, Tensor]:
-    """π, […, K], and u, […, 1], of all processes if they share a batch."""
-    means, count = mean_predictions(output, segments)
-    if sync:
-        size = int(count)
-        means = pool_over_processes(Moments(means, torch.zeros_like(means), size, size), process_group).mean
-    return means[..., :-1], 1 - means[..., -1:]

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ..statistics import Statistics
 from .auto import LIMITS, add_scaled
-from .calibration import Calibration, weighted_sums
+from .calibration import Calibration, weighted_sum
 
 MAX_FREEDOM, HEAVY_TAILS = 12.0, 5.0
 """ν = 12/(1 + 5·s), measured on clean and shifted images of development."""
@@ -82,7 +82,7 @@ def _unchanged(
 ) -> Tensor | float:
     """w: the probability that nothing has changed. r − 1 is the growth of the variance plus z²."""
     growth = growth + z2
-    difference = weighted_sums(clean.weight, torch.addcmul(z2, growth, growth, value=0.5))[0]
+    difference = weighted_sum(clean.weight, torch.addcmul(z2, growth, growth, value=0.5))
     freedom = MAX_FREEDOM / (1 + HEAVY_TAILS * chance)
     ratio = _likelihood_ratio(difference / chance, freedom)
     return (1 - momentum) / (1 - momentum + momentum * ratio)

@@ -40,6 +40,9 @@ class Strategy(ABC):
     can_be_folded: ClassVar[bool] = False
     """Whether there are statistics that do not depend on the batch being predicted: see `fixed_statistics`."""
 
+    bounds: ClassVar[float | None] = None
+    """How far the influence of each example on the moments is bounded by default (c of `robust.py`); None: not."""
+
     _by_name: ClassVar[dict[str, type[Strategy]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -58,14 +61,8 @@ class Strategy(ABC):
 
     @property
     def pass_count(self) -> int:
-        """How often a batch is predicted. A pass only tells the next one which classes the batch holds, as
-        `observation.composition`; the last one counts."""
+        """How often a batch is predicted, if not by the layers alone but by `predictor`."""
         return 1
-
-    @property
-    def bounds(self) -> float | None:
-        """How far the influence of each example on the moments is bounded by default (c of `robust.py`); None: not."""
-        return None
 
     def after_pass(  # noqa: B027
         self, states: States, output: Any, shared: Adaptation, segments: Segments | None

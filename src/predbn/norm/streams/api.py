@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -14,9 +13,9 @@ from predbn.common import AdaptationError
 from ..adaptation import Adaptation
 from ..layer import adaptations
 from ..segments import Segments, StreamSegments
-from ..state import restored
+from ..state import Restorer
 from .blocks import Selection, current_selection, open_blocks
-from .registry import DEFAULT_STREAM
+from .registry import DEFAULT_STREAM, stream_id
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -34,7 +33,7 @@ def stream(model: M, name: str | int) -> Iterator[M]:
     generator runs, and not while it waits to be resumed; in one decorated with `contextlib.contextmanager` it holds
     until the end of the decorated function. Passes of several threads on the same stream take turns.
     """
-    with _opened(model, [name], None):
+    with _opened(model, [stream_id(name)], None):
         yield model
 
 
@@ -48,7 +47,7 @@ def streams(model: M, ids: Iterable[Hashable]) -> Iterator[M]:
     """
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise AdaptationError(f"predbn.streams(model, …) got {ids!r}; it takes a list with the stream of each example")
-    ids = _hashable(ids.tolist() if hasattr(ids, "tolist") else ids)
+    ids = [stream_id(name) for name in (ids.tolist() if hasattr(ids, "tolist") else ids)]
     for adaptation in adaptations(model):
         _check_streams(adaptation)
     if not ids:
@@ -66,23 +65,12 @@ def _opened(model: nn.Module, names: list[Hashable], segments: Segments | None) 
     with ExitStack() as stack:
         selections = []
         for adaptation in adaptations(model):
-            opened = adaptation.streams.open(names, partial(restored, model, adaptation))
+            opened = adaptation.streams.open(names, Restorer(model, adaptation))
             stack.callback(adaptation.streams.close, opened)
             examples = None if segments is None else segments.examples
-            selections.append((adaptation, Selection(opened, tuple(names), mixed, examples)))
+            selections.append((adaptation, Selection(tuple(opened.streams.values()), tuple(names), mixed, examples)))
         stack.enter_context(open_blocks(selections))
         yield
-
-
-def _hashable(ids: Iterable[Any]) -> list[Hashable]:
-    names: list[Hashable] = []
-    for name in ids:
-        try:
-            hash(name)
-        except TypeError:
-            raise AdaptationError(f"stream ids must be strings or numbers, got {name!r}") from None
-        names.append(name)
-    return names
 
 
 def _check_streams(adaptation: Adaptation) -> None:
@@ -98,7 +86,7 @@ def _check_streams(adaptation: Adaptation) -> None:
 
 def remove_stream(model: M, name: str | int) -> M:
     """Forget a stream altogether, for example when a camera is switched off. It must not be in use."""
-    holders = adaptations(model)
+    holders, name = adaptations(model), stream_id(name)
     is_open = any(
         holder.streams.get(name) is not None and holder.streams[name] in current_selection(holder).streams
         for holder in holders
@@ -113,6 +101,7 @@ def remove_stream(model: M, name: str | int) -> M:
 
 def reset(model: M, stream: str | int | None = None) -> M:
     """Forget what was learned from one stream, by default from all. Population statistics and calibration stay."""
+    stream = None if stream is None else stream_id(stream)
     for adaptation in adaptations(model):
         if adaptation.strategy.keeps_state and not adaptation.streams.reset(stream):
             raise unknown_stream_error(stream, adaptation)
@@ -135,7 +124,7 @@ def save_streams(model: M) -> M:
 
 def stream_bytes(model: nn.Module, stream: str | int = DEFAULT_STREAM) -> int:
     """How much memory the state of a stream takes, in bytes: 0 for one that was not predicted yet."""
-    total = 0
+    total, stream = 0, stream_id(stream)
     for adaptation in adaptations(model):
         if stream not in adaptation.streams:
             raise unknown_stream_error(stream, adaptation)

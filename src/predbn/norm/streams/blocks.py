@@ -21,7 +21,7 @@ from predbn.common import AdaptationError
 
 from ..segments import Segments
 from ..tracing import is_tracing
-from .stream import Pass, Stream
+from .stream import Pass, Stream, is_backward
 
 
 class HasDefaultStream(Protocol):
@@ -29,6 +29,9 @@ class HasDefaultStream(Protocol):
 
     @property
     def default_stream(self) -> Stream: ...
+
+    @property
+    def repeated_stream(self) -> Stream: ...
 
 
 class Selection(NamedTuple):
@@ -59,19 +62,42 @@ class Selection(NamedTuple):
             )
 
 
+class _Opening:
+    """What the blocks of one `with` statement have in common, so that they are closed in one step."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+
 class Block:
     """A block that was opened by the function with the frame `frame_id`."""
 
     def __init__(
-        self, adaptation: HasDefaultStream, selection: Selection, frame: FrameType | None, *, in_generator: bool
+        self,
+        adaptation: HasDefaultStream,
+        selection: Selection,
+        opening: _Opening,
+        frame: FrameType | None,
+        *,
+        in_generator: bool,
     ) -> None:
         self.adaptation = adaptation
         self.selection = selection
+        self.opening = opening
         self.frame_id = id(frame)
         self.in_generator = in_generator
         self.opened_in = _thread_and_task()
         self.can_be_suspended = in_generator or self.opened_in[1] is not None
-        self.is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self.opening.is_closed
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether an interrupt has kept it among the open ones. Threads and tasks may have got it with their context,
+        and keep it as long as they run."""
+        return self.is_closed and self.opened_in == _thread_and_task()
 
 
 def _thread_and_task() -> tuple[int, asyncio.Task[Any] | None]:
@@ -89,10 +115,11 @@ def current_selection(adaptation: HasDefaultStream) -> Selection:
     """The streams of the innermost block; outside of all blocks the default stream."""
     if is_tracing():
         return _traced_selection(adaptation)
-    blocks = [block for block in _blocks_of_context.get() if block.adaptation is adaptation]
+    blocks = [b for b in _blocks_of_context.get() if b.adaptation is adaptation and not b.is_left_over]
     if _blocks_of_generators:
         frame_ids = {block.frame_id: block for block in blocks if not block.in_generator}
-        frame_ids.update({b.frame_id: b for b in list(_blocks_of_generators) if b.adaptation is adaptation})
+        in_generators = [b for b in list(_blocks_of_generators) if b.adaptation is adaptation and not b.is_closed]
+        frame_ids.update({block.frame_id: block for block in in_generators})
         frame: FrameType | None = sys._getframe()
         while frame is not None:
             if id(frame) in frame_ids:
@@ -106,7 +133,7 @@ def current_selection(adaptation: HasDefaultStream) -> Selection:
                 "a stream that was opened in a generator is not known in the threads and tasks that get its context "
                 "(asyncio.to_thread, asyncio.create_task); open the stream in the function that predicts"
             )
-    return Selection((adaptation.default_stream,))
+    return Selection((adaptation.repeated_stream if is_backward() else adaptation.default_stream,))
 
 
 def _traced_selection(adaptation: HasDefaultStream) -> Selection:
@@ -132,19 +159,19 @@ def _traced_selection(adaptation: HasDefaultStream) -> Selection:
 def open_blocks(selections: Sequence[tuple[HasDefaultStream, Selection]]) -> Iterator[None]:
     """Predict in streams for the length of a `with` block."""
     frame, in_generator = _user(sys._getframe())
-    blocks = [Block(adaptation, selection, frame, in_generator=in_generator) for adaptation, selection in selections]
+    opening = _Opening()
+    blocks = [Block(adaptation, chosen, opening, frame, in_generator=in_generator) for adaptation, chosen in selections]
     del frame
-    _blocks_of_context.set((*_blocks_of_context.get(), *blocks))
-    _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)
-    if in_generator:
-        _blocks_of_generators.extend(blocks)
     try:
+        _blocks_of_context.set((*_blocks_of_context.get(), *blocks))
+        _blocks_of_thread.blocks = (*getattr(_blocks_of_thread, "blocks", ()), *blocks)
+        if in_generator:
+            _blocks_of_generators.extend(blocks)
         yield
     finally:
-        for block in blocks:
-            block.is_closed = True
+        opening.is_closed = True  # first, in one step that no interrupt divides
         # Not a reset to what was before: a generator may be closed in another context, or after other blocks.
-        _blocks_of_context.set(tuple(block for block in _blocks_of_context.get() if block not in blocks))
+        _blocks_of_context.set(tuple(b for b in _blocks_of_context.get() if b not in blocks and not b.is_left_over))
         remaining = getattr(_blocks_of_thread, "blocks", ())
         _blocks_of_thread.blocks = tuple(block for block in remaining if not block.is_closed)
         if in_generator:

@@ -16,7 +16,8 @@ such as how many batches a layer has seen, is part of the layout.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 from weakref import WeakValueDictionary
 
 import torch
@@ -39,11 +40,33 @@ class _Entry(NamedTuple):
     shape: torch.Size
 
 
+class PlainState(TypedDict):
+    """A packed state as tensors and plain data, with which a store can do what it likes.
+
+    A row of `tensors` is the layer, the key, which of the vectors, from where on, and the shape; one of `numbers` is
+    the layer, the key and the number.
+    """
+
+    tensors: list[list[Any]]
+    numbers: list[list[Any]]
+    vectors: dict[str, Tensor]
+
+
 class Layout:
     """What streams remember in kind: tensors in vectors, one for each device and dtype, and numbers."""
 
     def __init__(self, tensors: tuple[_Entry, ...], numbers: tuple[tuple[str, str, int], ...]) -> None:
         self._tensors, self._numbers = tensors, numbers
+
+    @cached_property
+    def _plain(self) -> PlainState:
+        kinds = list(dict.fromkeys(entry.kind for entry in self._tensors))
+        rows = [[e.layer, e.key, kinds.index(e.kind), e.start, list(e.shape)] for e in self._tensors]
+        return {"tensors": rows, "numbers": [list(number) for number in self._numbers], "vectors": {}}
+
+    def plain(self, vectors: Mapping[Kind, Tensor]) -> PlainState:
+        """A state as plain data."""
+        return {**self._plain, "vectors": {str(number): vector for number, vector in enumerate(vectors.values())}}
 
     def unpack(self, vectors: Mapping[Kind, Tensor]) -> States:
         """Views of vectors [D], or with a first dimension of matrices [S, D]."""
@@ -55,7 +78,7 @@ class Layout:
                 vector = vectors[kind]
                 view = vector.narrow(-1, start, shape.numel())
                 if len(shape) != 1:
-                    view = view.view(*vector.shape[:-1], *shape)
+                    view = view.view((*vector.shape[:-1], *shape))
                 views[kind, start] = view
             states.setdefault(layer, {})[key] = view
         for layer, key, number in self._numbers:
@@ -67,6 +90,13 @@ _layouts: WeakValueDictionary[tuple[tuple[_Entry, ...], tuple[tuple[str, str, in
     WeakValueDictionary()
 )
 """Equal layouts are the same object, so that comparing them takes no time."""
+
+
+def _layout(tensors: tuple[_Entry, ...], numbers: tuple[tuple[str, str, int], ...]) -> Layout:
+    layout = _layouts.get((tensors, numbers))
+    if layout is None:
+        layout = _layouts[tensors, numbers] = Layout(tensors, numbers)
+    return layout
 
 
 class Packed(NamedTuple):
@@ -97,6 +127,18 @@ class Packed(NamedTuple):
                 for kind, vector in self.vectors.items()
             }
         return Packed(self.layout, vectors)
+
+    @classmethod
+    def of(cls, plain: PlainState, device: torch.device) -> Packed:
+        """A state from plain data, on a device."""
+        moved = [vector.to(device) for vector in plain["vectors"].values()]
+        kinds = [(vector.device, vector.dtype) for vector in moved]
+        tensors = tuple(
+            _Entry(layer, key, kinds[vector], start, torch.Size(shape))
+            for layer, key, vector, start, shape in plain["tensors"]
+        )
+        layout = _layout(tensors, tuple((layer, key, number) for layer, key, number in plain["numbers"]))
+        return cls(layout, dict(zip(kinds, moved, strict=True)))
 
     def clone(self) -> Packed:
         return Packed(self.layout, {kind: vector.clone() for kind, vector in self.vectors.items()})
@@ -131,14 +173,11 @@ def pack(states: States, streams: int | None = None) -> Packed:
             width = widths.get(kind, 0)
             start = starts.setdefault((key, id(value)), width)
             if start == width:
-                pieces.setdefault(kind, []).append(value.detach().reshape(*leading, -1))
+                pieces.setdefault(kind, []).append(value if len(shape) == 1 else value.reshape(*leading, -1))
                 widths[kind] = width + shape.numel()
             tensors.append(_Entry(layer, key, kind, start, shape))
-    described = tuple(tensors), tuple(numbers)
-    layout = _layouts.get(described)
-    if layout is None:
-        layout = _layouts[described] = Layout(*described)
-    with torch.inference_mode(False):  # tensors made in inference mode cannot be used with gradients later
+    layout = _layout(tuple(tensors), tuple(numbers))
+    with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode cannot be used with gradients later
         return Packed(layout, {kind: torch.cat(parts, -1) for kind, parts in pieces.items()})
 
 

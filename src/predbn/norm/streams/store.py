@@ -9,30 +9,57 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Hashable
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict, cast
 
-from torch import Tensor
+from predbn.common import (
+    PARTIAL_SUFFIX,
+    AdaptationError,
+    has_right_checksum,
+    needs_extra,
+    parse_tensors,
+    read_json,
+    write_json,
+    write_tensors,
+)
 
-from predbn.common import CHECKSUM_FIELD, AdaptationError, atomic_write, first_line, needs_extra, read_checked
-
-from .state import States
+from .state import PlainState
 
 _SUFFIX = ".safetensors"
-_SEPARATOR = "/"
-"""Between the name of a layer, which has dots, and that of its tensor."""
+_CARD = "owner.json"
+_MAX_WRITING_SECONDS = 3600.0
+"""A temporary file that is older was left behind by a process that was killed."""
+
+
+class Owner(TypedDict):
+    """What states belong to: a strategy, and a checksum of the adapted layers' names and of the network's weights."""
+
+    strategy: str
+    network: str
 
 
 class SavedStream(TypedDict):
-    """What a stream remembers: the strategy that wrote it, and the tensors and numbers of each layer."""
+    """What a stream remembers, and what it belongs to."""
 
-    strategy: str
-    layers: States
+    owner: Owner
+    state: PlainState
+
+
+class DamagedStreamError(AdaptationError):
+    """What a store has of a stream was read, and is not what was written."""
 
 
 class StreamStore(Protocol):
-    """Keeps what streams remember. It is called by one thread at a time."""
+    """Keeps what streams remember. Threads call it at the same time, but never for the same name.
+
+    An OSError says that it does not work now; the streams in memory stay there.
+    """
+
+    def claim(self, owner: Owner) -> None:
+        """Called by `adapt`. Raise an AdaptationError if the streams that are there belong to another owner."""
 
     def get(self, name: Hashable) -> SavedStream | None:
         """What was put there last under this name; None if nothing was."""
@@ -43,54 +70,57 @@ class StreamStore(Protocol):
     def remove(self, name: Hashable) -> bool:
         """Forget it; whether there was one."""
 
-    def names(self) -> Iterator[Hashable]:
-        """The streams that are there."""
+    def clear(self) -> None:
+        """Forget all streams."""
 
 
 class DirectoryStore:
     """A folder with a file per stream. Names of streams are strings or integers.
 
     The name of a file is a hash, because a stream may have a name that no file can have; the real one is in the file.
+    Several processes may use the same folder, if they have the same model: what was written last counts.
     """
 
     def __init__(self, folder: str | Path) -> None:
+        with needs_extra("files"):  # now, and not when the first stream is written, which may be hours later
+            import safetensors.torch  # noqa: F401
         self.folder = Path(folder)
 
-    def get(self, name: Hashable) -> SavedStream | None:
-        path = self._path(name)
+    def claim(self, owner: Owner) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remedy = "delete the folder to reset all streams, or choose another one"
         try:
-            tensors, card = _read(path)
+            known = read_json(self.folder / _CARD, error=AdaptationError, remedy=remedy)
+        except FileNotFoundError:
+            write_json(self.folder / _CARD, owner, is_shared=True)
+            return
+        for key, value in owner.items():
+            if known.get(key) != value:
+                raise AdaptationError(f"{self.folder} holds streams of another {key}: {remedy}.")
+        for path in self.folder.glob(f"*{PARTIAL_SUFFIX}"):
+            if time.time() - path.stat().st_mtime > _MAX_WRITING_SECONDS:
+                path.unlink(missing_ok=True)
+
+    def get(self, name: Hashable) -> SavedStream | None:
+        path, remedy = self._path(name), "delete it, and its stream begins anew"
+        try:
+            content = path.read_bytes()
         except FileNotFoundError:
             return None
-        layers: States = {layer: {} for layer in card["layers"]}
-        for key, value in (*tensors.items(), *card["numbers"].items()):
-            layer, _, name_in_layer = key.rpartition(_SEPARATOR)
-            layers[layer][name_in_layer] = value
-        return {"strategy": card["strategy"], "layers": layers}
+        if not has_right_checksum(BytesIO(content), required=True):
+            raise DamagedStreamError(f"{path} is damaged (its content has changed since it was written): {remedy}.")
+        saved = parse_tensors(content, path, kind="the state of a stream", error=AdaptationError, remedy=remedy)
+        if not {"stream", "owner", "state"} <= set(saved):
+            raise AdaptationError(f"{path} is not the state of a stream: {remedy}.")
+        if saved["stream"] != name:
+            raise AdaptationError(f"{path} has the state of stream {saved['stream']!r}, not of {name!r}: {remedy}.")
+        del saved["stream"]
+        return cast(SavedStream, saved)
 
     def put(self, name: Hashable, saved: SavedStream) -> None:
-        with needs_extra("files"):
-            from safetensors.torch import save
-
         path = self._path(name)
-        tensors, numbers = {}, {}
-        for layer, state in saved["layers"].items():
-            for own, value in state.items():
-                key = f"{layer}{_SEPARATOR}{own}"
-                if isinstance(value, Tensor):
-                    tensors[key] = value.detach().cpu().clone().contiguous()  # layers may share one
-                else:
-                    numbers[key] = value
-        card = {
-            "stream": name,
-            "strategy": saved["strategy"],
-            "layers": list(saved["layers"]),
-            "numbers": numbers,
-            "checksum": CHECKSUM_FIELD,
-        }
         self.folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path, checksum=True) as partial:
-            partial.write_bytes(save(tensors, {"card": json.dumps(card)}))
+        write_tensors(path, {"stream": name, **saved}, is_shared=True)
 
     def remove(self, name: Hashable) -> bool:
         try:
@@ -99,27 +129,11 @@ class DirectoryStore:
             return False
         return True
 
-    def names(self) -> Iterator[Hashable]:
-        for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
-            yield _read(path)[1]["stream"]
+    def clear(self) -> None:
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            path.unlink(missing_ok=True)
 
     def _path(self, name: Hashable) -> Path:
         if isinstance(name, bool) or not isinstance(name, str | int):
             raise AdaptationError(f"stream {name!r} cannot be stored in {self.folder}: stream ids must be str or int")
         return self.folder / f"{hashlib.sha256(json.dumps(name).encode()).hexdigest()[:32]}{_SUFFIX}"
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    with needs_extra("files"):
-        from safetensors.torch import load
-
-    remedy = "delete it, and its stream begins anew"
-    content = read_checked(path, error=AdaptationError, remedy=remedy)
-    try:
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        card: dict[str, Any] = json.loads(header["__metadata__"]["card"])
-        card["stream"], card["strategy"], card["layers"], card["numbers"]
-        return load(content), card
-    except Exception as error:  # safetensors raises many kinds
-        reason = f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
-        raise AdaptationError(f"{path} cannot be read as the state of a stream ({reason}): {remedy}.") from None

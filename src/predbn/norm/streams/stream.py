@@ -12,8 +12,10 @@ dictionary of states at the end.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,52 +25,57 @@ from predbn.common import AdaptationError
 
 from ..segments import Segments, StreamSegments, tensor_on
 from ..tracing import is_tracing
+from .lock import StreamLock
 from .state import LayerState, Packed, States, copy_states, pack, stack
 
 _numbers = itertools.count()
 
 
+def is_backward() -> bool:
+    """Whether autograd runs backward in this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
 class Stream:
     """The states of all layers for one source of data (a camera, a region, a user).
 
-    They are a dictionary in `states`, or packed in `packed` (`state.py`), or both. `previous` holds those before the
-    last pass, because activation checkpointing runs parts of that pass once more; in inference mode it cannot. `number`
-    is the order in which streams are locked. `users` counts the open blocks of the stream, `is_saved` says that it is
-    in a store as it is here, and `is_removed` that nobody can open it again.
+    They are a dictionary, or packed (`state.py`), in one attribute, so that other threads see them change at once.
+    `previous` holds those before the last pass, because activation checkpointing runs parts of that pass once more; in
+    inference mode it cannot. `number` is the order in which streams are locked. The rest belongs to the table of
+    streams (`registry.py`): whether the stream was read from the store, when it was used last, of when the copy is that
+    was `written` to the store (under the lock `writing`), and `is_removed`, after which it is not written again.
     """
 
     def __init__(self, states: States | None = None) -> None:
-        self._states: States | None = {} if states is None else states
-        self._packed: Packed | None = None
+        self._content: States | Packed = {} if states is None else states
         self.previous: Packed | None = None
         self.number = next(_numbers)
-        self.users = 0
-        self.is_saved = False
+        self.lock = StreamLock()
+        self.is_loaded = True
+        self.last_used = self.written = 0
         self.is_removed = False
-        self.lock = threading.RLock()
+        self.writing = threading.Lock()
 
     @property
     def states(self) -> States:
-        states, packed = self._states, self._packed  # another thread may replace both meanwhile
-        if states is None:
-            assert packed is not None
-            states = self._states = packed.unpack()
-        return states
+        content = self._content
+        return content.unpack() if isinstance(content, Packed) else content
 
     @states.setter
     def states(self, states: States) -> None:
-        self._states, self._packed = states, None
+        self._content = states
 
     @property
     def packed(self) -> Packed:
-        if self._packed is None:
-            assert self._states is not None
-            self._packed = pack(self._states)
-        return self._packed
+        """Only while the stream is locked."""
+        if not isinstance(self._content, Packed):
+            with torch._C._DisableFuncTorch():
+                self._content = pack(self._content)
+        return self._content
 
     def keep(self, packed: Packed) -> None:
         """Remember this from now on."""
-        self._packed, self._states = packed, None
+        self._content = packed
 
     def set_state(self, layer: str, state: LayerState) -> None:
         """Replace what is remembered for one layer, by tensors that can be used with gradients."""
@@ -78,7 +85,7 @@ class Stream:
     def clear(self) -> None:
         """Forget everything, once no other thread is in a pass."""
         with self.lock:
-            self.states, self.previous, self.is_saved = {}, None, False
+            self.states, self.previous = {}, None
 
     def copied_states(self) -> States:
         """The states with tensors of their own."""
@@ -87,11 +94,11 @@ class Stream:
 
     def __getstate__(self) -> dict[str, Any]:
         """Locks and layouts cannot be copied, and nobody uses a copy yet."""
-        return {"states": self.states, "is_saved": self.is_saved, "is_removed": self.is_removed}
+        return {"states": self.states, "is_loaded": self.is_loaded}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        Stream.__init__(self, state.pop("states"))
-        self.__dict__.update(state)
+        Stream.__init__(self, state["states"])
+        self.is_loaded = state["is_loaded"]
 
 
 class PassPart:
@@ -156,24 +163,36 @@ class Pass:
 
     def __init__(self, streams: Sequence[Stream], *, is_single: bool) -> None:
         # A forward pass while autograd runs backward is one that activation checkpointing runs again.
-        self._is_repeated = not is_tracing() and torch._C._current_graph_task_id() != -1
+        self._is_repeated = not is_tracing() and is_backward()
         if self._is_repeated and not is_single:
             raise AdaptationError(
                 "activation checkpointing runs a pass again, for which the states of several streams are not kept; "
                 "predict one stream at a time with predbn.stream(model, …), or without checkpointing"
             )
-        self.is_rejected = False
+        # Functions that torch.func transforms (vmap, grad, jvp) have no effects, and their values mean nothing outside.
+        self.is_rejected = not is_tracing() and torch._C._functorch.peek_interpreter_stack() is not None
         self._streams, self._is_single = streams, is_single
+        self._caller: FrameType | None = None
         self._locked: list[Stream] = []
         self._parts: list[PassPart] = []
+
+    def begin(self, caller: FrameType) -> None:
+        """Begin the pass of a model that this function calls.
+
+        Streams are locked and their states loaded now: a compiled model reads them, but cannot load them.
+        """
+        self._caller = caller
+        for part in self.parts():
+            part.old  # noqa: B018
 
     def parts(self) -> list[PassPart]:
         """The streams by layout."""
         if not self._parts:
             if not is_tracing() and not self._is_repeated:
+                self._caller = self._caller or sys._getframe(1)  # a layer that is called by itself
                 for stream in sorted(self._streams, key=lambda stream: stream.number):  # so that no two passes block
-                    stream.lock.acquire()
                     self._locked.append(stream)
+                    stream.lock.acquire(self._caller)
             self._parts = [self._single_part()] if self._is_single else self._mixed_parts()
         return self._parts
 
@@ -222,13 +241,15 @@ class Pass:
                         self._keep(part)
         finally:
             while self._locked:
-                self._locked.pop().lock.release()
+                assert self._caller is not None
+                self._locked.pop().lock.release(self._caller)
+            self._caller = None
 
     def _keep(self, part: PassPart) -> None:
         """A stream whose new state is not finite keeps the old one."""
         streams = [self._streams[position] for position in part.streams]
         if is_tracing():
-            streams[0].states = part.new_states()
+            streams[0].states = _finite_states(part)
             return
         olds = [stream.packed for stream in streams]
         new = pack(part.new_states(), None if part.is_single else len(streams))
@@ -245,6 +266,27 @@ class Pass:
                 stream.keep(row)
         if part.is_single:  # activation checkpointing is for a single stream
             streams[0].previous = None if torch.is_inference_mode_enabled() else olds[0]
+
+
+def _finite_states(part: PassPart) -> States:
+    """The states after a pass in a graph, or those before if a number is not finite; a new stream has none."""
+    new = part.new_states()
+    changed = [
+        (layer, key, value)
+        for layer, state in part.states.items()
+        for key, value in state.items()
+        if isinstance(value, Tensor) and value.is_floating_point() and value is not part.old.get(layer, {}).get(key)
+    ]
+    if not changed:
+        return new
+    is_finite = torch.stack([value.isfinite().all().to(changed[0][2].device) for _, _, value in changed]).all()
+    if is_finite.is_cpu and any(key not in part.old.get(layer, {}) for layer, key, _ in changed):
+        torch._assert_async(is_finite, "the first batch of a stream has no finite example; predict another one first")
+    for layer, key, value in changed:
+        old = part.old.get(layer, {}).get(key)
+        if old is not None:
+            new[layer][key] = torch.where(is_finite.to(value.device), value, old)
+    return new
 
 
 def _is_true(is_finite: Tensor) -> bool:

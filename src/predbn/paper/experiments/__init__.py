@@ -1,4 +1,4 @@
-"""The experiments by id, in the order of the paper; `auto`, which is not in the paper, comes last."""
+"""The experiments by id, in the order of the paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from predbn.common import PaperError
 
 from ..experiment import Experiment, experiment
 from .activations import COVARIANCE_SPECTRA, DIMENSION_DISTRIBUTIONS, LAYER_DISTRIBUTIONS
-from .auto import AUTO_EXPERIMENT
 from .batch_size import CIFAR10_BATCH_SIZE, IMAGENET_BATCH_SIZE
 from .cifar10_clean import CLEAN_TEST_SET
 from .cifar10_normalisations import NORMALISATION_SCHEMES
@@ -47,7 +46,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         IMAGENET_EFFICIENTNET,
         IMAGENET_EPS,
         CRITEO,
-        AUTO_EXPERIMENT,
     )
 }
 
@@ -57,11 +55,10 @@ def choose(ids: Sequence[str]) -> list[Experiment]:
     names = [id.upper() for id in ids]
     if not names or "ALL" in names:
         return list(EXPERIMENTS.values())
-    experiments = {id.upper(): experiment for id, experiment in EXPERIMENTS.items()}
     for name in names:
-        if name not in experiments:
+        if name not in EXPERIMENTS:
             raise PaperError(f"there is no experiment {name!r}: there are {', '.join(EXPERIMENTS)}, and all.")
-    return [experiments[name] for name in dict.fromkeys(names)]
+    return [EXPERIMENTS[name] for name in dict.fromkeys(names)]
 
 
 def plans_of(experiments: Sequence[Experiment]) -> list[str]:

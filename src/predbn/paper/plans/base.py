@@ -32,7 +32,6 @@ class PaperPlan:
     data_set: str = CIFAR10
 
     def version(self, quick: bool) -> Plan:
-        """The quick or the full plan."""
         return self.quick if quick else self.full
 
 

@@ -17,7 +17,7 @@ METHODS, BATCH_SIZE, STATISTICS, MIXTURES, MIXTURES_OF_LEVELS, EPS_AT_PREDICTION
     "resnet50-eps",
     "lite0-methods",
 )
-RESNET50, LITE0, LITE1, LITE2 = "resnet50-v1", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"
+RESNET50, LITE0 = "resnet50-v1", "efficientnet-lite0"
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 100, 250, 500)
 EPS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 3e-1, 1.0)
 

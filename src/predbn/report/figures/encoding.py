@@ -46,7 +46,6 @@ def by_series(
 
 
 def plain_axis(**options: Any) -> alt.Axis:
-    """An axis without a line and ticks."""
     return alt.Axis(domain=False, ticks=False, **options)
 
 
@@ -77,7 +76,6 @@ def series_legend(symbol: str = "circle", **options: Any) -> alt.Legend:
 
 
 def names_of(styles: Sequence[SeriesStyle]) -> str:
-    """The series, for the description of a chart."""
     return ", ".join(style.series for style in styles)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from predbn.common import ReportError
 from predbn.diagnostics import Examination
 
+from ..figure import FigureVariant
 from ..style import GREY, HUES, SeriesStyle
 from .encoding import by_series, inline_data, names_of, series_legend
 
@@ -20,34 +21,22 @@ _WIDE = 2.0
 """Beyond this distance the axis is one of square roots, so that the others can still be distinguished."""
 
 
-def fit_styles() -> list[SeriesStyle]:
-    """The styles of `fit_by_layer`."""
-    return [_REFERENCE]
-
-
-def shift_styles(examination: Examination) -> list[SeriesStyle]:
-    """The styles of `shift_by_layer`: if the stored statistics are wrong, only those of the batch are used."""
-    return [_RECOMPUTED] if examination.is_broken else [_STORED, _RECOMPUTED]
-
-
-def channel_styles(examination: Examination) -> list[SeriesStyle]:
-    """The styles of `channels_of_layer`."""
-    return [style for style in (_REFERENCE, _DATA) if style.series in examination.examples]
-
-
-def fit_by_layer(examination: Examination) -> alt.LayerChart:
+def fit_by_layer(examination: Examination) -> FigureVariant:
     """How far the stored statistics of each layer are from those of the reference."""
     rows = [
         {"layer": row.layer, "series": _REFERENCE.series, "distance": row.fit, "limit": row.fit_limit}
         for row in examination.layers
         if row.fit is not None
     ]
-    return _by_layer(rows, fit_styles(), "stored standard deviations", "How well the stored statistics fit")
+    return _by_layer(rows, [_REFERENCE], "stored standard deviations", "How well the stored statistics fit")
 
 
-def shift_by_layer(examination: Examination) -> alt.LayerChart:
-    """How far the statistics of the data are from those of the reference."""
-    styles = shift_styles(examination)
+def shift_by_layer(examination: Examination) -> FigureVariant:
+    """How far the statistics of the data are from those of the reference.
+
+    If the stored statistics are wrong, those of the batch are used.
+    """
+    styles = [_RECOMPUTED] if examination.is_broken else [_STORED, _RECOMPUTED]
     rows = [
         {"layer": row.layer, "series": style.series, "distance": distance, "limit": row.shift_limit}
         for row in examination.layers
@@ -57,8 +46,9 @@ def shift_by_layer(examination: Examination) -> alt.LayerChart:
     return _by_layer(rows, styles, "standard deviations of the reference", "How far the data has shifted")
 
 
-def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
+def channels_of_layer(examination: Examination, layer: str) -> FigureVariant:
     """One point per channel: how far its mean is from the stored one, and how much wider it is."""
+    styles = [style for style in (_REFERENCE, _DATA) if style.series in examination.examples]
     rows = [
         {"series": name, "channel": channel, "mean": mean, "ratio": ratio}
         for name, (means, ratios) in examination.channels[layer].items()
@@ -75,7 +65,7 @@ def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
                 scale=alt.Scale(type="log", nice=False, padding=16),
                 axis=alt.Axis(tickCount=5, format="~g"),
             ),
-            **by_series(channel_styles(examination), series_legend(), stroke="colour", fill="area"),
+            **by_series(styles, series_legend(), stroke="colour", fill="area"),
             tooltip=[
                 alt.Tooltip("series:N", title="measured on"),
                 alt.Tooltip("channel:Q", title="channel"),
@@ -96,10 +86,10 @@ def channels_of_layer(examination: Examination, layer: str) -> alt.LayerChart:
         title=f"The channels of {layer}",
         description=f"Each channel of {layer}: how far its mean and its standard deviation are from the stored ones",
     )
-    return chart
+    return FigureVariant(chart, styles)
 
 
-def _by_layer(rows: list[dict[str, Any]], styles: list[SeriesStyle], x_title: str, title: str) -> alt.LayerChart:
+def _by_layer(rows: list[dict[str, Any]], styles: list[SeriesStyle], x_title: str, title: str) -> FigureVariant:
     """One row per layer in the order of the calls, with a dot per series at its distance and a bar up to its limit."""
     if not rows:
         raise ReportError("No layer was measured, so there is nothing to draw: examine the model with data.")
@@ -149,4 +139,4 @@ def _by_layer(rows: list[dict[str, Any]], styles: list[SeriesStyle], x_title: st
         title=title,
         description=f"{title}, by layer: {names_of(styles)}",
     )
-    return chart
+    return FigureVariant(chart, styles)

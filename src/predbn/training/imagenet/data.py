@@ -83,13 +83,7 @@ def open_imagenet(
     if not subset:
         _check_classes(root / "train", classes, "ImageNet", wnids(), "unpack it again, or use --subset.")
     _check_classes(root / "val", class_folders(root / "val"), "train", classes, "unpack it again.")
-    validation = from_folder(
-        root / "val",
-        preprocessing.size,
-        resize=preprocessing.resize,
-        interpolation=preprocessing.interpolation,
-        progress=progress,
-    )
+    validation = from_folder(root / "val", preprocessing.crop, progress=progress)
     return ImageNetData(list_pictures(root / "train"), validation, preprocessing.size[0])
 
 
