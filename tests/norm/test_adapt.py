@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -248,3 +249,30 @@ def test_distance_is_the_normalised_wasserstein_distance():
 
 def test_repr_names_the_strategy():
     assert "strategy=prior(N=8)" in repr(predbn.adapt(net(), "prior", N=8))
+
+
+def test_a_call_in_training_mode_warns_once_that_restore_will_not_undo_it():
+    """The buffers change as without predbn; a second adaptation that is trained on purpose is not warned of again."""
+    model = net()
+    before = model.bn1.running_mean.clone()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            predbn.adapt(model)
+            model.eval()(images())
+            assert len(caught) == (0 if torch.equal(model.bn1.running_mean, before) else 1)
+            model.train()(images())
+            model(images())
+            predbn.restore(model)
+    assert not torch.equal(model.bn1.running_mean, before)
+    assert len(caught) == 1
+    assert "restore does not undo" in str(caught[0].message)
+
+
+@pytest.mark.parametrize("tracks", [True, False])
+def test_training_that_changes_no_statistics_is_not_warned_of(tracks):
+    model = predbn.adapt(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=tracks))).train()
+    model[1].train(not tracks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(images())

@@ -129,8 +129,7 @@ def test_no_warning_without_a_reason():
         model = predbn.adapt(net(), "batch", layers="bn1")
         for n in (4, 0, 6):
             model(images(n))
-        model.train()(images(4))
-        copy.deepcopy(model.eval())(images(4))
+        copy.deepcopy(model)(images(4))
         with predbn.adapted(model, "prior"):
             model(images(4))
         predbn.restore(model)(images(4))
@@ -280,3 +279,38 @@ def test_the_old_onnx_exporter_is_refused(tmp_path):
     with pytest.raises(predbn.AdaptationError, match="use dynamo=True"):
         torch.onnx.export(predbn.adapt(net()), (images(4),), tmp_path / "model.onnx", dynamo=False)
     assert not (tmp_path / "model.onnx").exists()
+
+
+class NamesOfTorch(nn.Module):
+    """Has attributes and methods with the names of nn.Module's, as ESPNet has a list `modules`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+        self.modules = [self.conv, self.bn]
+        self.buffers = {"replay": []}
+
+    def parameters(self, group: str) -> list[Tensor]:  # type: ignore[override]
+        return [self.conv.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self.modules:
+            x = module(x)
+        return x
+
+
+def test_attributes_with_the_names_of_methods():
+    model, x = NamesOfTorch().eval(), images(40, shift=2.0)
+    plain = model(x)
+    torch.testing.assert_close(predbn.adapt(model)(x), expected(model.conv(x), model.bn))
+    predbn.calibrate(model, [x])
+    predbn.adapt(model, "auto")(x)
+    predbn.restore(model, keep_calibration=False)
+    assert torch.equal(model(x), plain)
+    predbn.recompute(model, [x])
+    torch.testing.assert_close(model(x), expected(model.conv(x), model.bn), rtol=1e-3, atol=1e-3)
+    predbn.adapt(model, "population", loader=[x])
+    with pytest.warns(UserWarning, match="each of them changes the output"):  # the list calls the layer itself
+        folded = predbn.fold(model)
+    torch.testing.assert_close(folded(x), model(x))
+    assert str(predbn.describe(model))

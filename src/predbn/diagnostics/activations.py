@@ -27,6 +27,7 @@ from predbn.norm import (
     Train,
     evaluating,
     find_strategy,
+    modules_of,
     named_layers,
     unwrapped,
 )
@@ -71,7 +72,7 @@ class ActivationRecorder:
             if self._adaptation is not None:
                 stack.enter_context(self._adaptation.active())
             stack.enter_context(observing_inputs(self._layers, self._record_input))
-            for module in self.model.modules():
+            for module in modules_of(self.model):
                 if isinstance(module, nn.Linear):
                     hook = partial(_record_linear, linear_inputs)
                     stack.callback(module.register_forward_pre_hook(hook).remove)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from predbn.common import MethodError
-from predbn.norm import Population, Strategy, adapted, device_of
+from predbn.norm import Population, Strategy, adapted, device_of, modules_of
 
 
 def member_logits(models: Sequence[nn.Module], images: Tensor) -> list[Tensor]:
@@ -52,7 +52,7 @@ def predicting(
                 "Expected batches that can be iterated over twice for 'population', but got an iterator; give a list"
             )
         options["loader"] = batches
-    modes = [(module, module.training) for model in models for module in model.modules()]
+    modes = [(module, module.training) for model in models for module in modules_of(model)]
     with ExitStack() as stack:
         for model in models:
             stack.enter_context(adapted(model, strategy, **options))

@@ -192,7 +192,7 @@ def _check_trained(
 @torch.no_grad()
 def count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
     """The number of logits that the network gives for two black images."""
-    parameter = next(network.parameters(), torch.zeros(()))
+    parameter = next(nn.Module.parameters(network), torch.zeros(()))
     images = torch.zeros(2, 3, *preprocessing.size, device=parameter.device, dtype=parameter.dtype)
     was_training = network.training
     try:

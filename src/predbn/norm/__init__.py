@@ -20,7 +20,7 @@ from .drift import Drift, DriftMeter
 from .fold import fold
 from .forward import Arguments, BatchForward, Forward, Wrapper, batches_of
 from .layer import adapted_layers
-from .layers import Layers, device_of, named_layers, select_by_name, unwrapped
+from .layers import Layers, device_of, modules_of, named_layers, select_by_name, tensors_of, unwrapped
 from .observation import Observation
 from .recompute import recompute
 from .segments import Bucket, RowOrder, Segments, StreamSegments
@@ -104,6 +104,7 @@ __all__ = [
     "is_tracing",
     "load_state_dict",
     "load_statistics",
+    "modules_of",
     "named_layers",
     "needs_gradients",
     "open_blocks",
@@ -125,5 +126,6 @@ __all__ = [
     "stream",
     "stream_bytes",
     "streams",
+    "tensors_of",
     "unwrapped",
 ]

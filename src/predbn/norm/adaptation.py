@@ -68,7 +68,7 @@ class Adaptation:
         self.streams = StreamRegistry(keeps_state=strategy.keeps_state, max_streams=max_streams, store=store)
         self.observer: Observer | None = None
         self.classes: Calibration | None = None
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_training = False
 
     @property
     def default_stream(self) -> Stream:
@@ -95,6 +95,18 @@ class Adaptation:
                 "statistics; predbn.describe(model) counts them",
                 UserWarning,
                 stacklevel=4,
+            )
+
+    def warn_of_training(self) -> None:
+        """Warn once that a call changes running statistics. Python shows the same warning once in a program, so that
+        whoever adapts while training sees it no second time."""
+        if not self._has_warned_of_training:
+            self._has_warned_of_training = True
+            warnings.warn(
+                "an adapted model was called in training mode, in which its layers update their running statistics "
+                "and are not adapted; predbn.restore does not undo the update. Call model.eval() before predicting",
+                UserWarning,
+                stacklevel=5,
             )
 
     def __getstate__(self) -> dict[str, Any]:

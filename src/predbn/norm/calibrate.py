@@ -23,7 +23,7 @@ from .auto.calibration import GROUP_SIZE, MAX_CLASSES, MAX_GROUPS, CalibrationAc
 from .auto.class_groups import ScoreCorrelation
 from .auto.composition import is_class_scores
 from .forward import BatchForward, Forward, batches_of
-from .layers import shortened
+from .layers import modules_of, shortened
 from .observation import Observation
 from .statistics import Statistics
 from .strategies import Strategy
@@ -152,7 +152,7 @@ def collecting(model: nn.Module, collectors: Mapping[Adaptation, Strategy]) -> I
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Predict in `.eval()` mode, eagerly and without gradients; afterwards each module has the mode it had before."""
-    modes = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for module in modules_of(model)]
     try:
         model.eval()
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):

@@ -27,6 +27,7 @@ from predbn.common import AdaptationError
 from .adaptation import Adaptation, LayerAdaptation
 from .auto.passes import BatchPass, running_batch_pass
 from .forward import entries_of
+from .layers import modules_of
 from .segments import Groups, Segments
 from .streams.blocks import current_selection
 from .streams.lock import is_on_stack
@@ -365,7 +366,7 @@ def model_calls(model: nn.Module) -> ModelCalls | None:
 
 def watched(model: nn.Module) -> list[tuple[nn.Module, ModelCalls]]:
     """The modules in a model, itself included, whose calls are watched."""
-    return [(module, module.__dict__[_ATTRIBUTE]) for module in model.modules() if _ATTRIBUTE in module.__dict__]
+    return [(module, module.__dict__[_ATTRIBUTE]) for module in modules_of(model) if _ATTRIBUTE in module.__dict__]
 
 
 def watch(model: nn.Module, calls: ModelCalls) -> None:

@@ -22,7 +22,7 @@ from predbn.common import AdaptationError, first_line
 from .adaptation import LayerAdaptation
 from .call import TensorSpec, model_calls, unwatch
 from .layer import attached, detach, source_statistics
-from .layers import Epilogue, epilogue_of, is_batch_norm, named_layers, unwrapped
+from .layers import Epilogue, epilogue_of, is_batch_norm, modules_of, named_layers, unwrapped
 from .statistics import Statistics
 from .strategies import Train
 from .streams.api import unknown_stream_error
@@ -324,7 +324,7 @@ class _LayerTracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         if is_batch_norm(m) or super().is_leaf_module(m, module_qualified_name):
             return True
-        return not any(is_batch_norm(part) or type(part) in _MERGEABLE for part in m.modules())
+        return not any(is_batch_norm(part) or type(part) in _MERGEABLE for part in modules_of(m))
 
 
 def _is_mergeable(predecessor: nn.Module, layer: Any) -> bool:

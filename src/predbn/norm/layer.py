@@ -177,7 +177,10 @@ def _is_training(layer: nn.Module) -> bool:
     Frozen layers do the same in both modes, and timm creates them in training mode whatever the model's mode is.
     """
     model = count_layer_call()
-    return layer.training and (model is None or isinstance(layer, _BatchNorm) or model.training)
+    is_training = layer.training and (model is None or isinstance(layer, _BatchNorm) or model.training)
+    if is_training and isinstance(layer, _BatchNorm) and layer.running_mean is not None and not is_tracing():
+        attached(layer).shared.warn_of_training()  # type: ignore[union-attr]
+    return is_training
 
 
 def _is_unchanged(shared: Adaptation, name: str, x: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -148,9 +149,19 @@ def unwrapped(model: nn.Module) -> nn.Module:
             return model
 
 
+def modules_of(model: nn.Module) -> Iterator[nn.Module]:
+    """`model.modules()`, for models with an attribute or method of their own of that name too, as ESPNet has."""
+    return nn.Module.modules(model)
+
+
+def tensors_of(model: nn.Module) -> Iterator[Tensor]:
+    """The parameters and buffers of a model, whatever it calls `parameters` and `buffers` itself."""
+    return chain(nn.Module.parameters(model), nn.Module.buffers(model))
+
+
 def device_of(module: nn.Module) -> torch.device | None:
     """The device of a module's parameters and buffers; None if it has none."""
-    return next((t.device for t in [*module.parameters(), *module.buffers()]), None)
+    return next((t.device for t in tensors_of(module)), None)
 
 
 def check_model(model: nn.Module) -> None:
@@ -187,7 +198,7 @@ def _is_uninitialised(module: nn.Module) -> bool:
 def no_batch_norm_error(model: nn.Module) -> AdaptationError:
     """The error for a model without batch norm: it lists the normalisation layers there are instead."""
     counts: dict[str, int] = {}
-    for module in model.modules():
+    for module in modules_of(model):
         kind = type(module).__name__
         if "norm" in kind.lower() and not any(True for _ in module.children()):
             counts[kind] = counts.get(kind, 0) + 1

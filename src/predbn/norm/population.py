@@ -24,6 +24,7 @@ from .adaptation import Adaptation
 from .calibrate import collecting
 from .forward import BatchForward, Forward, batches_of
 from .layer import adapted_layers
+from .layers import tensors_of
 from .observation import Observation
 from .population_file import Calls, PopulationFile, PopulationProgress
 from .processes import in_each_process
@@ -271,7 +272,7 @@ class _Passes:
                 f"layer '{name}' got no finite value (all are NaN or infinite), so that it has no statistics; check "
                 "the weights and the data"
             )
-        own = next((t for t in [*layer.parameters(), *layer.buffers()] if t.is_floating_point()), torch.empty(()))
+        own = next((t for t in tensors_of(layer) if t.is_floating_point()), torch.empty(()))
         dtype = torch.promote_types(own.dtype, torch.float32)
         return Statistics(moments.mean.to(own.device, dtype), moments.var.to(own.device, dtype))
 
