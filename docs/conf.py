@@ -11,6 +11,8 @@ import re
 from importlib import import_module
 from typing import Any
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 import predbn
@@ -22,14 +24,17 @@ author = "The predbn authors"
 project_copyright = author
 release = version = predbn.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = "predbn"
 html_copy_source = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-myst_enable_extensions = ["html_image"]
+html_math_renderer = "mathml"
+
+myst_enable_extensions = ["html_image", "dollarmath"]
+myst_fence_as_directive = ["math"]  # ```math, as code hosts write equations
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # the notebook is stored with its outputs, and run by the tests
 
@@ -84,6 +89,32 @@ def _escape(text: str) -> str:
     return parts[0] + "".join(f"\\ ``{name}``\\ {part}" for name, part in zip(names, parts[1:], strict=True))
 
 
+def write_inline_math(writer: Any, node: Any) -> None:
+    writer.body.append(_mathml(node.astext(), "inline"))
+    raise nodes.SkipNode
+
+
+def write_math_block(writer: Any, node: Any) -> None:
+    writer.body.append(f'<div class="math">{_mathml(node.astext(), "block")}</div>')
+    raise nodes.SkipNode
+
+
+def _mathml(equation: str, display: str) -> str:
+    markup = convert(equation, display=display)
+    if re.search(r"\\|&#x00026;", markup):  # what latex2mathml does not know, it leaves as it is
+        raise ValueError(f"latex2mathml does not understand all of {equation}")
+    return markup
+
+
+def drop_back_links(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Pages of source code link back to where a name is defined, and not to where it is documented."""
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'<a class="viewcode-back".*?</a>', "", context["body"])
+
+
 def setup(app: Sphinx) -> None:
+    # Equations are MathML, which browsers draw by themselves: MathJax would be loaded from elsewhere.
+    app.add_html_math_renderer("mathml", (write_inline_math, None), (write_math_block, None))
+    app.connect("html-page-context", drop_back_links)
     app.connect("autodoc-skip-member", document_once)
     app.connect("autodoc-process-docstring", write_as_rst)

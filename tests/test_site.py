@@ -74,6 +74,12 @@ def test_links_lead_somewhere_and_pages_load_nothing_from_elsewhere(site):
     assert wrong == []
 
 
+def test_equations_are_drawn_without_a_script(site):
+    for page in DOCS.rglob("*.md"):
+        built = (site / page.relative_to(DOCS).with_suffix(".html")).read_text()
+        assert built.count('display="block"') == page.read_text().count("```math"), page.name
+
+
 def test_every_public_name_is_in_the_reference(site):
     api = "".join(page.read_text() for page in (site / "api").glob("*.html"))
     documented = set(re.findall(r'id="(predbn[\w.]*)"', api))
