@@ -25,7 +25,7 @@ def test_preprocessing_is_scaled_to_255():
     assert preprocessing.size == (224, 192)
     assert preprocessing.mean == pytest.approx((127.5, 127.5, 127.5))
     assert preprocessing.std == pytest.approx((25.5, 51.0, 76.5))
-    assert parse_preprocessing(None, None, "32").mean == (0, 0, 0)
+    assert parse_preprocessing(None, None, "32").mean == (0,)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_preprocessing_is_scaled_to_255():
         ((None, None, "big"), "'big' is not a size"),
         (("120", None, "32"), "means must be between 0 and 1"),
         ((None, "0", "32"), "deviations above 0"),
-        (("1,2", None, "32"), "is not one number or three"),
-        ((None, "x", "32"), "is not one number or three"),
+        (("1,1", "1,1,1", "32"), "there are 2 means and 3 deviations"),
+        ((None, "x", "32"), "is not one number for each channel"),
     ],
 )
 def test_wrong_preprocessing_is_a_usage_error(values, message):

@@ -82,8 +82,8 @@ def test_sums_are_those_of_the_arrays_whatever_their_strides():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"images": torch.zeros(7, 3, 4, 4)}, r"images are torch.float32 \(7, 3, 4, 4\)"),
-        ({"images": torch.zeros(7, 4, 4, 3, dtype=torch.uint8)}, r"must be uint8 \[N, 3, H, W\]"),
+        ({"images": torch.zeros(7, 3, 4, 4).double()}, r"images are torch.float64 \(7, 3, 4, 4\)"),
+        ({"images": torch.zeros(7, 4, 4, 3, dtype=torch.uint8)}, r"must be uint8 \[N, C, H, W\]"),
         ({"labels": torch.zeros(6, dtype=torch.int64)}, r"labels is torch.int64 \(6,\)"),
         ({"index": torch.zeros(7)}, r"index is torch.float32"),
         ({"labels": torch.full((7,), 3)}, "labels go from 3 to 3, but there are 3 classes"),

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from predbn.data import Cifar10C, Corrupted, DataError, load_array
 from predbn.data.npy import from_npy
@@ -46,11 +47,20 @@ def test_classes_may_have_names(tmp_path, pixels):
         from_npy(tmp_path)
 
 
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_images_have_any_number_of_channels(tmp_path, pixels, channels):
+    images = np.concatenate([pixels, pixels], 3)[..., :channels]
+    expected = torch.from_numpy(images).permute(0, 3, 1, 2)
+    layouts = [images, images.transpose(0, 3, 1, 2)] + ([images[..., 0]] if channels == 1 else [])
+    for array in layouts:
+        assert torch.equal(from_npy(write(tmp_path, array, np.zeros(6, np.int64))).images, expected)
+
+
 def test_what_is_wrong_is_named(tmp_path, pixels):
     with pytest.raises(DataError, match=r"images.npy is missing; .* has no .npy files"):
         from_npy(tmp_path)
     labels = np.zeros(6, np.int64)
-    for images in (pixels.astype(np.float32), pixels[..., 0], pixels[..., :2]):
+    for images in (pixels.astype(np.float32), pixels[..., 0, 0]):
         with pytest.raises(DataError, match=r"images.npy is .*but must be uint8"):
             from_npy(write(tmp_path, images, labels))
     for wrong in (labels[:5], labels.astype(float)):

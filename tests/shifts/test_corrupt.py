@@ -131,8 +131,9 @@ GOOD = np.zeros((2, 32, 32, 3), np.uint8)
     [
         ({"images": GOOD / 255}, "dtype float64.*uint8"),
         ({"images": torch.zeros(2, 3, 32, 32)}, "dtype torch.float32.*uint8"),
-        ({"images": GOOD[..., :1]}, "1 channels.*must have 3"),
-        ({"images": torch.zeros(2, 32, 32, 3, dtype=torch.uint8)}, "32 channels in NCHW.*must have 3"),
+        ({"images": GOOD[..., :1], "name": "saturate"}, "grey images, which have no saturation"),
+        ({"images": GOOD[..., :2], "name": "frost"}, "frost is defined for images with 1 or 3 channels, .* have 2"),
+        ({"images": torch.zeros(2, 32, 32, 3, dtype=torch.uint8)}, "32 channels in NCHW.*permute"),
         ({"images": GOOD[0]}, "four dimensions, NHWC"),
         ({"images": [[1]]}, "a list, but it must be a numpy array or a torch tensor"),
         ({"severity": 0}, "severity is 0, but it must be an integer from 1 to 5"),

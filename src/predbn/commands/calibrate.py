@@ -45,7 +45,7 @@ def calibrate_command(
     from predbn.serving import save_calibration
 
     check_file(out)
-    classifier = load_model(model, weights, mean, std, size, device)
+    classifier = load_model(model, weights, mean, std, size, device, [data])
     source = open_reference(data, classifier, images, option="--data")
     calibrate(classifier, (batch.images for batch in source.batches(batch_size)))
     save_calibration(classifier, out)

@@ -103,7 +103,7 @@ def doctor_command(
         if out is not None:
             check_file(out)
         check_shift(corruption)
-        classifier = load_model(model, weights, mean, std, size, device)
+        classifier = load_model(model, weights, mean, std, size, device, [reference, data])
         reference_data = None if reference is None else open_reference(reference, classifier, images, seed=seed)
         new_data = None
         if data is not None:

@@ -115,7 +115,9 @@ def evaluate_command(
             "name a model, such as zoo:resnet20-cifar10/batch/0, or give a --plan.", param_hint="--model"
         )
     else:
-        preprocessing, given = parse_preprocessing(mean, std, size), given_fields(context)
+        given = given_fields(context)
+        named = [given.get(option) for option in ("data", "reference", "validation")]
+        preprocessing = parse_preprocessing(mean, std, size, named)
         if root is not None:
             given["data"] = _with_root(given.get("data", "sample"), root)
         with usage_error():

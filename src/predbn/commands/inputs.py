@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
 
 def load_model(
-    model: str, weights: Path | None, mean: str | None, std: str | None, size: str | None, device: str
+    model: str,
+    weights: Path | None,
+    mean: str | None,
+    std: str | None,
+    size: str | None,
+    device: str,
+    data: Sequence[str | None] = (),
 ) -> Classifier:
-    """The model that --model, --weights, --mean, --std, --size and --device describe."""
+    """The model that --model, --weights, --mean, --std, --size and --device describe, for the data that is named."""
     from predbn.models import load
 
-    preprocessing, torch_device = parse_preprocessing(mean, std, size), parse_device_option(device)
+    preprocessing, torch_device = parse_preprocessing(mean, std, size, data), parse_device_option(device)
     return load(model, weights=weights, preprocessing=preprocessing, device=torch_device)
 
 
@@ -96,7 +102,7 @@ def open_images(
     known_part = "validation" if reference == "sample" else "train"
     with usage_error(option):
         part = known_part if role == "reference" else "test"
-        data = open_unlabelled(reference, part, transform=preprocessing.crop)
+        data = open_unlabelled(reference, part, transform=preprocessing.crop, images=max_images)
         if not len(data):
             raise DataError(f"{reference} has no images: name data that has some.")
     positions = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:max_images]

@@ -128,10 +128,26 @@ def parse_device_option(name: str) -> torch.device:
         return parse_device(name)
 
 
-def parse_preprocessing(mean: str | None, std: str | None, size: str | None) -> Preprocessing | None:
-    """The preprocessing that --mean, --std and --size describe; pixels are scaled to 0 to 1 first."""
+def parse_preprocessing(
+    mean: str | None, std: str | None, size: str | None, data: Sequence[str | None] = ()
+) -> Preprocessing | None:
+    """The preprocessing that --mean, --std and --size describe; pixels are scaled to 0 to 1 first.
+
+    What a loader among `data` yields is prepared already; then all data must be from loaders.
+    """
+    from predbn.data import example_of, is_loader
     from predbn.models import Preprocessing
 
+    named = [reference for reference in data if reference is not None]
+    if loaders := [reference for reference in named if is_loader(reference)]:
+        if len(loaders) < len(named) or (mean, std, size) != (None, None, None):
+            raise typer.BadParameter(
+                f"{loaders[0]} yields what the network takes: name loaders for all data, and leave out --mean, --std "
+                "and --size."
+            )
+        with usage_error():
+            channels, *sides = example_of(loaders[0]).shape
+        return Preprocessing((sides[0], sides[1]), (0.0,) * channels, (1.0,) * channels, floats=True)
     if mean is None and std is None and size is None:
         return None
     if size is None:
@@ -148,23 +164,24 @@ def parse_preprocessing(mean: str | None, std: str | None, size: str | None) -> 
             "--std 0.229,0.224,0.225.",
             param_hint="--mean",
         )
-    scaled = [(255 * a, 255 * b, 255 * c) for a, b, c in (means, stds)]
+    channels = max(len(means), len(stds))
+    if {len(means), len(stds)} - {1, channels}:
+        raise typer.BadParameter(
+            f"there are {len(means)} means and {len(stds)} deviations: give one of each per channel.",
+            param_hint="--std",
+        )
+    scaled = [tuple(255 * value for value in values * (channels // len(values))) for values in (means, stds)]
     return Preprocessing(height_and_width, scaled[0], scaled[1])
 
 
-def _parse_channels(text: str, option: str) -> tuple[float, float, float]:
-    """One number for all channels, or three."""
+def _parse_channels(text: str, option: str) -> tuple[float, ...]:
+    """One number for all channels, or one for each."""
     try:
-        values = [float(part) for part in text.split(",")]
+        return tuple(float(part) for part in text.split(","))
     except ValueError:
-        values = []
-    if len(values) == 1:
-        values *= 3
-    if len(values) != 3:
         raise typer.BadParameter(
-            f"{text!r} is not one number or three, as in 0.5 or 0.485,0.456,0.406.", param_hint=option
-        )
-    return values[0], values[1], values[2]
+            f"{text!r} is not one number for each channel, as in 0.5 or 0.485,0.456,0.406.", param_hint=option
+        ) from None
 
 
 def in_process_engine(device: str) -> Engine:

@@ -73,7 +73,7 @@ def recompute_command(
     if out.suffix != ".safetensors":
         raise typer.BadParameter(f"{out} must end in .safetensors, the format it is written in.", param_hint="--out")
     check_file(out)
-    classifier = load_model(model, weights, mean, std, size, device)
+    classifier = load_model(model, weights, mean, std, size, device, [data])
     source = open_reference(data, classifier, images, option="--data")
     console = make_console(quiet=quiet, soft_wrap=True)
     unfinished = out.with_name(out.name + ".unfinished")

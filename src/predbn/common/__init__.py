@@ -40,7 +40,7 @@ from .files import (
 )
 from .json_files import read_json, write_json
 from .names import class_by_name, did_you_mean, find_by_name, format_spec, short_spec
-from .plugins import import_module, load_plugins
+from .plugins import import_function, import_module, load_plugins
 from .processes import end_with_parent
 from .progress import Progress, ProgressWithNote, progress_bar, showing_progress
 from .random import Draws, derive_seed
@@ -85,6 +85,7 @@ __all__ = [
     "git_commit",
     "hardware_of",
     "has_right_checksum",
+    "import_function",
     "import_module",
     "load_plugins",
     "lock_folder",

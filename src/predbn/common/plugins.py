@@ -12,8 +12,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from types import ModuleType
+from typing import Any
 
 from .errors import PredbnError, first_line
 
@@ -29,6 +31,20 @@ def import_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (ImportError, TypeError, ValueError) as error:
         raise PredbnError(f"{name} cannot be imported ({error}); the current folder was searched too.") from None
+
+
+def import_function(reference: str, *, error: type[PredbnError]) -> Callable[[], Any]:
+    """The function that `package.module:function` names."""
+    module, _, function = reference.partition(":")
+    try:
+        target: Any = import_module(module)
+    except PredbnError as failure:
+        raise error(f"{reference}: {failure}") from None
+    for part in function.split("."):
+        target = getattr(target, part, None)
+    if not callable(target):
+        raise error(f"{reference}: {module} has no function {function!r}.")
+    return target  # type: ignore[no-any-return]
 
 
 def load_plugins() -> tuple[str, ...]:

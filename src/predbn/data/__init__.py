@@ -30,9 +30,10 @@ from .imagenet import ImageNetSet, imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
+from .loader import example_of, is_loader
 from .npy import load_array
 from .own_shift import ReferenceAndData, open_in_order, open_reference_and_data
-from .picture_content import PICTURE_ERRORS, as_rgb, open_picture
+from .picture_content import PICTURE_ERRORS, as_pixels, open_picture
 from .pictures import Listing, Pixels, ResizeCrop, class_folders, list_pictures, read_picture, resize_crop
 from .references import (
     IMAGENET_SETS,
@@ -83,7 +84,7 @@ __all__ = [
     "RowBatch",
     "Rows",
     "ShiftedDataset",
-    "as_rgb",
+    "as_pixels",
     "choose_positions",
     "cifar10",
     "cifar10_cache_file",
@@ -92,10 +93,12 @@ __all__ = [
     "criteo",
     "criteo_folder",
     "decoded_files",
+    "example_of",
     "fetch_cifar10",
     "from_folder",
     "imagenet",
     "imagenet_folder",
+    "is_loader",
     "is_shifted",
     "is_tabular",
     "list_pictures",

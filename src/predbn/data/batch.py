@@ -25,7 +25,7 @@ class ImageBatch(NamedTuple):
     """
 
     images: Tensor
-    """uint8 [n, 3, H, W], contiguous, on the requested device."""
+    """uint8 [n, C, H, W], or floats of a loader, contiguous, on the requested device."""
     labels: Tensor
     """int64 [n], on the same device."""
     index: Tensor  # type: ignore[assignment]
@@ -91,7 +91,7 @@ def rows_to_device(tensor: Tensor, positions: Tensor, device: torch.device) -> T
 
 
 def pixels_to_device(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
-    """Pixels [n, H, W, 3] as a tensor [n, 3, H, W] on the device, transposed there."""
+    """Pixels [n, H, W, C] as a tensor [n, C, H, W] on the device, transposed there."""
     tensor = torch.from_numpy(pixels)
     if device.type == "cuda":
         tensor = tensor.pin_memory().to(device, non_blocking=True)

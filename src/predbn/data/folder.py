@@ -1,6 +1,6 @@
 """Images from a folder of class folders, decoded once and kept in the cache folder.
 
-The cache holds uint8 [N, 3, H, W] in one .npy file, which is mapped into memory. Its name is a hash of what it was
+The cache holds uint8 [N, C, H, W] in one .npy file, which is mapped into memory. Its name is a hash of what it was
 made from: the fingerprint of the folder and the resizing. The other splits of a benchmark, the next run and the next
 model with the same resizing read it instead of decoding again. It is written chunk by chunk, so that memory does not
 grow with the number of pictures, and gets its name only when it is complete.
@@ -58,7 +58,7 @@ def from_folder(
 
 
 def decode(listing: Listing, transform: ResizeCrop | None, progress: Progress | None = None) -> Tensor:
-    """The pictures of a folder as uint8 [N, 3, H, W], from the cache, or decoded into it first.
+    """The pictures of a folder as uint8 [N, C, H, W], from the cache, or decoded into it first.
 
     Without a transform all must have the same height and width. If several processes want the same pictures, one of
     them decodes and the others wait.
@@ -99,13 +99,14 @@ def _read_cached(path: Path, listing: Listing, transform: ResizeCrop | None) -> 
         array = load_array(path)
     except DataError:
         return None
-    shape = (len(listing), 3, *(array.shape[2:] if transform is None else transform.size))
+    shape = (len(listing), *((3, *array.shape[2:]) if transform is None else (transform.channels, *transform.size)))
     return array if array.dtype == np.uint8 and array.ndim == 4 and array.shape == shape else None
 
 
 def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progress: Progress | None) -> None:
     height, width = _size_of_first(listing) if transform is None else transform.size
-    chunk_length = max(16, _CHUNK_BYTES // (3 * height * width))
+    channels = 3 if transform is None else transform.channels
+    chunk_length = max(16, _CHUNK_BYTES // (channels * height * width))
 
     def read(start: int, chunk: Pixels, row: int) -> None:
         position = start + row
@@ -120,13 +121,13 @@ def _decode_to(path: Path, listing: Listing, transform: ResizeCrop | None, progr
     def chunks() -> Iterator[Pixels]:
         for start in range(0, len(listing), chunk_length):
             stop = min(start + chunk_length, len(listing))
-            chunk = np.empty((stop - start, 3, height, width), np.uint8)
+            chunk = np.empty((stop - start, channels, height, width), np.uint8)
             map_threads(partial(read, start, chunk), range(stop - start))
             yield chunk
             if progress is not None:
                 progress(stop, len(listing))
 
-    write_array_in_parts(path, chunks(), dtype="|u1", row_shape=(3, height, width))
+    write_array_in_parts(path, chunks(), dtype="|u1", row_shape=(channels, height, width))
 
 
 def _size_of_first(listing: Listing) -> tuple[int, int]:

@@ -25,9 +25,10 @@ _HASH_CHUNK = 4096
 class Images:
     """Labelled images in memory, or mapped from a file that is read when they are used.
 
-    `images` is uint8 [N, 3, H, W] and need not be contiguous; `labels` is int64 [N] on the same device, positions in
-    `classes`; `index`, int64 [N] on the CPU, is the position of each image in its original data set, which `take` and
-    the order of batches do not change. `files` are the names of the pictures, if they are from a folder.
+    `images` is uint8 [N, C, H, W], or float32 if they are prepared already, and need not be contiguous; `labels` is
+    int64 [N] on the same device, positions in `classes`; `index`, int64 [N] on the CPU, is the position of each image
+    in its original data set, which `take` and the order of batches do not change. `files` are the names of the
+    pictures, if they are from a folder.
     """
 
     images: Tensor
@@ -39,8 +40,9 @@ class Images:
 
     def __post_init__(self) -> None:
         shape, count = tuple(self.images.shape), len(self.labels)
-        if self.images.dtype != torch.uint8 or len(shape) != 4 or shape[1] != 3:
-            raise DataError(f"{self.name}: images are {self.images.dtype} {shape}, but must be uint8 [N, 3, H, W].")
+        is_nhwc = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
+        if self.images.dtype not in (torch.uint8, torch.float32) or len(shape) != 4 or is_nhwc:
+            raise DataError(f"{self.name}: images are {self.images.dtype} {shape}, but must be uint8 [N, C, H, W].")
         for field, tensor in (("labels", self.labels), ("index", self.index)):
             if tensor.dtype != torch.int64 or tuple(tensor.shape) != shape[:1]:
                 actual = f"{tensor.dtype} {tuple(tensor.shape)}"
@@ -61,6 +63,11 @@ class Images:
         return bool(self.files)
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether the images are what networks take, and not pixels."""
+        return self.images.dtype != torch.uint8
+
+    @property
     def is_labelled(self) -> bool:
         """Whether the labels mean something."""
         return self.classes != UNLABELLED
@@ -74,7 +81,7 @@ class Images:
 
     @cached_property
     def sums(self) -> dict[str, str]:
-        """SHA-256 of the decoded images, uint8 [N, 3, H, W], and of the labels, int64 [N]."""
+        """SHA-256 of the decoded images, [N, C, H, W], and of the labels, int64 [N]."""
         return {"images": sha256_of(self.images), "labels": sha256_of(self.labels)}
 
     def take(self, which: int | Order) -> Images:

@@ -40,8 +40,8 @@ _REMEDY = "it may be incomplete; run the command that wrote it again, which repl
 def from_npy(folder: str | Path) -> Images:
     """The images of a folder with `images.npy` and `labels.npy`.
 
-    `images.npy` is uint8 [N, H, W, 3] or [N, 3, H, W], `labels.npy` holds N integers from 0. The images stay on
-    the disk until they are used. The optional `classes.txt` holds the names of the classes, one per line.
+    `images.npy` is uint8 [N, H, W, C], [N, C, H, W] or [N, H, W], `labels.npy` holds N integers from 0. The
+    images stay on the disk until they are used. The optional `classes.txt` names the classes, one per line.
     """
     root = Path(folder)
     images = load_images(root / "images.npy")
@@ -54,13 +54,21 @@ def from_npy(folder: str | Path) -> Images:
 
 
 def load_images(path: Path) -> Tensor:
-    """The images of a .npy file as uint8 [N, 3, H, W], a view of the file."""
+    """The images of a .npy file as uint8 [N, C, H, W], a view of the file.
+
+    Of the second and the last dimension the smaller one is that of the channels; without either, images are grey.
+    """
     array = load_array(path)
-    if array.dtype != np.uint8 or array.ndim != 4 or 3 not in (array.shape[1], array.shape[3]):
+    if array.dtype != np.uint8 or array.ndim not in (3, 4):
         actual = f"{array.dtype} {array.shape}"
-        raise DataError(f"{path} is {actual}, but must be uint8 (N, height, width, 3) or (N, 3, height, width).")
+        raise DataError(
+            f"{path} is {actual}, but must be uint8 (N, height, width, channels), (N, channels, height, width) or "
+            "(N, height, width)."
+        )
     images = torch.from_numpy(array)
-    return images.permute(0, 3, 1, 2) if array.shape[3] == 3 else images
+    if images.ndim == 3:
+        return images[:, None]
+    return images.permute(0, 3, 1, 2) if array.shape[3] <= array.shape[1] else images
 
 
 def load_array(path: Path) -> npt.NDArray[Any]:

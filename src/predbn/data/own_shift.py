@@ -19,6 +19,7 @@ from predbn.common import DataError, Progress
 from .class_map import ClassMap, number_classes
 from .folder import decode
 from .images import UNLABELLED, Images
+from .loader import from_loader, is_loader
 from .npy import from_npy
 from .pictures import Listing, ResizeCrop, class_folders, list_pictures, pictures_in
 from .references import IMAGENET_SETS, open_images, pictures_below, unlabelled_array
@@ -87,7 +88,9 @@ def open_in_order(
     has a .npy file, nor a folder with images.npy and without labels.npy. Other data sets are those of `open_images`.
     """
     path = Path(reference).expanduser()
-    if (path / "images.npy").is_file() and (path / "labels.npy").is_file():
+    if is_loader(reference):
+        opened = from_loader(reference, images, labelled=False)
+    elif (path / "images.npy").is_file() and (path / "labels.npy").is_file():
         opened = from_npy(path)
     elif (array := unlabelled_array(path)) is not None:
         opened = array

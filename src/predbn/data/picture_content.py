@@ -1,4 +1,4 @@
-"""The content of a picture file: opening it, its pixels as 8-bit RGB, and the checksum of those that predbn writes."""
+"""The content of a picture file: opening it, its pixels with 8 bits, and the checksum of those that predbn writes."""
 
 from __future__ import annotations
 
@@ -84,21 +84,24 @@ def check_memory(path: str | Path, size: int) -> None:
         raise PictureError(path, *problem)
 
 
-def as_rgb(picture: Image.Image) -> Image.Image:
-    """The picture in RGB with 8 bits per channel.
+def as_pixels(picture: Image.Image, channels: int = 3) -> Image.Image:
+    """The picture with 8 bits per channel: RGB, or grey if one channel is wanted.
 
     Of 16 bits the upper 8 are kept, as Pillow does with colours; it cuts off grey values above 255 instead. Wider
     numbers have no agreed range, so they are a ValueError.
     """
+    mode = {1: "L", 3: "RGB"}.get(channels)
+    if mode is None:
+        raise ValueError(f"it has 1 or 3 channels and the model takes {channels}, so give a .npy file")
     # Old versions of Pillow open grey PNG files of 16 bits as "I".
     is_deep = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format in ("PNG", "PPM"))
     tags = getattr(picture, "tag_v2", {})
     is_usual = tags.get(_BITS_PER_SAMPLE, (16,)) == (16,) and tags.get(_PHOTOMETRIC, _BLACK_IS_ZERO) == _BLACK_IS_ZERO
     if is_deep and is_usual:
-        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
+        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert(mode)
     if is_deep or picture.mode in ("I", "F"):
         raise ValueError("it has grey values of a kind whose range is not known, so convert it to 8 bits")
-    return picture.convert("RGB")
+    return picture.convert(mode)
 
 
 def add_checksum_field(jpeg: bytes) -> bytes:

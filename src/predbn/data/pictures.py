@@ -19,7 +19,7 @@ from torch import Tensor
 from predbn.common import DataError, map_ahead, map_threads
 
 from .batch import Device, ImageBatch, pixels_to_device, rows_to_device
-from .picture_content import as_rgb, check_memory, open_picture
+from .picture_content import as_pixels, check_memory, open_picture
 from .reading import readable
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "nearest"]
@@ -35,6 +35,8 @@ OTHER_SUFFIXES = (".avif", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pbm", ".p
 class ResizeCrop:
     """Resize the shorter side to `resize` pixels, then crop the centre of `size` (height, width).
 
+    Pictures are decoded as RGB, or as grey values with one of the `channels`.
+
     Sides are rounded as in torchvision and timm, because published accuracies were measured with these: the longer
     side down, the margin to the nearest even number. A picture that already has the size is not changed, since it has
     been resized and cropped before, like those of ImageNet-C.
@@ -43,6 +45,7 @@ class ResizeCrop:
     size: tuple[int, int]
     resize: int
     interpolation: Interpolation = "bilinear"
+    channels: int = 3
 
     def __call__(self, picture: Image.Image) -> Image.Image:
         height, width = self.size
@@ -63,7 +66,10 @@ class ResizeCrop:
 
 
 def resize_crop(
-    size: int | tuple[int, int], resize: int | None = None, interpolation: Interpolation = "bilinear"
+    size: int | tuple[int, int],
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+    channels: int = 3,
 ) -> ResizeCrop:
     """The checked `ResizeCrop` for these arguments.
 
@@ -80,25 +86,26 @@ def resize_crop(
         )
     if interpolation not in get_args(Interpolation):
         raise DataError(f"interpolation is {interpolation!r}, but must be one of {', '.join(get_args(Interpolation))}.")
-    return ResizeCrop((height, width), shorter, interpolation)
+    return ResizeCrop((height, width), shorter, interpolation, channels)
 
 
 def read_picture(path: str | Path, transform: ResizeCrop | None = None) -> Pixels:
-    """The pixels of a picture file, [H, W, 3], resized and cropped if there is a transform."""
+    """The pixels of a picture file, [H, W, channels], resized and cropped if there is a transform."""
     with open_picture(path) as opened:
         if transform is not None:
             # A picture of 1 × 100,000 pixels becomes one of 256 × 25,600,000.
             check_memory(path, 3 * math.prod(transform.resized(*opened.size)))
-        picture = as_rgb(opened)
-    return np.asarray(picture if transform is None else transform(picture))
+        picture = as_pixels(opened, 3 if transform is None else transform.channels)
+    pixels = np.asarray(picture if transform is None else transform(picture))
+    return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
 def read_pictures(paths: Sequence[str], transform: ResizeCrop | None = None) -> Pixels:
-    """The pixels of several picture files of one size, [n, H, W, 3], decoded on all cores."""
+    """The pixels of several picture files of one size, [n, H, W, channels], decoded on all cores."""
     pixels = map_threads(lambda path: read_picture(path, transform), paths)
     for path, array in zip(paths, pixels, strict=True):
         if array.shape != pixels[0].shape:
-            size, first_size = (f"{height}×{width}" for height, width, _ in (array.shape, pixels[0].shape))
+            size, first_size = (f"{height}×{width}" for height, width, *_ in (array.shape, pixels[0].shape))
             raise DataError(f"{path} is {size} pixels, but {paths[0]} is {first_size}: replace it.")
     return np.stack(pixels)
 

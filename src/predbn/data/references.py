@@ -5,6 +5,7 @@
 | `sample` | the embedded sample of CIFAR-10 |
 | `cifar10`, `cifar10:PATH` | CIFAR-10 from the cache, or from a folder or .tar.gz |
 | `imagenet:DIR`, `imagenet-v2:DIR`, `imagenet-a:DIR`, `imagenet-r:DIR` | ImageNet and related sets |
+| `loader:module:function` | what a function of yours returns: a DataLoader |
 | a folder with `images.npy` and `labels.npy` | these images |
 | a folder of class folders | their pictures |
 
@@ -41,6 +42,7 @@ from .folder import from_folder
 from .imagenet import USUAL_CROP, ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import UNLABELLED, Images
+from .loader import LOADER, from_loader, is_loader
 from .npy import from_npy, load_images
 from .pictures import SUFFIXES, ResizeCrop, check_kind, is_picture, read_batches
 from .reading import readable
@@ -58,7 +60,7 @@ def register_data_set(name: str) -> Callable[[OpenImages], OpenImages]:
 
     It is called with the path, or None, and with "test" or "validation".
     """
-    if name in ("sample", "cifar10", "criteo", *IMAGENET_SETS) or ":" in name:
+    if name in ("sample", "cifar10", "criteo", LOADER, *IMAGENET_SETS) or ":" in name:
         raise DataError(f"data cannot be called {name!r}: choose another name, without a colon.")
 
     def decorator(function: OpenImages) -> OpenImages:
@@ -99,11 +101,13 @@ def open_images(
     if name in IMAGENET_SETS:
         crop = transform or USUAL_CROP
         return imagenet(imagenet_folder(reference), cast(ImageNetSet, name), crop, images=images, progress=progress)
+    if is_loader(reference):
+        return from_loader(reference, images)
     folder = Path(reference).expanduser()
     if not folder.exists():
         raise DataError(
             f"There is no data {reference!r}: use sample, cifar10, cifar10:PATH, imagenet:DIR (or imagenet-v2, "
-            "imagenet-a, imagenet-r), or a folder that exists."
+            "imagenet-a, imagenet-r), loader:MODULE:FUNCTION, or a folder that exists."
         )
     if (folder / "images.npy").exists():
         return from_npy(folder)
@@ -161,21 +165,26 @@ class PictureFiles:
         return read_batches(self.paths.__getitem__, positions, self.transform, labels, device)
 
 
-def open_unlabelled(reference: str, part: str, *, transform: ResizeCrop | None = None) -> Images | PictureFiles:
-    """Images by reference of which no labels are needed.
+def open_unlabelled(
+    reference: str, part: str, *, transform: ResizeCrop | None = None, images: int | None = None
+) -> Images | PictureFiles:
+    """Images by reference of which no labels are needed; of a loader, the first `images`.
 
     `sample`, `cifar10` and `cifar10:PATH` as in `open_images`; the path of a .npy file with images, or of a folder
     with `images.npy`; or any folder, of which all pictures are used, also those in its subfolders.
     """
     if reference.partition(":")[0] in ("sample", "cifar10"):
         return open_images(reference, part)
+    if is_loader(reference):
+        return from_loader(reference, images, labelled=False)
     path = Path(reference).expanduser()
     array = unlabelled_array(path)
     if array is not None:
         return array
     if not path.is_dir():
         raise DataError(
-            f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, or a folder of pictures."
+            f"There is no data {reference!r}: use sample, cifar10, a .npy file of images, a folder of pictures, or "
+            "loader:MODULE:FUNCTION."
         )
     return PictureFiles(tuple(pictures_below(path)), transform)
 

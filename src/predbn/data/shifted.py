@@ -8,7 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 from torch import Tensor
 
 from predbn.common import DataError
-from predbn.shifts import corrupt, find_corruption, names
+from predbn.shifts import corrupt, find_corruption, names_for
 
 from .batch import Device, ImageBatch, Order
 from .images import Images
@@ -52,7 +52,7 @@ class Corrupted:
         self.clean, self.seed, self.constants = clean, seed, constants
         self.name = f"{clean.name}-c"
         self.classes, self.labels, self.index = clean.classes, clean.labels, clean.index
-        self.names = list(names("all"))
+        self.names = [] if clean.is_prepared else list(names_for(*clean.images.shape[1:]))
 
     def __len__(self) -> int:
         return len(self.clean)

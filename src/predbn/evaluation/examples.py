@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import torch
 from PIL import Image
 
 from .source import DATA, REFERENCE, PictureSource, RealShiftSource, Source
@@ -51,8 +52,12 @@ def _examples(source: Source, split: Split, count: int) -> list[bytes]:
     """The first images of the data under a split, as PNG."""
     batch = next(iter(source.stream(split, "official", seed=0, size=count)))
     contents = []
-    for pixels in batch.inputs[:count]:
-        picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().cpu().numpy())
+    for image in batch.inputs[:count].cpu():
+        pixels = image if len(image) == 3 else image[:1].expand(3, -1, -1)
+        if pixels.is_floating_point():
+            low, high = pixels.aminmax()
+            pixels = (255 * (pixels - low) / (high - low).clamp(min=1e-12)).to(torch.uint8)
+        picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
         picture.thumbnail((MAX_SIDE, MAX_SIDE))
         content = io.BytesIO()
         picture.save(content, "PNG", optimize=True)

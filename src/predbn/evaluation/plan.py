@@ -78,8 +78,9 @@ class Plan:
         "sample",
         "sample (2,000 CIFAR-10 test images, part of the package), cifar10 (see predbn data) or cifar10:FOLDER; "
         "imagenet:FOLDER, and so for imagenet-v2, -a, -r and -c; a folder with images.npy and labels.npy, with one "
-        "folder of images per class, CIFAR-10-C or ImageNet-C; or criteo or criteo:FOLDER, the rows that predbn data "
-        "criteo has prepared (FOLDER#all if all rows are for testing).",
+        "folder of images per class, CIFAR-10-C or ImageNet-C; loader:MODULE:FUNCTION, a DataLoader of yours with "
+        "images as the network takes them, or pairs of them and labels; or criteo or criteo:FOLDER, the rows that "
+        "predbn data criteo has prepared (FOLDER#all if all rows are for testing).",
         panel=_DATA,
     )
     reference: str | None = plan_field(
@@ -116,10 +117,10 @@ class Plan:
     )
     shifts: tuple[str, ...] = plan_field(
         ("all",),
-        "all (clean and every corruption), standard, extra, clean, a corruption such as fog, or a shift that changes "
-        "within a stream: mixed-5 or mixed-all-levels (each image has one of several), in_turn-standard (one after "
-        "another), markov-all-0.85 (a Markov chain that stays with probability 0.85). For rows: all, clean, tokens, "
-        "columns, marginals.",
+        "all (clean and every corruption that is defined for such images), standard, extra, clean, a corruption such "
+        "as fog, or a shift that changes within a stream: mixed-5 or mixed-all-levels (each image has one of several), "
+        "in_turn-standard (one after another), markov-all-0.85 (a Markov chain that stays with probability 0.85). For "
+        "rows: all, clean, tokens, columns, marginals.",
         panel=_SHIFT,
         option="shift",
     )

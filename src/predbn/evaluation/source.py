@@ -168,6 +168,11 @@ class PictureSource(Source):
     def move_to_device(self) -> None:
         _ = self._clean
 
+    def stream(self, split: Split, order: str, seed: int, size: int) -> Iterator[AnyBatch]:
+        if attack_of(order) and isinstance(self.data, Images) and self.data.is_prepared:
+            raise EvaluationError(f"order {order!r} changes pixels, and {self.name} has none: leave it out.")
+        return super().stream(split, order, seed, size)
+
     def _origin(self) -> str:
         return "corrupted on the fly" if isinstance(self.data, Images) else "as published"
 

@@ -66,7 +66,11 @@ def resolve(
             if changing := ChangingShift.parse(name):
                 changing.check_available(available)
             elif name != CLEAN and name not in available and name not in registered:
-                raise EvaluationError(f"shift {name!r} is not in the data, which has {', '.join(available)}.")
+                has = (
+                    ", ".join(available)
+                    or "none: what a loader yields is prepared already, and only pixels are corrupted"
+                )
+                raise EvaluationError(f"shift {name!r} is not in the data, which has {has}.")
             if name == CLEAN and not has_clean:
                 raise EvaluationError("the data has no clean images: name them with --clean.")
             splits |= dict.fromkeys(Split(name, severity) for severity in ((0,) if name == CLEAN else severities))

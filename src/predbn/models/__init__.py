@@ -12,7 +12,7 @@ from . import zoo
 from .architectures import Architecture, register_architecture
 from .classifier import Classifier, ModelInfo, restrict
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
-from .loading import AnyModel, count_classes, expand, load, open_model
+from .loading import AnyModel, expand, load, match_channels, open_model
 from .normalisation import NORMALISATIONS, find_normalisation
 from .preprocessing import IMAGENET as IMAGENET_PREPROCESSING
 from .preprocessing import SIGNED as SIGNED_PREPROCESSING
@@ -35,13 +35,13 @@ __all__ = [
     "ModelInfo",
     "Normalise",
     "Preprocessing",
-    "count_classes",
     "declare_torchvision_operators",
     "expand",
     "find_normalisation",
     "load",
     "load_criteo",
     "load_weights",
+    "match_channels",
     "open_model",
     "read_weights",
     "register_architecture",

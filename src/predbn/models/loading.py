@@ -16,13 +16,14 @@ import glob
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from predbn.common import ModelError, PredbnError, import_module
+from predbn.common import ModelError, first_line, import_function
 
 from . import zoo
 from .architectures import ARCHITECTURES, Architecture, find_architecture
@@ -69,7 +70,8 @@ def open_model(
             f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
             "or package.module:function."
         )
-    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and kind in ("zoo", "file")):
+    prepared = preprocessing if preprocessing is not None and preprocessing.floats else None
+    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and not prepared and kind in ("zoo", "file")):
         argument = "weights" if weights else "preprocessing"
         option = "--weights" if weights else "--mean, --std and --size"
         raise ModelError(
@@ -82,11 +84,15 @@ def open_model(
         model = _build(reference, reference, state, card, find_architecture(name.rpartition("/")[0]))
     elif kind in ("timm", "lite"):
         network, classes, stated = load_timm(name) if kind == "timm" else load_lite(name)
-        model = Classifier(network, ModelInfo(reference, classes, preprocessing or stated))
+        if preprocessing is not None:
+            stated, classes = match_channels(reference, network, preprocessing)
+        model = Classifier(network, ModelInfo(reference, classes, stated))
     elif kind == "file":
         model = _load_file(reference, name)
     else:
         model = _load_function(reference, kind, name, weights, preprocessing)
+    if prepared is not None and isinstance(model, Classifier):
+        model = Classifier(model.network, replace(model.info, preprocessing=prepared))
     return model.eval().to(device)
 
 
@@ -137,7 +143,7 @@ def _rename_batch_norms(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def _load_function(
     reference: str, module: str, function: str, weights: str | Path | None, preprocessing: Preprocessing | None
 ) -> Classifier:
-    build = _import_function(reference, module, function)
+    build = import_function(f"{module}:{function}", error=ModelError)
     model = build()
     if not isinstance(model, nn.Module):
         raise ModelError(f"{reference} returned {type(model).__name__}, but it must return a torch.nn.Module.")
@@ -152,26 +158,14 @@ def _load_function(
         raise ModelError(
             f"{reference} does not say how its pictures are prepared: return a predbn.models.Classifier, "
             "give the network an attribute `preprocessing`, or pass preprocessing= (on the command line --mean, --std "
-            "and --size)."
+            "and --size, or data from your own loader:MODULE:FUNCTION)."
         )
-    classes, names = count_classes(reference, network, preprocessing), tuple(getattr(model, "class_names", ()))
+    preprocessing, classes = match_channels(reference, network, preprocessing)
+    names = tuple(getattr(model, "class_names", ()))
     if names and len(names) != classes:
         raise ModelError(f"{reference} has {len(names)} class_names, but {classes} outputs: give one name per output.")
     _check_trained(reference, build, model, weights)
     return Classifier(network, ModelInfo(reference, classes, preprocessing, class_names=names))
-
-
-def _import_function(reference: str, module: str, function: str) -> Callable[[], Any]:
-    """The object that `module:function` names. The current folder is searched too, as `python -m` does."""
-    try:
-        target: Any = import_module(module)
-    except PredbnError as error:
-        raise ModelError(f"{reference}: {error}") from None
-    for part in function.split("."):
-        target = getattr(target, part, None)
-    if not callable(target):
-        raise ModelError(f"{reference}: {module} has no function {function!r}.")
-    return target  # type: ignore[no-any-return]
 
 
 def _check_trained(
@@ -189,16 +183,40 @@ def _check_trained(
         )
 
 
+def match_channels(reference: str, network: nn.Module, preprocessing: Preprocessing) -> tuple[Preprocessing, int]:
+    """The preprocessing with as many channels as the network takes, and its number of classes.
+
+    One mean and deviation are for one channel, or for each of three if the network takes three.
+    """
+    candidates, failures = [preprocessing], []
+    if preprocessing.in_channels == 1 and not preprocessing.floats:
+        candidates.append(replace(preprocessing, mean=preprocessing.mean * 3, std=preprocessing.std * 3))
+    for candidate in candidates:
+        try:
+            return candidate, _count_classes(reference, network, candidate)
+        except ModelError:
+            raise
+        except Exception as error:
+            failures.append(first_line(error))
+    channels = " or ".join(str(candidate.in_channels) for candidate in candidates)
+    height, width = preprocessing.size
+    failure = next((text for text in failures if "channels" not in text), failures[0])  # the size may be wrong
+    raise ModelError(
+        f"{reference} cannot predict images of {height}×{width} with {channels} channels ({failure}): give their size "
+        "and one mean and deviation for each channel (on the command line --size, --mean and --std)."
+    )
+
+
 @torch.no_grad()
-def count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
+def _count_classes(reference: str, network: nn.Module, preprocessing: Preprocessing) -> int:
     """The number of logits that the network gives for two black images."""
     parameter = next(nn.Module.parameters(network), torch.zeros(()))
-    images = torch.zeros(2, 3, *preprocessing.size, device=parameter.device, dtype=parameter.dtype)
+    images = preprocessing.example().to(parameter.device, parameter.dtype)
     was_training = network.training
     try:
         logits = network.eval()(images)
     finally:
         network.train(was_training)
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2:
-        raise ModelError(f"{reference} must give logits [N, classes] for images [N, 3, height, width].")
+        raise ModelError(f"{reference} must give logits [N, classes] for images [N, channels, height, width].")
     return int(logits.shape[1])

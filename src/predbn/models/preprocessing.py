@@ -20,21 +20,24 @@ class Preprocessing:
 
     `size` is the height and width that the network was trained for. Images of another size are brought to it when
     they are decoded: the shorter side is resized to `resize` with `interpolation`, then the centre is cropped. `mean`
-    and `std` are in the channel order that the network takes.
+    and `std` have one number for each channel, in the order that the network takes; pictures are decoded as grey ones
+    for a single channel. `floats` says that images are prepared already: they are floats instead of pixels.
     """
 
     size: tuple[int, int]
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     channels: Literal["rgb", "bgr"] = "rgb"
     resize: int | None = None
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
+    floats: bool = False
 
     def __post_init__(self) -> None:
         if not _are_numbers(self.size, 2, Integral) or min(self.size) < 1:
             raise ModelError(f"The size {self.size} must be a height and a width of at least 1.")
-        if not (_are_numbers(self.mean, 3, Real) and _are_numbers(self.std, 3, Real)):
-            raise ModelError(f"The mean {self.mean} and std {self.std} must be three numbers each.")
+        channels = len(self.mean) if isinstance(self.mean, tuple | list) else 0
+        if not (channels and _are_numbers(self.mean, channels, Real) and _are_numbers(self.std, channels, Real)):
+            raise ModelError(f"The mean {self.mean} and std {self.std} must have one number for each channel.")
         if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
             raise ModelError(f"The mean {self.mean} and std {self.std} must be finite, and std greater than 0.")
 
@@ -46,14 +49,22 @@ class Preprocessing:
             raise ModelError(f"The interpolation {self.interpolation!r} must be a string, such as bilinear.")
 
     @property
+    def in_channels(self) -> int:
+        return len(self.mean)
+
+    @property
     def values(self) -> int:
         """How many numbers one image has."""
-        return 3 * self.size[0] * self.size[1]
+        return self.in_channels * self.size[0] * self.size[1]
+
+    def example(self) -> Tensor:
+        """Two black images."""
+        return torch.zeros(2, self.in_channels, *self.size, dtype=torch.float32 if self.floats else torch.uint8)
 
     @property
     def crop(self) -> ResizeCrop:
         """How pictures of any size are brought to that of the network when they are decoded."""
-        return resize_crop(self.size, self.resize, self.interpolation)
+        return resize_crop(self.size, self.resize, self.interpolation, self.in_channels)
 
     def describe(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,7 +86,7 @@ IMAGENET = Preprocessing((224, 224), (123.675, 116.28, 103.53), (58.395, 57.12, 
 
 
 class Normalise(nn.Module):
-    """The arithmetic of a Preprocessing on a uint8 batch [N, 3, H, W], in one multiplication and one addition.
+    """The arithmetic of a Preprocessing on a uint8 batch [N, C, H, W], in one multiplication and one addition.
 
     takes_floats   whether pixels may be floats from 0 to 255 as well, so that gradients can reach them. By default
                    floats are refused: most of them are scaled already.
@@ -88,18 +99,22 @@ class Normalise(nn.Module):
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.preprocessing = preprocessing
-        std = torch.tensor(preprocessing.std, dtype=torch.float64).view(1, 3, 1, 1)
-        mean = torch.tensor(preprocessing.mean, dtype=torch.float64).view(1, 3, 1, 1)
+        std = torch.tensor(preprocessing.std, dtype=torch.float64).view(1, -1, 1, 1)
+        mean = torch.tensor(preprocessing.mean, dtype=torch.float64).view(1, -1, 1, 1)
         self.register_buffer("scale", (1 / std).float(), persistent=False)
         self.register_buffer("shift", (-mean / std).float(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        is_accepted = images.dtype == torch.uint8 or (self.takes_floats and images.is_floating_point())
-        if not is_accepted or images.ndim != 4 or images.shape[1] != 3:
+        floats, channels = self.preprocessing.floats, self.preprocessing.in_channels
+        is_accepted = images.dtype == torch.uint8 and not floats
+        is_accepted |= (floats or self.takes_floats) and images.is_floating_point()
+        if not is_accepted or images.ndim != 4 or images.shape[1] != channels:
             dtype = str(images.dtype).removeprefix("torch.")
+            expected = f"floats [N, {channels}, height, width]" if floats else f"uint8 [N, {channels}, height, width]"
+            remedy = "pass what the loader yields" if floats else "pass the pixels as they are"
             raise ModelError(
-                f"The images are {dtype} {list(images.shape)}, but the model takes uint8 [N, 3, height, width] "
-                "and scales them itself: pass the pixels as they are."
+                f"The images are {dtype} {list(images.shape)}, but the model takes {expected} and "
+                f"{'does not scale them' if floats else 'scales them itself'}: {remedy}."
             )
         if tuple(images.shape[2:]) != self.preprocessing.size:
             height, width = self.preprocessing.size

@@ -24,7 +24,7 @@ from predbn.common import (
 from predbn.data import ReferenceAndData
 from predbn.diagnostics import Examination, examine
 from predbn.evaluation import Engine, InProcess, Job, Model, Plan, Results, evaluate
-from predbn.models import Classifier, ModelInfo, Preprocessing, count_classes
+from predbn.models import Classifier, ModelInfo, Preprocessing, match_channels
 
 from .real_shift import RealShift, real_shifts
 from .sentences import python_lines, real_shift_sentences
@@ -223,4 +223,5 @@ def _sentences(examination: Examination) -> list[str]:
 def _classifier(network: nn.Module, preprocessing: Preprocessing | None) -> Classifier:
     if preprocessing is None:
         raise EvaluationError("give the preprocessing of the network too, as in Preprocessing((224, 224), mean, std).")
-    return Classifier(network, ModelInfo("model", count_classes("the model", network, preprocessing), preprocessing))
+    preprocessing, classes = match_channels("the model", network, preprocessing)
+    return Classifier(network, ModelInfo("model", classes, preprocessing))

@@ -49,7 +49,7 @@ def spec_of(
     preprocessing = None
     if isinstance(model, Classifier):
         preprocessing = model.info.preprocessing
-        input_name, example = "images", torch.zeros(2, 3, *preprocessing.size, dtype=torch.uint8)
+        input_name, example = "images", preprocessing.example()
     elif isinstance(model, ClickModel):
         input_name, example = "rows", torch.zeros(2, CRITEO_WIDTH, dtype=torch.int32)
     elif example is None:

@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from predbn.data import PICTURE_ERRORS, as_rgb
+from predbn.data import PICTURE_ERRORS, as_pixels
 
 from .errors import RequestError
 from .model_spec import ModelSpec
@@ -17,7 +17,7 @@ FORMATS = ("JPEG", "PNG")
 
 
 def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) -> Array:
-    """The pixels of a JPEG or PNG after the model's resizing and cropping, uint8 [1, 3, H, W].
+    """The pixels of a JPEG or PNG after the model's resizing and cropping, uint8 [1, C, H, W].
 
     The size is read from the header and checked before anything is decoded.
     """
@@ -32,7 +32,7 @@ def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) ->
             resized_width, resized_height = crop.resized(width, height)  # 1 × 100,000 pixels become huge
             if max(width * height, resized_width * resized_height) > max_pixels:
                 raise too_large
-            pixels: Array = np.asarray(crop(as_rgb(opened)))
+            pixels: Array = np.asarray(crop(as_pixels(opened, crop.channels)))
     except RequestError:
         raise
     except UnidentifiedImageError:
@@ -41,4 +41,4 @@ def picture_row(content: bytes | bytearray, spec: ModelSpec, max_pixels: int) ->
         raise too_large from None
     except PICTURE_ERRORS:
         raise RequestError(422, "the picture is damaged or cut off: send it again.") from None
-    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+    return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1)[None])

@@ -14,7 +14,7 @@ from . import blur, digital, elastic, motion_blur, noise, orders, spatter, weath
 from .attack import ATTACKS, Attack, target_class
 from .corrupt import corrupt
 from .mixture import draw_kinds, mix
-from .registry import find_corruption, get_corruption, names, register
+from .registry import find_corruption, get_corruption, names, names_for, register
 from .tabular import randomise_features, randomise_tokens
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "get_corruption",
     "mix",
     "names",
+    "names_for",
     "orders",
     "randomise_features",
     "randomise_tokens",

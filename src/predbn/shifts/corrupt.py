@@ -33,16 +33,23 @@ def corrupt(
 ) -> Batch:
     """Apply one corruption at one severity to a batch.
 
-    `images` is a uint8 array NHWC or a uint8 tensor NCHW on any device, with three channels; the result has the same
-    type, layout and device. `index` is the position of each image in its data set, by default in the batch. Together
-    with the seed, the corruption and the severity it determines what is drawn for the image, so that batch size, order,
-    number of workers and device make no difference.
+    `images` is a uint8 array NHWC or a uint8 tensor NCHW on any device, with any number of channels; the result has the
+    same type, layout and device. Corruptions that mix colours see a grey image as RGB with three equal channels, and
+    make the result grey again; for other numbers of channels they are not defined.
+
+    `index` is the position of each image in its data set, by default in the batch. Together with the seed, the
+    corruption and the severity it determines what is drawn for the image, so that batch size, order, number of workers
+    and device make no difference.
 
     `constants` chooses the severities of CIFAR-10-C or of ImageNet-C. "auto" takes the CIFAR constants for images
     whose longer side has at most 64 pixels, and the ImageNet constants for larger ones.
     """
     corruption = find_corruption(name)
-    height, width = _check_images(images, corruption)
+    height, width, channels = _check_images(images, corruption)
+    if corruption.mixes_channels and channels == 1:
+        colour = images.expand(-1, 3, -1, -1) if isinstance(images, Tensor) else np.repeat(images, 3, 3)
+        options: dict[str, Any] = {"seed": seed, "index": index, "constants": constants}
+        return _to_grey(corrupt(colour, name, severity, **options))  # type: ignore[no-any-return]
     indices = check_index(range(len(images)) if index is None else index, len(images))
     if isinstance(severity, bool) or severity not in (1, 2, 3, 4, 5):
         raise ShiftError(f"severity is {severity!r}, but it must be an integer from 1 to 5.")
@@ -55,7 +62,7 @@ def corrupt(
         constant_set = constants
     c = corruption.constant(severity, constant_set)
     on_cpu = not isinstance(images, Tensor) or images.device.type == "cpu"
-    step = max(1, (corruption.chunk if on_cpu else _GPU_CHUNK) // (3 * height * width))
+    step = max(1, (corruption.chunk if on_cpu else _GPU_CHUNK) // (channels * height * width))
     if on_cpu and len(images) > step:
         # Chunks of equal size, and as many for each thread, so that no thread waits for the last chunk.
         threads = torch.get_num_threads()
@@ -84,8 +91,17 @@ def corrupt(
     return result  # type: ignore[no-any-return]
 
 
-def _check_images(images: Any, corruption: Corruption) -> tuple[int, int]:
-    """Check a batch and return the height and width of its images."""
+def _to_grey(images: Any) -> Any:
+    """The luma of RGB images, 0.299·R + 0.587·G + 0.114·B rounded, as one channel."""
+    is_array, axis = isinstance(images, np.ndarray), -1 if isinstance(images, np.ndarray) else 1
+    planes = torch.from_numpy(images).moveaxis(-1, 1) if is_array else images
+    red, green, blue = planes.to(torch.float32).unbind(1)
+    grey = (0.299 * red + 0.587 * green + 0.114 * blue).round_().to(torch.uint8).unsqueeze(axis)
+    return grey.numpy() if is_array else grey
+
+
+def _check_images(images: Any, corruption: Corruption) -> tuple[int, int, int]:
+    """Check a batch and return the height, width and channels of its images."""
     if not isinstance(images, np.ndarray | Tensor):
         kind = type(images).__name__
         raise ShiftError(f"images is a {kind}, but it must be a numpy array or a torch tensor.")
@@ -97,13 +113,11 @@ def _check_images(images: Any, corruption: Corruption) -> tuple[int, int]:
     if len(shape) != 4:
         raise ShiftError(f"images has shape {shape}, but a batch has four dimensions, {layout}.")
     channels = shape[3 if is_array else 1]
-    if channels != 3:
-        raise ShiftError(f"images has {channels} channels in {layout} shape {shape}, but it must have 3.")
     height, width = shape[1:3] if is_array else shape[2:]
-    if min(height, width) < corruption.min_side:
-        size, minimum = f"{height}×{width}", f"{corruption.min_side}×{corruption.min_side}"
-        raise ShiftError(f"images are {size} pixels, but {corruption.name} needs at least {minimum}.")
-    return height, width
+    if channels not in (1, 3) and shape[1 if is_array else 3] in (1, 3):
+        raise ShiftError(f"images has {channels} channels in {layout} shape {shape}: permute it.")
+    corruption.check_shape(channels, height, width)
+    return height, width, channels
 
 
 def check_index(index: Index, count: int, what: str = "images") -> Tensor:

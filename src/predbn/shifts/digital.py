@@ -16,6 +16,7 @@ from .pixels import opencv_threads, to_uint8
 from .registry import register
 
 _TINY = 1e-6
+_OPENCV_CHANNELS = 4
 
 
 @register(
@@ -25,6 +26,7 @@ _TINY = 1e-6
     cifar=(0.05, 0.1, 0.15, 0.2, 0.3),
     imagenet=(0.1, 0.2, 0.3, 0.4, 0.5),
     works_on="uint8",
+    mixes_channels=True,
 )
 def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
     """Raise the HSV value V by c, up to 1.
@@ -45,6 +47,7 @@ def brightness(x: Tensor, c: float, draws: Draws) -> Tensor:
     cifar=((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
     imagenet=((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
     works_on="uint8",
+    mixes_channels=True,
 )
 def saturate(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     """Change the HSV saturation to S' = min(a·S + b, 1).
@@ -133,8 +136,8 @@ def _shrink(rows: Tensor, boxes: Boxes) -> Tensor:
 
 
 def _transpose(x: Tensor) -> Tensor:
-    """The transpose of a matrix of pixels [A, B, 3], contiguous in memory."""
-    if x.device.type != "cpu":
+    """The transpose of a matrix of pixels [A, B, C], contiguous in memory; OpenCV drops a single channel."""
+    if x.device.type != "cpu" or x.shape[2:].numel() > _OPENCV_CHANNELS:
         return x.transpose(0, 1).contiguous()
     return torch.from_numpy(cv2.transpose(x.numpy()))
 
@@ -155,13 +158,13 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     All rows of the batch on top of each other are one tall matrix. Working along its rows is done on its transpose,
     where whole rows are copied at the speed of memory; picking single pixels out of rows would be slower.
     """
-    n, height, width, _ = x.shape
+    n, height, width, channels = x.shape
     across = _boxes(width, int(width * c), x.device)
     down = _boxes(height, int(height * c), x.device)
-    transposed = _transpose(x.view(n * height, width, 3))
-    narrow = _transpose(_shrink(transposed.view(width, -1), across).view(-1, n * height, 3))
+    transposed = _transpose(x.view(n * height, width, channels))
+    narrow = _transpose(_shrink(transposed.view(width, -1), across).view(-1, n * height, channels))
     small = _shrink(narrow.view(n, height, -1), down)
-    tall = small.index_select(1, down.box_of).view(n * height, -1, 3)
+    tall = small.index_select(1, down.box_of).view(n * height, -1, channels)
     return _transpose(_transpose(tall).index_select(0, across.box_of)).view(x.shape)
 
 
@@ -172,6 +175,7 @@ def pixelate(x: Tensor, c: float, draws: Draws) -> Tensor:
     cifar=(80, 65, 58, 50, 40),
     imagenet=(25, 18, 15, 10, 7),
     works_on="nhwc",
+    mixes_channels=True,
 )
 def jpeg_compression(x: Tensor, c: int, draws: Draws) -> Tensor:
     """JPEG of quality c: OpenCV writes and reads the same coefficients as Pillow, and is faster."""

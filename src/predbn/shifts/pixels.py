@@ -48,7 +48,7 @@ def load_nhwc(batch: Images | Tensor) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(writable))
     if batch.device.type != "cpu":
         return batch.permute(0, 2, 3, 1).contiguous()
-    images = torch.empty(len(batch), *batch.shape[2:], 3, dtype=torch.uint8)
+    images = torch.empty(len(batch), *batch.shape[2:], batch.shape[1], dtype=torch.uint8)
     _merge(batch, images.numpy())
     return images
 
@@ -65,18 +65,18 @@ def store_nhwc(images: Tensor, target: Images | Tensor) -> None:
 
 def _split(images: Images) -> Tensor:
     """NHWC array to NCHW tensor."""
-    n, height, width, _ = images.shape
-    tall = np.ascontiguousarray(images).reshape(n * height, width, 3)
-    planes = np.empty((3, n * height, width), dtype=np.uint8)
+    n, height, width, channels = images.shape
+    tall = np.ascontiguousarray(images).reshape(n * height, width, channels)
+    planes = np.empty((channels, n * height, width), dtype=np.uint8)
     cv2.split(tall, list(planes))
-    return torch.from_numpy(planes.reshape(3, n, height, width)).transpose(0, 1).contiguous()
+    return torch.from_numpy(planes.reshape(channels, n, height, width)).transpose(0, 1).contiguous()
 
 
 def _merge(x: Tensor, images: Images) -> None:
     """NCHW tensor into a contiguous NHWC array."""
-    n, _, height, width = x.shape
-    planes = x.transpose(0, 1).contiguous().numpy().reshape(3, n * height, width)
-    cv2.merge(list(planes), images.reshape(n * height, width, 3))
+    n, channels, height, width = x.shape
+    planes = x.transpose(0, 1).contiguous().numpy().reshape(channels, n * height, width)
+    cv2.merge(list(planes), images.reshape(n * height, width, channels))
 
 
 def opencv_threads(height: int, width: int) -> int:

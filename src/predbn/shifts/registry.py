@@ -8,6 +8,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,6 +53,19 @@ class Corruption:
     works_on: InputFormat
     min_side: int
     chunk: int
+    mixes_channels: bool
+
+    def check_shape(self, channels: int, height: int, width: int) -> None:
+        """Raise an error if the corruption is not defined for such images."""
+        if min(height, width) < self.min_side:
+            size, minimum = f"{height}×{width}", f"{self.min_side}×{self.min_side}"
+            raise ShiftError(f"images are {size} pixels, but {self.name} needs at least {minimum}.")
+        if self.name == "saturate" and channels == 1:
+            raise ShiftError("saturate is not defined for grey images, which have no saturation: leave it out.")
+        if self.mixes_channels and channels not in (1, 3):
+            raise ShiftError(
+                f"{self.name} is defined for images with 1 or 3 channels, but these have {channels}: leave it out."
+            )
 
     def constant(self, severity: int, constants: ConstantSet) -> Any:
         """The constant of a severity from 1 to 5 in one of the two sets."""
@@ -71,6 +85,7 @@ def register(
     works_on: InputFormat = "float",
     min_side: int = 1,
     chunk: int = 1 << 20,
+    mixes_channels: bool = False,
 ) -> Callable[[Function], Function]:
     """Enter a corruption in the table. `set` is "own" for those that are not part of the published benchmark.
 
@@ -82,7 +97,8 @@ def register(
 
     `min_side` is the smallest image side for which the corruption is defined; `corrupt` refuses smaller images.
     `chunk` is how many values (pixels times channels) a CPU thread works on at once: few enough for its cache, and
-    enough that threads rarely wait for each other between two operations.
+    enough that threads rarely wait for each other between two operations. A corruption that `mixes_channels` is defined
+    for RGB only; the others work on each channel, of which there may be any number.
     """
     large = cifar if imagenet is None else imagenet
     if len(cifar) != 5 or len(large) != 5:
@@ -91,7 +107,9 @@ def register(
     def decorator(function: Function) -> Function:
         if name in _CORRUPTIONS and function.__module__ != _CORRUPTIONS[name].function.__module__:
             raise ShiftError(f"there is a corruption {name!r} already: choose another name.")
-        _CORRUPTIONS[name] = Corruption(name, function, family, set, cifar, large, works_on, min_side, chunk)
+        _CORRUPTIONS[name] = Corruption(
+            name, function, family, set, cifar, large, works_on, min_side, chunk, mixes_channels
+        )
         return function
 
     return decorator
@@ -108,6 +126,16 @@ def names(which: Literal["standard", "extra", "all", "own"] = "standard") -> tup
     if which not in sets:
         raise ShiftError(f"There is no set of corruptions called {which!r}: use standard, extra, all or own.")
     return sets[which]
+
+
+def names_for(channels: int, height: int, width: int) -> tuple[str, ...]:
+    """Those of "all" that are defined for such images."""
+    defined = []
+    for name in names("all"):
+        with suppress(ShiftError):
+            _CORRUPTIONS[name].check_shape(channels, height, width)
+            defined.append(name)
+    return tuple(defined)
 
 
 def get_corruption(name: str) -> Corruption:

@@ -39,6 +39,7 @@ _SLANT = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], dtype=np.float32)
     ),
     min_side=3,
     chunk=1 << 20,
+    mixes_channels=True,
 )
 def spatter(x: Tensor, c: tuple[float, float, float, float, float, int], draws: Draws) -> Tensor:
     """Drops where smoothed noise N(m, s) exceeds a threshold: turquoise water added to x, or brown mud on top of x."""

@@ -43,6 +43,7 @@ _FROST_FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.
         (0.55, 0.3, 2.5, 0.85, 12, 12.0, 0.55),
     ),
     chunk=1 << 21,
+    mixes_channels=True,
 )
 def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], draws: Draws) -> Tensor:
     """Whiten the image, x ← k·x + (1 − k)·max(x, 1.5·grey(x) + 0.5), and add flakes and their rotation by 180°.
@@ -73,6 +74,7 @@ def snow(x: Tensor, c: tuple[float, float, float, float, float, float, float], d
     imagenet=((1.0, 0.4, 1.0), (0.8, 0.6, 1.0), (0.7, 0.7, 1.0), (0.65, 0.7, 1.0), (0.6, 0.75, 1.0)),
     works_on="uint8",
     chunk=1 << 20,
+    mixes_channels=True,
 )
 def frost(x: Tensor, c: tuple[float, float, float], draws: Draws) -> Tensor:
     """a·x + b·(a random crop of one of five frost pictures, resized by the third constant)."""

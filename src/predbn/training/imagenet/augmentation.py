@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from predbn.data import DataError, Pixels, as_rgb, open_picture
+from predbn.data import DataError, Pixels, as_pixels, open_picture
 
 AREA = (0.05, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -57,7 +57,7 @@ def read_crop(path: str | Path, size: int, *, seed: int, epoch: int, index: int)
             crop = draw_crop(*full, seed=seed, epoch=epoch, index=index)
             scale = max(size / crop.width, size / crop.height)
             opened.draft("RGB", (math.ceil(full[0] * scale), math.ceil(full[1] * scale)))
-            image = as_rgb(opened)
+            image = as_pixels(opened)
     except DataError as error:
         raise DataError(str(error)) from None  # a DataLoader can only pass on errors that are built from a string
     x, y = image.width / full[0], image.height / full[1]
