@@ -103,6 +103,23 @@ DISCUSSED = {
 }
 
 
+def test_the_border_is_shown_as_in_its_replication():
+    measured = {
+        cells[0]: (cells[2], cells[4])
+        for line in (ROOT / "docs" / "replication-border.md").read_text().splitlines()
+        if line.startswith("| accuracy on ")
+        and len(cells := [cell.strip() for cell in line.strip("| ").split("|")]) == 5
+    }
+    columns = [
+        measured[f"accuracy on {data}, %, {bn} BN"]
+        for data in ("clean images", "95 splits")
+        for bn in ("train", "prediction")
+    ]
+    text = (ROOT / "docs" / "how-it-works.md").read_text()
+    for border, row in zip(("black (10 networks)", "reflected (5 networks)"), zip(*columns, strict=True), strict=True):
+        assert f"| {border} | {' | '.join(row)} |" in text
+
+
 def test_claims_that_fail_are_discussed_and_what_is_discussed_was_found():
     findings = verify(Runs(ROOT / "results" / "cifar10"))
     verdicts = {each.claim.id: each.verdict.value for group in findings.values() for each in group}
