@@ -1,6 +1,7 @@
 """Grey pictures, and DataLoaders of the user's own, on the command line."""
 
 import json
+import shutil
 import sys
 from importlib import import_module
 
@@ -140,6 +141,21 @@ def test_a_loader_is_measured_as_it_is(here):
     assert predbn("evaluate", *MODEL, *data).exit_code == 0
     fog = predbn("evaluate", *MODEL, *data, "--shift", "fog")
     assert "only pixels are corrupted" in str(fog.exception)
+
+
+@pytest.mark.parametrize("options", [["--shift", "clean"], ["--reference"]])
+def test_classes_in_another_order_are_doubted(here, options):
+    for old, new in (("0", "z"), ("1", "a")):  # the outputs are those of 0 and 1
+        shutil.copytree(f"clean/{old}", here / "swapped" / new)
+    for data, is_doubted in (("clean", False), (here / "swapped", True)):
+        given = [*options, data] if options == ["--reference"] else options
+        out = here / f"run-{is_doubted}"
+        result = predbn("evaluate", *MODEL, *GREY, "--data", data, *given, "--out", out, "--json")
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.output)
+        sentences = found["recommendation"] if "recommendation" in found else found["comparisons"][0]["sentences"]
+        assert sentences[0].startswith("Do not use these results: accuracy on ") == is_doubted
+        assert ("--class-map" in sentences[0]) == is_doubted
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def print_real_shifts(console: Console, shifts: Sequence[RealShift], findings: S
             console.print(Text(f"\n{shift.name}", style="dim"))
         answer, *reasons = real_shift_sentences(shift)
         console.print(Text(answer, style="bold"))
-        for line in python_lines(shift.recommendation):
+        for line in python_lines(shift):
             console.print(Text(f"    {line}"), soft_wrap=True)
         console.print(_strategies(shift))
         print_points(console, reasons)
@@ -63,7 +63,7 @@ def shift_records(shift: RealShift) -> dict[str, Any]:
         "batch_size": None if recommendation is None else recommendation.batch_size,
         "why": None if recommendation is None else recommendation.why,
         "sentences": real_shift_sentences(shift),
-        "python": python_lines(recommendation),
+        "python": python_lines(shift),
         "strategies": [_record(strategy) for strategy in shift.strategies],
     }
 

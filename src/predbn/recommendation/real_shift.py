@@ -148,6 +148,12 @@ class RealShift:
         batches = [labels[start : start + batch_size] for start in range(0, len(labels), batch_size)]
         return float(np.mean([len(np.unique(batch)) for batch in batches]))
 
+    def labels_and_predictions(self, corruption: str) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64]]:
+        """The labels of a split, None without any, and what `train` predicts."""
+        baseline = self._rows(corruption)[0]
+        labels = np.asarray(baseline["label"])
+        return (labels if len(labels) else None), np.asarray(baseline["predicted"])
+
     def _rows(self, corruption: str) -> list[dict[str, Any]]:
         """The predictions on a split by strategy and batch size, `train` first and once: it knows no batches."""
         rows = self.predictions[self.predictions["corruption"] == corruption].to_dict("records")

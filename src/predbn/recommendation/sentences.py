@@ -9,6 +9,7 @@ from predbn.evaluation import Results, Setting
 from predbn.metrics import Interval
 
 from .corruptions import UnderCorruptions, has_corruptions, under_corruptions
+from .doubts import doubts_about, doubts_about_reference
 from .real_shift import RealShift, real_shifts
 from .rule import BASELINE, Comparison, Recommendation, is_below_zero
 
@@ -27,16 +28,22 @@ def recommendation_sentences(results: Results) -> list[str]:
         if len(shifts) == 1:
             return sentences[0]
         return [f"{shift.name}: {answer[0]}" for shift, answer in zip(shifts, sentences, strict=True)]
+    doubts = doubts_about(results)
     if not has_corruptions(results):
         return [
+            *doubts,
             "Nothing is recommended, since nothing here has shifted; for data that has really shifted, name images "
-            "that the model knows with --reference."
+            "that the model knows with --reference.",
         ]
-    return corruption_sentences(under_corruptions(results))
+    return [*doubts, *corruption_sentences(under_corruptions(results))]
 
 
 def real_shift_sentences(shift: RealShift) -> list[str]:
-    """What to use on the new data, and why."""
+    """What to use on the new data, and why; or first, why the results are in doubt."""
+    return [*doubts_about_reference(shift), *_comparison_sentences(shift)]
+
+
+def _comparison_sentences(shift: RealShift) -> list[str]:
     recommendation = shift.recommendation
     if recommendation is None:
         return _without_labels(shift)
@@ -94,9 +101,10 @@ def corruption_sentences(measured: UnderCorruptions) -> list[str]:
     return sentences
 
 
-def python_lines(recommendation: Recommendation | None) -> list[str]:
-    """The two lines that do what is recommended; none if the model is left alone."""
-    if recommendation is None or recommendation.strategy == BASELINE:
+def python_lines(shift: RealShift) -> list[str]:
+    """The two lines that do what is recommended; none if the model is left alone, or the results are in doubt."""
+    recommendation = shift.recommendation
+    if recommendation is None or recommendation.strategy == BASELINE or doubts_about_reference(shift):
         return []
     setting = Setting.parse(recommendation.strategy)
     options = "".join(f", {name}={value!r}" for name, value in setting.options.items())

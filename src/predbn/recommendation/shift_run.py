@@ -67,7 +67,7 @@ class ShiftResults:
 
     def python(self) -> str:
         """The two lines of Python that do what is recommended; empty if the model is left alone."""
-        return "\n".join(python_lines(self.shifts[0].recommendation))
+        return "\n".join(python_lines(self.shifts[0]))
 
     def changes(self) -> pd.DataFrame:
         """The images that the recommended strategy predicts in another way than `train`, with their files.

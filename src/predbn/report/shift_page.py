@@ -51,7 +51,7 @@ def _comparison(shift: RealShift, *, is_named: bool) -> dict[str, Any]:
         "name": shift.name if is_named else "",
         "answer": answer,
         "reasons": reasons,
-        "python": python_lines(shift.recommendation),
+        "python": python_lines(shift),
         "table": strategies_table(shift),
     }
 
