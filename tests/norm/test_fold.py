@@ -194,52 +194,86 @@ def test_unusual_models(model, inputs):
     torch.testing.assert_close(predbn.fold(model)(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
 
 
-class Scaled(ConvBN):
-    """Its layers follow each other only if both arguments are given."""
-
-    def forward(self, x: Tensor, direct: Tensor | None = None, scale: Tensor | None = None) -> Tensor:
-        y = self.conv(x)
-        return self.bn(y) if direct is not None and scale is not None else self.bn(y * 3)
-
-
-class Keywords(Scaled):
-    def forward(self, x: Tensor, **others: Tensor) -> Tensor:
-        y = self.conv(x)
-        return self.bn(y * 3 if others.get("direct") is None else y)
-
-
-class ScaledAfter(OptionalArgument):
-    """The layers follow each other in both branches."""
-
-    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
-        y = self.bn(self.conv(x))
-        return y if scale is None else y * scale
-
-
 TWO = torch.tensor(2.0)
-BRANCHES = [{}, {"direct": TWO}, {"scale": TWO}, {"direct": TWO, "scale": TWO}]
+
+
+def is_none(model: ConvBN, x: Tensor, scale: Tensor | None = None) -> Tensor:
+    y = model.conv(x)
+    return model.bn(y if scale is None else y * scale)
+
+
+def is_tensor(model: ConvBN, x: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """A symbolic trace takes what is no tensor."""
+    y = model.conv(x)
+    return model.bn(y * scale if isinstance(scale, Tensor) else y)
+
+
+def is_true(model: ConvBN, x: Tensor, scale: bool = False) -> Tensor:
+    y = model.conv(x)
+    return model.bn(y * 2 if scale is True else y)
+
+
+def required(model: ConvBN, x: Tensor, scale: Tensor | None) -> Tensor:
+    y = model.conv(x)
+    return model.bn(y * 2 if scale is None else y)
+
+
+def weight_in_a_branch(model: ConvBN, x: Tensor, scale: Tensor | None = None) -> Tensor:
+    y = model.bn(model.conv(x))
+    return y if scale is None else y + F.conv2d(x, model.conv.weight)
+
+
+def keywords(model: ConvBN, x: Tensor, **others: Tensor) -> Tensor:
+    y = model.conv(x)
+    return model.bn(y * 3 if others.get("scale") is None else y)
+
+
+def one_dict(model: ConvBN, batch: dict[str, Tensor]) -> Tensor:
+    y = model.conv(batch["x"])
+    return model.bn(y * 3 if batch.get("scale") is None else y)
 
 
 @pytest.mark.parametrize(
-    ("model", "branches", "merged"),
+    ("forward", "calls"),
     [
-        (OptionalArgument, BRANCHES[::2], 0),
-        (Scaled, BRANCHES, 0),
-        (Keywords, BRANCHES, 0),
-        (ScaledAfter, BRANCHES[::2], 1),
+        (is_none, [{}, {"scale": TWO}]),
+        (is_tensor, [{}, {"scale": TWO}]),
+        (is_true, [{}, {"scale": True}]),
+        (required, [{"scale": TWO}, {"scale": None}]),
+        (weight_in_a_branch, [{}, {"scale": TWO}]),
+        (keywords, [{}, {"scale": TWO}]),
+        (one_dict, [{}, {"scale": TWO}]),
     ],
 )
-@pytest.mark.filterwarnings("ignore:fold merged none")
 @torch.no_grad()
-def test_optional_arguments_that_select_a_branch(model, branches, merged):
+def test_arguments_that_select_a_branch(forward, calls):
     """The branch that was seen before folding must not decide which others are right."""
-    model, x = predbn.adapt(randomise(model()).eval(), "train"), images(4)
-    for seen in branches:
-        model(x, **seen)
-        folded = predbn.fold(model)
-        assert folded.predbn_fold.merged == merged
-        for given in branches:
-            torch.testing.assert_close(folded(x, **given), model(x, **given), rtol=1e-4, atol=1e-4)
+    kind = type("Branches", (ConvBN,), {"forward": forward})
+    calls = [{"x": images(4), **call} for call in calls]
+    calls = [({"batch": call} if forward is one_dict else call) for call in calls]
+    for seen in calls:
+        model = predbn.adapt(randomise(kind()).eval(), "train")
+        model(**seen)
+        with pytest.warns(UserWarning, match="takes the batch only|no tensor is known to compare on"):
+            folded = predbn.fold(model)
+        for call in calls:
+            torch.testing.assert_close(folded(**call), model(**call), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_module_that_gives_the_other_arguments():
+    class Fixed(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.model(x, None)
+
+    model = Fixed(predbn.adapt(randomise(OptionalArgument()).eval(), "train"))
+    folded, x = predbn.fold(model, example=images(2)), images(4)
+    assert folded.predbn_fold.merged == 1
+    torch.testing.assert_close(folded(x), model(x), rtol=1e-4, atol=1e-4)
 
 
 class Saturated(PlainList):
@@ -249,7 +283,7 @@ class Saturated(PlainList):
         return (super().forward(x) * 1e-3 + 50).sigmoid()
 
 
-@pytest.mark.parametrize("model", [PlainList, Saturated, OptionalArgument, SharedWeight])
+@pytest.mark.parametrize("model", [PlainList, Saturated, SharedWeight])
 @pytest.mark.parametrize("example", [None, images(4)], ids=["unseen", "example"])
 @torch.no_grad()
 def test_without_a_batch_nothing_is_merged_that_was_not_compared(model, example):
@@ -262,20 +296,28 @@ def test_without_a_batch_nothing_is_merged_that_was_not_compared(model, example)
     torch.testing.assert_close(folded(x), model(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("example", [images(4), (images(4),), {"x": images(4)}], ids=["tensor", "tuple", "dict"])
 @torch.no_grad()
-def test_an_example_takes_the_place_of_a_batch(example):
+def test_an_example_takes_the_place_of_a_batch():
     model = predbn.adapt(net(), "train")
-    folded = predbn.fold(model, example=example)
+    folded = predbn.fold(model, example=images(4))
     assert folded.predbn_fold.merged == 3
     torch.testing.assert_close(folded(images()), model(images()), rtol=1e-4, atol=1e-4)
+    with pytest.raises(predbn.AdaptationError, match="example must be a tensor, but got list"):
+        predbn.fold(model, example=[images(4)])
+
+
+@torch.no_grad()
+def test_a_model_that_changes_its_input_in_place():
+    model, x = predbn.adapt(nn.Sequential(nn.ReLU(inplace=True), net()).eval(), "train"), images(4)
+    assert predbn.fold(model, example=x).predbn_fold.merged == 3
+    assert torch.equal(x, images(4))
 
 
 @torch.no_grad()
 def test_outputs_that_are_not_finite_are_no_comparison():
     """On this example every output is NaN, whatever is merged."""
     model = predbn.adapt(randomise(PlainList()).eval(), "train")
-    with pytest.warns(UserWarning, match="no finite numbers to compare; give example="):
+    with pytest.warns(UserWarning, match="no finite numbers to compare; give another example="):
         predbn.fold(model, example=torch.full((4, 3, 6, 6), torch.nan))
 
 

@@ -9,13 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from predbn.common import AdaptationError, first_line
 
@@ -33,9 +32,6 @@ M = TypeVar("M", bound=nn.Module)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _MERGEABLE = (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED_CONVOLUTIONS)
-_MAX_OPTIONAL = 3
-
-_Inputs: TypeAlias = tuple[list[Any], dict[str, Any]]
 
 
 class _EpilogueOnly(nn.Module):
@@ -68,28 +64,27 @@ class Fold:
         return f"folded: {self.merged} of {self.layers} batch norm layers are merged{why}"
 
 
-def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Any = None) -> M:
+def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Tensor | None = None) -> M:
     """A copy of the model, in `.eval()` mode, in which the current statistics are fixed for good.
 
     A batch norm layer that follows a convolution or linear layer is merged into it:
     weight ← weight · γ/√(σ² + eps),  bias ← (bias − μ)·γ/√(σ² + eps) + β. One that cannot be merged (it comes first, as
     in pre-activation networks, or the model cannot be traced) becomes a plain layer with these statistics, and so does
     one that changes the output when it is merged, because its weight is used elsewhere too, say. Only what was compared
-    is merged: nothing, with a warning, if the model cannot be called. `folded.predbn_fold` counts the merged layers.
+    is merged: nothing, with a warning, if the model cannot be called, or with other arguments than one tensor, which
+    may select a branch. `folded.predbn_fold` counts the merged layers.
 
     The given model is not changed; the copy is an ordinary model that can be saved, compiled and exported. Works for
     "train", "frozen", "ema", "auto_stream" and "population"; the other strategies have no statistics without a batch.
 
     stream    whose statistics to take
-    example   what to call the models with to compare them: a tensor, a tuple of arguments or a dictionary of keyword
-              arguments. By default random inputs of the shapes that the model was called with last
+    example   a batch to compare the models on; by default a random one of the shape that the model was called with last
     """
     model = unwrapped(model)  # type: ignore[assignment]
+    if not isinstance(example, Tensor | None):
+        raise AdaptationError(f"example must be a tensor, but got {type(example).__name__}")
     statistics = _statistics_of_layers(model, stream)
-    calls = model_calls(model)
-    inputs = None if calls is None else calls.inputs
-    if example is not None:
-        inputs = _arguments(example)
+    batch = _last_batch(model) if example is None else example
     folded = copy.deepcopy(model).eval()
     unwatch(folded)
     layers = dict(named_layers(folded))
@@ -98,7 +93,7 @@ def fold(model: M, stream: str = DEFAULT_STREAM, *, example: Any = None) -> M:
         if name in statistics:
             _set_statistics(layer, *statistics[name])
     try:
-        merged, reason = _merge_all(folded, layers, statistics, inputs), None
+        merged, reason = _merge_all(folded, layers, statistics, batch), None
     except _NotMerged as error:
         merged, reason = 0, str(error)
         warnings.warn(f"fold merged none of {len(layers)} batch norm layers: {reason}", UserWarning, stacklevel=2)
@@ -110,10 +105,13 @@ class _NotMerged(Exception):
     """Why no layer can be merged."""
 
 
-def _arguments(example: Any) -> _Inputs:
-    if isinstance(example, dict):
-        return [], example
-    return list(example) if isinstance(example, tuple) else [example], {}
+def _last_batch(model: nn.Module) -> TensorSpec | None:
+    """The tensor that the model was called with last; None if it was not called, or with other arguments."""
+    calls = model_calls(model)
+    if calls is None or calls.inputs is None:
+        return None
+    values = [*calls.inputs[0], *calls.inputs[1].values()]
+    return values[0] if len(values) == 1 and isinstance(values[0], TensorSpec) else None
 
 
 def _statistics_of_layers(model: nn.Module, stream: str) -> dict[str, tuple[Statistics, float]]:
@@ -189,11 +187,17 @@ def _merge_all(
     model: nn.Module,
     layers: dict[str, nn.Module],
     statistics: dict[str, tuple[Statistics, float]],
-    inputs: _Inputs | None,
+    batch: Tensor | TensorSpec | None,
 ) -> int:
     """Merge what can be merged without changing the output; return how many layers that is."""
-    if inputs is None:
-        raise _NotMerged("the inputs of the model are not known; predict a batch before folding, or give example=")
+    arguments = inspect.signature(model.forward).parameters
+    if len(arguments) > 1 or any(a.default is not a.empty or a.kind is a.VAR_POSITIONAL for a in arguments.values()):
+        raise _NotMerged(
+            f"its forward takes more than the batch ({', '.join(arguments)}), and any other argument may select a "
+            "branch; fold a module that takes the batch only and calls this model"
+        )
+    if batch is None:
+        raise _NotMerged("no tensor is known to compare on; predict a batch before folding, or give example=")
     predecessors = _predecessors(model)
     merges = [
         _Merge(model, predecessors[layer], layer, *statistics[name])
@@ -202,17 +206,17 @@ def _merge_all(
     ]
     if not merges:
         raise _NotMerged("none of them directly follows a convolution or linear layer that only it reads")
-    expected, called = _outputs(model, inputs, merges)
+    expected, called = _outputs(model, batch, merges)
     if not any((t.isfinite() & (t != 0)).any() for t in expected):
         raise _NotMerged(
-            "the model fails on random inputs of the shapes seen last, or its outputs there are no finite numbers to "
-            "compare; give example="
+            "the model fails on the example (by default a random batch of the shape seen last), or its outputs there "
+            "are no finite numbers to compare; give another example="
         )
     merges = list(called)
     expected += called.values()
 
     def is_equal() -> bool:
-        outputs, of_layers = _outputs(model, inputs, merges)
+        outputs, of_layers = _outputs(model, batch, merges)
         return _are_close([*outputs, *of_layers.values()], expected)
 
     for merge in merges:
@@ -233,8 +237,10 @@ def _merge_all(
     return count
 
 
-def _outputs(model: nn.Module, inputs: _Inputs, merges: list[_Merge]) -> tuple[list[Tensor], dict[_Merge, Tensor]]:
-    """What the model gives for these inputs, random ones in place of specs; nothing if it fails on them.
+def _outputs(
+    model: nn.Module, batch: Tensor | TensorSpec, merges: list[_Merge]
+) -> tuple[list[Tensor], dict[_Merge, Tensor]]:
+    """What the model gives for this batch, a random one if only its shape is known; nothing if it fails on it.
 
     And what each batch norm layer that is called, or its replacement, gives for the first example.
     """
@@ -246,10 +252,10 @@ def _outputs(model: nn.Module, inputs: _Inputs, merges: list[_Merge]) -> tuple[l
     hooks = [merge.current.register_forward_hook(hook(merge)) for merge in merges]
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        args, kwargs = tree_map(lambda v: v.random() if isinstance(v, TensorSpec) else v, inputs)
+        x = batch.random() if isinstance(batch, TensorSpec) else batch.clone()
         try:
-            output = model(*args, **kwargs)
-        except Exception:  # the model's own code: random inputs may be none that it can work with
+            output = model(x)
+        except Exception:  # the model's own code: it may not work on random inputs
             output = None
         finally:
             for handle in hooks:
@@ -275,32 +281,13 @@ def _predecessors(model: nn.Module) -> dict[nn.Module, nn.Module]:
     """For each batch norm layer that can be merged, the layer before it.
 
     Only this batch norm may read the output of that layer, both are called once, and no hook sees the value between
-    them. This must hold whichever of the optional arguments are given, or neither of the two is called.
+    them.
     """
     modules = dict[Any, nn.Module](model.named_modules(remove_duplicate=False))
     try:
-        traces = [_pairs(_LayerTracer().trace(model, absent), modules) for absent in _absent_arguments(model)]
+        graph = _LayerTracer().trace(model)
     except Exception as error:  # tracing runs the model's own code: whatever it raises means "cannot be traced"
         raise _NotMerged(f"the model cannot be traced ({first_line(error)})") from None
-    candidates = {layer: predecessor for pairs, _ in traces for layer, predecessor in pairs.items()}
-    return {
-        layer: predecessor
-        for layer, predecessor in candidates.items()
-        if all(pairs.get(layer) is predecessor or not {layer, predecessor} & called.keys() for pairs, called in traces)
-    }
-
-
-def _absent_arguments(model: nn.Module) -> list[dict[str, None]]:
-    """All combinations of optional arguments, each of which may select a branch."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    optional = [p.name for p in parameters if p.default is None]
-    if len(optional) > _MAX_OPTIONAL or any(p.kind is p.VAR_KEYWORD for p in parameters):
-        raise ValueError("its forward takes too many optional arguments to try all combinations")
-    return [dict.fromkeys(names) for count in range(len(optional) + 1) for names in combinations(optional, count)]
-
-
-def _pairs(graph: fx.Graph, modules: dict[Any, nn.Module]) -> tuple[dict[nn.Module, nn.Module], Counter[nn.Module]]:
-    """The layers that can be merged in one trace, each with its predecessor, and how often each module is called."""
     calls = Counter(modules[node.target] for node in graph.nodes if node.op == "call_module")
     pairs: dict[nn.Module, nn.Module] = {}
     for node in graph.nodes:
@@ -315,7 +302,7 @@ def _pairs(graph: fx.Graph, modules: dict[Any, nn.Module]) -> tuple[dict[nn.Modu
         hooked = _has_hooks(predecessor) or _has_hooks(layer)
         if called_once and is_known and _is_mergeable(predecessor, layer) and not hooked:
             pairs[layer] = predecessor
-    return pairs, calls
+    return pairs
 
 
 class _LayerTracer(fx.Tracer):
