@@ -1,11 +1,10 @@
-"""pyarrow and the parser of single lines agree with plain Python, and lines that are not rows are named."""
+"""The parser agrees with plain Python, and names the lines that are not rows."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from predbn.data.criteo import parse as module
 from predbn.data.criteo.columns import COLUMNS, MISSING_NUMBER
 from predbn.data.criteo.parse import Parsed, parse
 from predbn.data.criteo.source import TextSource
@@ -13,18 +12,10 @@ from predbn.data.criteo.source import TextSource
 from .examples import lines, slow_table, slow_token
 
 KAGGLE = TextSource(None, "\t", COLUMNS, 0)  # type: ignore[arg-type]
-DIVIDERS = ("_divide_with_pyarrow", "_divide_by_line")
 
 
 def parsed_of(text: str, source: TextSource = KAGGLE, where=None) -> Parsed:
     return parse(text.encode(), source, where or {})
-
-
-@pytest.fixture(params=DIVIDERS)
-def divider(request, monkeypatch):
-    """Each of the ways to divide lines into columns, for any text."""
-    for name in DIVIDERS:
-        monkeypatch.setattr(module, name, getattr(module, request.param))
 
 
 numbers = st.one_of(st.just(""), st.integers(1 - 2**31, 2**31 - 1).map(str), st.integers(-2, 12).map(str))
@@ -43,7 +34,7 @@ def test_rows_as_python_reads_them(text):
     assert (parsed.lines, parsed.rejected) == (len(parsed.table), [])
 
 
-def test_unusual_but_valid_values(divider):
+def test_unusual_but_valid_values():
     rows = lines(5)
     cells = [row.split("\t") for row in rows]
     cells[0][1], cells[1][2], cells[2][20], cells[3][39], cells[4][5] = "123456789", "7.0", "spät", "ABCDEF01", "+5"
@@ -53,7 +44,7 @@ def test_unusual_but_valid_values(divider):
     assert table[2, 20] == slow_token("spät")
 
 
-def test_lines_that_are_not_rows_are_named(divider):
+def test_lines_that_are_not_rows_are_named():
     rows = lines(12)
     good = [rows[number] for number in (0, 2, 4, 6, 9, 11)]
     rows[1] += "\tmore"
@@ -79,7 +70,7 @@ def test_lines_that_are_not_rows_are_named(divider):
 @pytest.mark.parametrize(
     "value", ["-", "1-", "--1", "1e5", "2147483648", "-2147483648", "1.5", " 1", "1 ", "0x10", "0X1f", "1\x0b"]
 )
-def test_values_that_are_not_integers(divider, value):
+def test_values_that_are_not_integers(value):
     cells = lines(1)[0].split("\t")
     cells[13] = value
     parsed = parsed_of("\t".join(cells) + "\n")
@@ -100,6 +91,6 @@ def test_columns_in_any_order_and_conditions(late):
     assert (chosen.lines, chosen.rejected) == (6, [])
 
 
-def test_missing_is_missing(divider):
+def test_missing_is_missing():
     text = "\t".join(["1", *[""] * 39]) + "\n"
     assert parsed_of(text).table.tolist() == [[1, *[MISSING_NUMBER] * 13, *[0] * 26]]

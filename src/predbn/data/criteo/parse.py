@@ -1,15 +1,14 @@
 """Lines of text as a table, and a reason for every line that is not a row.
 
-pyarrow divides the lines into columns. A quote that is not closed would make it read on in the next lines, and bytes
-that are not UTF-8 make it give up on a line with too many columns. A text with either is divided line by line with
-Python's csv module, which is an order of magnitude slower. All columns are read as text; numbers are parsed here.
+pyarrow divides the lines into columns, all of which it reads as text; numbers are parsed here. Two things must not reach
+it: a quote that is not closed, with which it would read on in the next lines, and bytes that are not UTF-8, with which
+it fails on a line that has too many columns.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,21 +47,12 @@ class Parsed(NamedTuple):
     rejected: list[Rejected]
 
 
-class _Columns(NamedTuple):
-    """The columns as binary arrays of pyarrow, the number of the line of each row, and the lines without a row."""
-
-    by_name: Mapping[str, Any]
-    line_of_row: npt.NDArray[np.int64]
-    rejected: list[Rejected]
-
-
 def parse(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     """Read whole lines. With `where`, keep only the rows that have these values in these columns."""
     names = tuple(dict.fromkeys((*COLUMNS, *where)))
-    is_simple = _is_utf8(text) and not (source.has_header and b'"' in text)
-    divide = _divide_with_pyarrow if is_simple else _divide_by_line
-    columns, line_of_row, rejected = divide(text, source, names)
-    lines = len(line_of_row) + len(rejected)
+    columns, rejected = _divide(text, source, names)
+    lines = len(columns[LABEL]) + len(rejected)
+    line_of_row = np.delete(np.arange(1, lines + 1), [line - 1 for line, _ in rejected])
     table = np.empty((len(line_of_row), WIDTH), np.int32)
     is_row = np.ones(len(table), np.bool_)
     for position, name in enumerate(COLUMNS):
@@ -81,68 +71,39 @@ def parse(text: bytes, source: TextSource, where: Mapping[str, str]) -> Parsed:
     return Parsed(table[is_row & _matches(columns, where)], lines, sorted(rejected))
 
 
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _divide_with_pyarrow(text: bytes, source: TextSource, names: tuple[str, ...]) -> _Columns:
+def _divide(text: bytes, source: TextSource, names: tuple[str, ...]) -> tuple[dict[str, Any], list[Rejected]]:
+    """The columns of these names as binary arrays of pyarrow, and the lines that cannot be divided into columns."""
     import pyarrow as pa
     import pyarrow.csv
 
+    text = text.decode(errors="replace").encode()
     rejected: list[Rejected] = []
+    open_quotes: set[int] = set()
+    if source.has_header and b'"' in text:
+        lines = text.split(b"\n")
+        open_quotes = {number for number, line in enumerate(lines, 1) if line.count(b'"') % 2}
+        two_columns = source.delimiter.encode()
+        text = b"\n".join(two_columns if number in open_quotes else line for number, line in enumerate(lines, 1))
 
     def reject(row: Any) -> str:
-        rejected.append(_wrong_width(row.number, row.actual_columns, row.expected_columns))
+        reason = f"the line has {row.actual_columns} columns instead of {row.expected_columns}"
+        rejected.append(Rejected(row.number, "a quote is not closed" if row.number in open_quotes else reason))
         return "skip"
 
     table = pyarrow.csv.read_csv(
         pa.BufferReader(text),
         pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(source.columns)),
         pyarrow.csv.ParseOptions(
-            delimiter=source.delimiter, quote_char=False, ignore_empty_lines=False, invalid_row_handler=reject
+            delimiter=source.delimiter,
+            quote_char='"' if source.has_header else False,
+            ignore_empty_lines=False,
+            invalid_row_handler=reject,
         ),
         pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary()),
-            include_columns=list(names),
-            strings_can_be_null=False,
+            column_types=dict.fromkeys(names, pa.binary()), include_columns=list(names), strings_can_be_null=False
         ),
     )
-    line_of_row = np.arange(1, len(table) + len(rejected) + 1)
-    line_of_row = np.delete(line_of_row, [line - 1 for line, _ in rejected])
-    return _Columns({name: table[name].combine_chunks() for name in names}, line_of_row, rejected)
-
-
-def _divide_by_line(text: bytes, source: TextSource, names: tuple[str, ...]) -> _Columns:
-    import pyarrow as pa
-
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if source.has_header else csv.QUOTE_NONE
-    rows, line_of_row, rejected = [], [], []
-    for number, line in enumerate(text.splitlines(), 1):
-        decoded = line.decode(errors="surrogateescape")
-        try:
-            cells = next(csv.reader([decoded], delimiter=source.delimiter, quoting=quoting, strict=True), [""])
-        except csv.Error:
-            rejected.append(Rejected(number, "a quote is not closed"))
-            continue
-        if len(cells) != len(source.columns):
-            rejected.append(_wrong_width(number, len(cells), len(source.columns)))
-            continue
-        rows.append(cells)
-        line_of_row.append(number)
-    positions = [source.columns.index(name) for name in names]
-    columns = {
-        name: pa.array([row[position].encode(errors="surrogateescape") for row in rows], pa.binary())
-        for name, position in zip(names, positions, strict=True)
-    }
-    return _Columns(columns, np.array(line_of_row, np.int64), rejected)
-
-
-def _wrong_width(line: int, actual: int, expected: int) -> Rejected:
-    return Rejected(line, f"the line has {actual} columns instead of {expected}")
+    return {name: table[name].combine_chunks() for name in names}, rejected
 
 
 def _integers(column: Any) -> tuple[Table, Flags]:
