@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import predbn
-from predbn import data, shifts
+from predbn import shifts
 from predbn.evaluation import Plan, evaluate
 from predbn.metrics import own, own_metrics
 from predbn.norm.strategies.base import Strategy
@@ -29,7 +29,6 @@ def snippets(monkeypatch, tmp_path):
     monkeypatch.setattr(Strategy, "_by_name", dict(Strategy._by_name))
     monkeypatch.setattr(registry, "_CORRUPTIONS", dict(registry._CORRUPTIONS))
     monkeypatch.setattr(own, "_METRICS", {})
-    monkeypatch.setattr(data.references, "_OWN", {})
     found = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     (tmp_path / "pasted_from_contributing.py").write_text("\n".join(found))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -59,7 +58,7 @@ def test_an_evaluation_knows_all_of_them(snippets, tmp_path):
     folder.mkdir()
     np.save(folder / "images.npy", np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), np.uint8))
     np.save(folder / "labels.npy", np.arange(20) % 10)
-    plan = Plan(["tiny"], data=f"mine:{folder}", strategies=["train", "half"], shifts=["dimmed"], severities=[5])
+    plan = Plan(["tiny"], data=str(folder), strategies=["train", "half"], shifts=["dimmed"], severities=[5])
     results = evaluate(plan, tmp_path / "run", models={"tiny": tiny.classifier()})
     frame = results.frame
     assert set(frame["corruption"]) == {"dimmed"}

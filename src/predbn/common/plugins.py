@@ -1,6 +1,6 @@
 """Plugins: modules to import, and packages that register themselves by entry points.
 
-A package registers strategies, corruptions, metrics, data sets or models when its module is imported. With an entry
+A package registers strategies, corruptions or metrics when its module is imported. With an entry
 point of the group `predbn.plugins` predbn imports it when such a name is looked up:
 
     [project.entry-points."predbn.plugins"]

@@ -26,7 +26,7 @@ from .criteo.files import Prepared as PreparedCriteo
 from .criteo.files import read_prepared as read_prepared_criteo
 from .criteo.rows import split_at as split_criteo_at
 from .folder import decoded_files, from_folder
-from .imagenet import ImageNetSet, imagenet
+from .imagenet import imagenet
 from .imagenet_classes import ClassMask, class_mask, wnids
 from .imagenetc import ImageNetC
 from .images import Images, sha256_of
@@ -46,7 +46,6 @@ from .references import (
     open_rows,
     open_shifted,
     open_unlabelled,
-    register_data_set,
 )
 from .shifted import CLEAN, SEVERITIES, Corrupted, ShiftedDataset
 from .write_corrupted import write_cifar10c, write_imagenetc
@@ -71,7 +70,6 @@ __all__ = [
     "DownloadError",
     "ImageBatch",
     "ImageNetC",
-    "ImageNetSet",
     "Images",
     "Listing",
     "Order",
@@ -118,7 +116,6 @@ __all__ = [
     "read_class_map",
     "read_picture",
     "read_prepared_criteo",
-    "register_data_set",
     "resize_crop",
     "rows_to_device",
     "sample",

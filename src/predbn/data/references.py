@@ -24,14 +24,14 @@ part the caller chooses one; `#all` is for a folder that is a test set as a whol
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
 import torch
 
-from predbn.common import DataError, Progress, load_plugins
+from predbn.common import DataError, Progress
 
 from .batch import Device, ImageBatch, Order, batch_positions
 from .cifar10 import cifar10, sample
@@ -42,37 +42,13 @@ from .folder import from_folder
 from .imagenet import USUAL_CROP, ImageNetSet, imagenet, list_imagenet
 from .imagenetc import ImageNetC
 from .images import UNLABELLED, Images
-from .loader import LOADER, from_loader, is_loader
+from .loader import from_loader, is_loader
 from .npy import from_npy, load_images
 from .pictures import SUFFIXES, ResizeCrop, check_kind, is_picture, read_batches
 from .reading import readable
 
 _IMAGENET_C = "imagenet-c"
 IMAGENET_SETS = (*get_args(ImageNetSet), _IMAGENET_C)
-
-OpenImages = Callable[[str | None, str], Images]
-"""Opens a data set, given what stands after the colon of a reference, if anything, and the part that is wanted."""
-_OWN: dict[str, OpenImages] = {}
-
-
-def register_data_set(name: str) -> Callable[[OpenImages], OpenImages]:
-    """Give a function that opens a data set a name for --data: `name`, or `name:PATH`.
-
-    It is called with the path, or None, and with "test" or "validation".
-    """
-    if name in ("sample", "cifar10", "criteo", LOADER, *IMAGENET_SETS) or ":" in name:
-        raise DataError(f"data cannot be called {name!r}: choose another name, without a colon.")
-
-    def decorator(function: OpenImages) -> OpenImages:
-        _OWN[name] = function
-        return function
-
-    return decorator
-
-
-def own_data_set(name: str) -> OpenImages | None:
-    load_plugins()
-    return _OWN.get(name)
 
 
 def open_images(
@@ -90,8 +66,6 @@ def open_images(
     decoded; other data is returned as a whole. `progress` is called with the number of decoded pictures and the total.
     """
     name, _, path = reference.partition(":")
-    if own := own_data_set(name):
-        return own(path or None, part)
     if reference == "sample":
         return sample(part)  # type: ignore[arg-type]
     if name == "cifar10":

@@ -9,7 +9,6 @@ with needs_extra("eval"):
     import safetensors as _safetensors  # noqa: F401
 
 from . import zoo
-from .architectures import Architecture, register_architecture
 from .classifier import Classifier, ModelInfo, restrict
 from .criteo import ClickModel, CriteoNetwork, CriteoSizes, load_criteo
 from .loading import AnyModel, expand, load, match_channels, open_model
@@ -26,7 +25,6 @@ __all__ = [
     "NORMALISATIONS",
     "SIGNED_PREPROCESSING",
     "AnyModel",
-    "Architecture",
     "Classifier",
     "ClickModel",
     "CriteoNetwork",
@@ -44,7 +42,6 @@ __all__ = [
     "match_channels",
     "open_model",
     "read_weights",
-    "register_architecture",
     "resnet20",
     "resnet50",
     "restrict",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from predbn.common import ModelError, did_you_mean, load_plugins
+from predbn.common import ModelError, did_you_mean
 from predbn.data import CIFAR10_CLASSES
 
 from .normalisation import NORMALISATIONS
@@ -40,18 +40,8 @@ ARCHITECTURES = {
 }
 
 
-def register_architecture(architecture: Architecture) -> Architecture:
-    """Make an architecture known, so that file:WEIGHTS#NAME loads it."""
-    if architecture.name in ARCHITECTURES and ARCHITECTURES[architecture.name] is not architecture:
-        raise ModelError(f"There is an architecture {architecture.name!r} already: choose another name.")
-    ARCHITECTURES[architecture.name] = architecture
-    return architecture
-
-
 def find_architecture(name: str) -> Architecture:
     """The architecture with that name, or a ModelError that suggests the most similar one."""
-    if name not in ARCHITECTURES:
-        load_plugins()
     if name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ModelError(f"There is no architecture {name!r}{did_you_mean(name, ARCHITECTURES)}: choose from {known}.")

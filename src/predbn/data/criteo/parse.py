@@ -1,8 +1,8 @@
 """Lines of text as a table, and a reason for every line that is not a row.
 
-pyarrow divides the lines into columns, all of which it reads as text; numbers are parsed here. Two things must not reach
-it: a quote that is not closed, with which it would read on in the next lines, and bytes that are not UTF-8, with which
-it fails on a line that has too many columns.
+pyarrow divides the lines into columns, all of which it reads as text; numbers are parsed here. Two things must not
+reach it: a quote that is not closed, with which it would read on in the next lines, and bytes that are not UTF-8, with
+which it fails on a line that has too many columns.
 """
 
 from __future__ import annotations
