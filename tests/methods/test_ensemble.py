@@ -5,9 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predbn.methods import Ensemble, MethodError, member_logits
-
-from .models import images, models
+from predbn.methods import Ensemble, MethodError
 
 
 @given(members=st.integers(1, 10), temperature=st.sampled_from([1.0, 0.5, 3.0]))
@@ -21,17 +19,6 @@ def test_certain_members_give_certainty():
     for members in range(1, 12):
         assert Ensemble().probabilities([torch.tensor([[200.0, 0.0]])] * members).max() <= 1
         assert Ensemble().probabilities([torch.tensor([[0.0, -torch.inf]])] * members).tolist() == [[1.0, 0.0]]
-
-
-def test_members_see_the_same_batch():
-    seen = []
-    members = models(3)
-    for member in members:
-        member.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    x = images(4)
-    logits = member_logits(members, x)
-    assert all(torch.equal(images_of_member, x) for images_of_member in seen)
-    assert [member.shape for member in logits] == [(4, 5)] * 3
 
 
 @pytest.mark.parametrize(

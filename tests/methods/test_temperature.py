@@ -88,3 +88,6 @@ def test_a_population_needs_batches_that_can_be_iterated_over_again():
     with pytest.raises(MethodError, match="but got an iterator"):
         fit_temperature(model, iter(labelled(model)), strategy="population")
     assert fit_temperature(model, iter(labelled(model))).value > 0
+    for batches, message in (([], "at least one batch"), ([torch.zeros(2, 3)], "tuples that start with images")):
+        with pytest.raises(MethodError, match=message):
+            fit_temperature(model, batches)

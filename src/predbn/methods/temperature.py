@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from predbn.common import MethodError
-from predbn.norm import Strategy
+from predbn.norm import Population, Strategy, adapted, device_of, evaluating, find_strategy
 
 from .base import Logits, Method, single
-from .predict import labelled_logits, predicting
 
 _CONVERGED = 1e-6
 
@@ -59,9 +58,23 @@ def fit_temperature(
     `batches` yields (images, labels); `options` are passed to `predbn.adapt`. Only logits are kept, and the model is
     left as it was.
     """
-    with predicting([model], batches, strategy, **options):
-        pairs = [(logits[0], labels) for logits, labels in labelled_logits([model], batches)]
-    return Temperature.fit(torch.cat([logits for logits, _ in pairs]), torch.cat([labels for _, labels in pairs]))
+    if "loader" not in options and isinstance(find_strategy(strategy), Population):
+        if isinstance(batches, Iterator):
+            raise MethodError(
+                "Expected batches that can be iterated over twice for 'population', but got an iterator; give a list"
+            )
+        options["loader"] = batches
+    device, pairs = device_of(model), list[tuple[Tensor, Tensor]]()
+    with adapted(model, strategy, **options), evaluating(model):
+        for batch in batches:
+            if not (isinstance(batch, tuple | list) and len(batch) > 1 and all(map(torch.is_tensor, batch[:2]))):
+                raise MethodError(
+                    f"Expected batches to be tuples that start with images and labels, but got {type(batch).__name__}"
+                )
+            pairs.append((model(batch[0].to(device)), batch[1].to(device)))
+    if not pairs:
+        raise MethodError("Expected at least one batch of validation data, but got none")
+    return Temperature.fit(*map(torch.cat, zip(*pairs, strict=True)))
 
 
 def check_temperature(value: float) -> None:

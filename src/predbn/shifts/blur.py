@@ -18,7 +18,6 @@ from .registry import register
 from .separable import (
     SMALL_SIDE,
     Operator,
-    add_separable_rows_first,
     apply_separable,
     gaussian_filter,
     mirrored_operator,
@@ -59,12 +58,11 @@ def zoom_blur(x: Tensor, c: tuple[float, float], draws: Draws) -> Tensor:
     stop, step = c
     height, width = x.shape[-2:]
     zooms = np.arange(1, stop, step).tolist()
-    rows_first = x.permute(2, 0, 1, 3).contiguous().view(height, -1, width)
-    total = rows_first.mul(2)
+    total = x.mul(2)
     for zoom in zooms[1:]:
         rows = zoom_operator(height, zoom, x.device)
-        add_separable_rows_first(rows_first, rows, zoom_operator(width, zoom, x.device), total)
-    return total.div_(len(zooms) + 1).view(height, *x.shape[:2], width).permute(1, 2, 0, 3)
+        apply_separable(x, rows, zoom_operator(width, zoom, x.device), out=total)
+    return total.div_(len(zooms) + 1)
 
 
 @register(

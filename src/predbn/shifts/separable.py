@@ -111,18 +111,6 @@ def apply_separable(x: Tensor, rows: Operator, columns: Operator, out: Tensor | 
     return result
 
 
-def add_separable_rows_first(x: Tensor, rows: Operator, columns: Operator, total: Tensor) -> None:
-    """Add R·X·Cᵀ to `total`, for planes stored as [H, planes, W].
-
-    In this layout both products are single large ones, which pays off if many are computed of the same planes.
-    """
-    height, planes, width = x.shape
-    half = x.new_empty(height, planes * width)
-    for top, bottom, first, last in rows.blocks:
-        torch.mm(rows.matrix[top:bottom, first:last], x.view(height, -1)[first:last], out=half[top:bottom])
-    _apply_columns(half.view(-1, width), columns, total, 1.0)
-
-
 def _apply_columns(half: Tensor, columns: Operator, result: Tensor, beta: float) -> None:
     """result ← β·result + H·Cᵀ, for H of any shape [..., W]."""
     source, target = half.view(-1, half.shape[-1]), result.view(-1, result.shape[-1])
