@@ -5,7 +5,6 @@ import torch
 from predbn import shifts
 from predbn.data import Cifar10C, Corrupted, DataError, sample
 from predbn.evaluation import Split
-from predbn.evaluation.changing_shift import ChangingShift
 from predbn.evaluation.source import PictureSource
 from predbn.evaluation.splits import make_stream, positions
 
@@ -21,20 +20,7 @@ def test_a_stream_is_the_corrupted_images_in_its_order():
     assert torch.equal(torch.cat([batch.images for batch in found]), expected)
 
 
-@pytest.mark.parametrize("size", [7, 40])
-@pytest.mark.parametrize("name", ["mixed-5", "mixed-5-levels"])
-def test_a_mixture_equals_that_of_shifts_mix(name, size):
-    images = sample("test")
-    source = PictureSource(images, images=40)
-    found = list(source.stream(Split(name, 2), "shuffled", 1, size))
-    visited = positions("shuffled", images.labels, 1, 40)
-    kinds = ChangingShift.parse(name).splits(2, source.names, 1)
-    expected, _ = shifts.mix(images.images[visited], kinds, seed=1, index=images.index[visited])
-    assert torch.equal(torch.cat([batch.images for batch in found]), expected)
-    assert torch.equal(torch.cat([batch.labels for batch in found]), images.labels[visited])
-
-
-@pytest.mark.parametrize("name", ["in_turn-3", "markov-4-0.7", "markov-2-levels-0.5"])
+@pytest.mark.parametrize("name", ["mixed-5", "mixed-5-levels", "in_turn-3", "markov-4-0.7"])
 @pytest.mark.parametrize("size", [7, 40])
 def test_every_image_of_a_changing_shift_is_as_its_split_makes_it(name, size):
     images = sample("test")

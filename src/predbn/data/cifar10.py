@@ -1,7 +1,7 @@
 """CIFAR-10 with the parts of the benchmark, and the sample of it that comes with the package.
 
-The last 5,000 of the 50,000 training images are held out as validation data for temperature scaling and the
-random search. `train` is therefore the first 45,000 images.
+The last 5,000 of the 50,000 training images are held out as validation data for temperature scaling and the random
+search. `train` is therefore the first 45,000 images.
 """
 
 from __future__ import annotations

@@ -29,27 +29,24 @@ def by_class(labels: npt.ArrayLike, *, seed: int) -> Positions:
     return order[np.argsort(classes[order], kind="stable")]
 
 
-def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int, slots: int | None = None) -> Positions:
+def dirichlet(labels: npt.ArrayLike, concentration: float, *, seed: int) -> Positions:
     """Classes that come in bursts.
 
-    The stream is cut into slots (by default as many as there are classes). The images of a class are distributed among
-    them in proportions drawn from Dirichlet(concentration, …, concentration) and shuffled within a slot. A small
+    The stream is cut into as many slots as there are classes. The images of a class are distributed among them in
+    proportions drawn from Dirichlet(concentration, …, concentration) and shuffled within a slot. A small
     concentration puts most of a class into one slot; a large one gives almost the same as `shuffled`.
     """
     if not 0 < concentration < np.inf:
         raise ShiftError(f"concentration is {concentration}, but it must be finite and greater than 0.")
     classes = _check_labels(labels)
     values = np.unique(classes)
-    slot_count = len(values) if slots is None else slots
-    if slot_count < 1 and len(classes):
-        raise ShiftError(f"slots is {slot_count}, but there must be at least 1.")
     slot_of = np.zeros(len(classes), dtype=np.int64)
     for value in values:
         generator = np.random.Generator(np.random.Philox(derive_seed(seed, "dirichlet", value)))
         members = _shuffle(np.flatnonzero(classes == value), seed, "dirichlet members")
         # In logarithms, because at a tiny concentration all proportions would underflow to 0.
-        logs = np.log(generator.gamma(concentration + 1.0, size=slot_count))
-        logs += np.log(generator.random(slot_count)) / max(concentration, 1e-300)
+        logs = np.log(generator.gamma(concentration + 1.0, size=len(values)))
+        logs += np.log(generator.random(len(values))) / max(concentration, 1e-300)
         share = np.exp(logs - logs.max())
         ends = np.rint(np.cumsum(share / share.sum()) * len(members)).astype(np.int64)
         slot_of[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
@@ -68,7 +65,8 @@ def markov(labels: npt.ArrayLike, stay: float, *, seed: int) -> Positions:
     which is 1 − stay on average, and for all classes if they have the same size. The stationary shares of the chain
     are then w, so that large classes are not left over for the end. A class is left too when it has no more images.
     """
-    check_stay(stay)
+    if not 0 <= stay < 1:
+        raise ShiftError(f"stay is {stay}, but it must be a probability below 1.")
     classes = _check_labels(labels)
     values, numbers = np.unique(classes, return_inverse=True)
     left = np.bincount(numbers, minlength=len(values))
@@ -88,12 +86,6 @@ def markov(labels: npt.ArrayLike, stay: float, *, seed: int) -> Positions:
     order = np.empty(len(classes), dtype=np.int64)
     order[np.argsort(visited, kind="stable")] = by_class(classes, seed=seed)
     return order
-
-
-def check_stay(stay: float) -> None:
-    """Raise an error if this is not the probability of a Markov chain to stay where it is, and to leave at times."""
-    if not 0 <= stay < 1:
-        raise ShiftError(f"stay is {stay}, but it must be a probability below 1.")
 
 
 def _shuffle(positions: Positions, seed: int, name: str) -> Positions:

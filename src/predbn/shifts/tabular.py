@@ -42,9 +42,7 @@ def randomise_features(
     return torch.where(replaced, values, rows)
 
 
-def randomise_tokens(
-    tokens: Tensor, p: float, *, seed: int, index: Index, together: Tensor | None = None, name: str = "tokens"
-) -> Tensor:
+def randomise_tokens(tokens: Tensor, p: float, *, seed: int, index: Index, together: Tensor | None = None) -> Tensor:
     """Replace t[i, f] by a token drawn uniformly from all 2³², with probability p.
 
     `tokens` are int32 [n, features], such as hashes; `index` is the position of each row in its data set. Whether a
@@ -58,8 +56,8 @@ def randomise_tokens(
     indices = check_index(index, len(tokens), "rows")
     groups = indices if together is None else check_index(together, len(tokens), "rows")
     width, device = tokens.shape[1], tokens.device
-    replaced = Draws(seed, f"randomise {name}", 0, groups, device).uniform(width) < p
-    new_tokens = Draws(seed, f"new {name}", 0, indices, device).bits(width)
+    replaced = Draws(seed, "randomise tokens", 0, groups, device).uniform(width) < p
+    new_tokens = Draws(seed, "new tokens", 0, indices, device).bits(width)
     return torch.where(replaced, new_tokens, tokens)
 
 
