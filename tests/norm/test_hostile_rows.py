@@ -41,6 +41,13 @@ class Tokens(Scaled):
         return self.bn(columns).unflatten(0, (len(x), -1)).mean((1, 3, 4)) + queries.mean()
 
 
+class Thinned(Scaled):
+    """Normalises every second example only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn(x[::2])
+
+
 def mixed(model: Scaled, x: Tensor, n: int) -> Tensor:
     """`prior(N=4)` of n examples."""
     var, mean = torch.var_mean(x, (0, 2, 3), correction=0)
@@ -91,6 +98,14 @@ def test_copies_of_the_batch_are_not_taken_for_tokens(options):
         expected = nn.functional.batch_norm(together, None, None, model.bn.weight, model.bn.bias, True, 0.0)
         found = predbn.adapt(copy.deepcopy(model), "batch")(part)
         torch.testing.assert_close(found, (expected[:4] + expected[4:].flip(-1)) / 2, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"group": 2}, {"group": 2, "consecutive_rows": True}, {}])
+@torch.no_grad()
+def test_fewer_rows_than_examples_have_no_known_group_or_stream(options):
+    model, x = predbn.adapt(Thinned().eval(), "batch", **options), images(8)
+    with pytest.raises(predbn.AdaptationError, match="4 rows for the 8 examples"):
+        predict(model, x, options)
 
 
 def predict(model: nn.Module, x: Tensor, options: dict[str, Any]) -> Tensor:
