@@ -453,7 +453,13 @@ def malformed() -> dict[str, Callable[[dict[str, Any]], None]]:
     return {
         "a value that is not finite": lambda state: layer(state)["mean"].__setitem__(0, float("nan")),
         "an infinite variance": lambda state: layer(state)["var"].fill_(float("inf")),
+        "a negative variance": lambda state: layer(state)["var"].fill_(-1.0),
         "no variance": lambda state: layer(state).pop("var"),
+        "a variance that is none": lambda state: layer(state).update(var=None),
+        "an entry without a name": lambda state: layer(state).update({None: torch.zeros(8)}),
+        "integers": lambda state: layer(state).update(mean=torch.zeros(8, dtype=torch.long)),
+        "a matrix": lambda state: layer(state).update(mean=torch.zeros(8, 8)),
+        "a strategy that is a list": lambda state: state["strategies"].update(bn2=[]),
         "a list": lambda state: layer(state).update(mean=[0.0] * 8),
         "a number": lambda state: layer(state).update(mean=0.5),
         "a text": lambda state: layer(state).update(passes="many"),
@@ -465,6 +471,7 @@ def malformed() -> dict[str, Callable[[dict[str, Any]], None]]:
         "a name that is none": lambda state: state["streams"].update({(1, 2): {}}),
         "streams in a list": lambda state: state.update(streams=[]),
         "a calibration that is not finite": lambda state: state["calibration"]["bn3"]["var"].fill_(float("nan")),
+        "a calibration without a mean": lambda state: state["calibration"]["bn3"].update(mean=None),
         "a calibration that is no dictionary": lambda state: state["calibration"].update(bn3=7),
         "a calibration without entries": lambda state: state["calibration"].update(bn3={}),
     }

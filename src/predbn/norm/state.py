@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -21,9 +21,10 @@ from .streams.store import Owner, SavedStream
 
 M = TypeVar("M", bound=nn.Module)
 
-_PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
-"""What states and calibrations have for each channel."""
 _TOGETHER = ("mean", "var"), ("seen_mean", "seen_var"), ("new_mean", "new_var")
+_VARIANCES = "var", "seen_var", "new_var"
+_PER_CHANNEL = "mean", "var", "seen_mean", "seen_var", "new_mean", "new_var", "weight", "class_means", "class_squares"
+"""What states and calibrations have for each channel, those of classes for each class too."""
 
 
 def state_dict(model: nn.Module) -> dict[str, Any]:
@@ -77,7 +78,8 @@ def load_state_dict(model: M, state: dict[str, Any]) -> M:
 
 def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: Any) -> None:
     parts = "strategies", "streams", "calibration"
-    if not isinstance(state, dict) or set(state) != set(parts) or not all(isinstance(state[p], dict) for p in parts):
+    is_known = isinstance(state, dict) and set(state) == set(parts) and all(isinstance(state[p], dict) for p in parts)
+    if not is_known or not all(isinstance(saved, str) for saved in state["strategies"].values()):
         raise AdaptationError("this is not a state saved by predbn.state_dict(model)")
     strategies = {name: str(adaptation.shared.strategy) for name, _, adaptation in layers}
     for name in {**strategies, **state["strategies"]}:
@@ -90,7 +92,7 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: An
         unknown = [name for name, values in saved.items() if values and name not in by_name]
         if unknown:
             raise AdaptationError(f"stream '{key}' in the saved state has a layer '{unknown[0]}', which is not adapted")
-    _check_layers(by_name, state["calibration"], "the calibration")
+    _check_layers(by_name, state["calibration"], "the calibration", optional=set(Calibration._field_defaults))
     for name, values in state["calibration"].items():
         if not set(Calibration._fields) - set(Calibration._field_defaults) <= set(values) <= set(Calibration._fields):
             raise AdaptationError(
@@ -99,37 +101,46 @@ def _check_state(layers: list[tuple[str, nn.Module, LayerAdaptation]], state: An
             )
 
 
-def _check_layers(layers: Mapping[str, nn.Module], saved: Any, what: str) -> None:
-    """Refuse what no layer can continue with: entries of other kinds, and values that no strategy saves."""
+def _check_layers(layers: Mapping[str, nn.Module], saved: Any, what: str, optional: Collection[str] = ()) -> None:
+    """Refuse what no layer can continue with: entries of other kinds, and values that no strategy saves.
+
+    `optional` entries may be None.
+    """
     if not isinstance(saved, dict):
         raise AdaptationError(f"{what} in the saved state is a {type(saved).__name__}, not a dictionary of layers")
     for name, values in saved.items():
-        if not isinstance(values, dict) or not all(isinstance(v, Tensor | int | float | None) for v in values.values()):
-            raise AdaptationError(
-                f"{what} in the saved state has something else than tensors and numbers for layer '{name}'"
-            )
-        if name in layers:
-            _check_channels(name, layers[name], values)
+        if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+            raise AdaptationError(f"{what} in the saved state has no dictionary of names for layer '{name}'")
+        for key, value in values.items():
+            if not isinstance(value, Tensor | int | float) and not (value is None and key in optional):
+                raise AdaptationError(
+                    f"'{key}' of layer '{name}' in {what} of the saved state is a {type(value).__name__}, not a tensor "
+                    "or number"
+                )
+            if isinstance(value, Tensor) and not (value.isfinite() & ((value >= 0) | (key not in _VARIANCES))).all():
+                raise AdaptationError(
+                    f"{what} in the saved state has values in '{key}' of layer '{name}' that are not finite, or "
+                    "negative variances; load an earlier state, or begin anew"
+                )
         if any((a in values) != (b in values) for a, b in _TOGETHER):
             raise AdaptationError(f"{what} in the saved state has a mean or a variance alone for layer '{name}'")
-        for key, value in values.items():
-            if isinstance(value, Tensor) and not value.isfinite().all():
-                raise AdaptationError(
-                    f"{what} in the saved state has values in '{key}' of layer '{name}' that are not finite; load an "
-                    "earlier state, or begin anew"
-                )
+        if name in layers:
+            _check_channels(name, layers[name], values)
 
 
 def _check_channels(name: str, layer: Any, values: dict[str, Any]) -> None:
     reference = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
     for key in _PER_CHANNEL:
         value = values.get(key)
-        if value is not None and not isinstance(value, Tensor):
-            raise AdaptationError(f"'{key}' of layer '{name}' in the saved state is {value!r}, not a tensor")
-        if reference is not None and value is not None and value.shape[-1:] != reference.shape:
+        if value is None:
+            continue
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            raise AdaptationError(f"'{key}' of layer '{name}' in the saved state is {value!r}, not a float tensor")
+        shape = value.shape[1:] if key.startswith("class_") else value.shape
+        if reference is not None and shape != reference.shape:
             raise AdaptationError(
-                f"layer '{name}' has {reference.numel()} channels, the saved state has {value.shape[-1:].numel()}: "
-                "it belongs to another model"
+                f"layer '{name}' has {reference.numel()} channels, and '{key}' in the saved state has the shape "
+                f"{tuple(value.shape)}: it belongs to another model"
             )
 
 

@@ -67,7 +67,7 @@ def test_states_that_do_not_fit_are_refused():
     for other, message in [
         (predbn.adapt(net(), "frozen"), "'bn1' is 'frozen"),
         (predbn.adapt(net(), "ema", layers="bn3"), "'bn1' is 'not adapted' in this model"),
-        (predbn.adapt(net(width=4), "ema"), "4 channels, the saved state has 8"),
+        (predbn.adapt(net(width=4), "ema"), r"4 channels, and 'mean' in the saved state has the shape \(8,\)"),
     ]:
         with pytest.raises(predbn.AdaptationError, match=message):
             predbn.load_state_dict(other, state)

@@ -197,7 +197,12 @@ def test_states_come_back_bit_by_bit(tmp_path):
     store, shared = DirectoryStore(tmp_path), torch.rand(3)
     layers = {
         "layer1.0.bn": {"half": torch.rand(4).half(), "wide": torch.rand(2, 3).double(), "shared": shared, "n": 7},
-        "bn": {"scalar": torch.tensor(0.1), "long": torch.tensor([[2**60 + 1]]), "shared": shared},
+        "bn": {
+            "empty": torch.zeros(0),
+            "scalar": torch.tensor(0.1),
+            "long": torch.tensor([[2**60 + 1]]),
+            "shared": shared,
+        },
     }
     store.put("a", saved_stream(layers))
     saved = store.get("a")

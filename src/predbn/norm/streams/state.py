@@ -71,15 +71,15 @@ class Layout:
     def unpack(self, vectors: Mapping[Kind, Tensor]) -> States:
         """Views of vectors [D], or with a first dimension of matrices [S, D]."""
         states: States = {}
-        views: dict[tuple[Kind, int], Tensor] = {}
+        views: dict[tuple[Kind, int, torch.Size], Tensor] = {}
         for layer, key, kind, start, shape in self._tensors:
-            view = views.get((kind, start))
+            view = views.get((kind, start, shape))  # a tensor without elements begins where the next one does
             if view is None:
                 vector = vectors[kind]
                 view = vector.narrow(-1, start, shape.numel())
                 if len(shape) != 1:
                     view = view.view((*vector.shape[:-1], *shape))
-                views[kind, start] = view
+                views[kind, start, shape] = view
             states.setdefault(layer, {})[key] = view
         for layer, key, number in self._numbers:
             states.setdefault(layer, {})[key] = number
