@@ -139,15 +139,15 @@ def adapt(
 def restore(model: M, *, keep_calibration: bool | None = None) -> M:
     """Undo `adapt`: every layer is as it was before it was first adapted.
 
-    A model that is not adapted but has recomputed statistics (`recompute`) gets back those that it had before. So
-    after ``recompute, adapt, restore`` the recomputed statistics are still there, and a second `restore` undoes them.
+    A model that is not adapted gets back the statistics that it had before `recompute`. So after ``recompute, adapt,
+    restore`` the recomputed statistics are still there, and a second `restore` undoes them.
 
     keep_calibration   True keeps what `calibrate` has measured: the model then stays adapted, with strategy "train",
                        which predicts as the original model does. False drops it. By default it is dropped with a
                        warning, because it took a pass over the data.
     """
-    is_adapted = bool(adapted_layers(model))
-    is_calibrated = any(adaptation.calibration for _, _, adaptation in adapted_layers(model))
+    adapted_before = adapted_layers(model)
+    is_calibrated = any(adaptation.calibration for _, _, adaptation in adapted_before)
     if is_calibrated and keep_calibration:
         return adapt(model, "train")
     if is_calibrated and keep_calibration is None:
@@ -160,7 +160,8 @@ def restore(model: M, *, keep_calibration: bool | None = None) -> M:
     unwatch(unwrapped(model))
     for _, layer in named_layers(model):
         detach(layer)
-    put_back(model, is_adapted=is_adapted)
+    if not adapted_before:
+        put_back(model)
     return model
 
 

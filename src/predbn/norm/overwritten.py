@@ -1,11 +1,7 @@
 """Statistics that `recompute` has replaced: written all together, and put back bit for bit.
 
-What was there before is kept in a plain attribute of the layer, as tensors in dictionaries: it is copied and pickled
+What was there before is kept in a plain attribute of the layer, as tensors in a dictionary: it is copied and pickled
 with the model, is no part of its state dict, and can be unpickled without this package.
-
-A record also says whether the model was adapted at the time. `restore` gives back the model as it was before it was
-first adapted: it undoes what was recomputed since, but not what was recomputed before. A model that is not adapted gets
-back its oldest statistics.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ _ATTRIBUTE = "_predbn_overwritten"
 _BUFFERS = "running_mean", "running_var", "num_batches_tracked"
 
 
-def overwrite(model: nn.Module, statistics: Mapping[nn.Module, Statistics], batches: int, *, is_adapted: bool) -> None:
+def overwrite(model: nn.Module, statistics: Mapping[nn.Module, Statistics], batches: int) -> None:
     """Write statistics that were measured in so many batches; nothing is written if some do not fit a buffer."""
     new = {
         layer: _new_buffers(name, layer, statistics[layer], batches)
@@ -34,32 +30,27 @@ def overwrite(model: nn.Module, statistics: Mapping[nn.Module, Statistics], batc
         if layer in statistics
     }
     for layer, values in new.items():
-        records = list(layer.__dict__.get(_ATTRIBUTE, ()))
-        if records and not _has_values(layer, records[-1]["new"]):
-            records = []  # the layer was trained or loaded since: what was before that is of no use
-        old = _copied_buffers(layer)
-        if records and records[-1]["is_adapted"] == is_adapted:
-            old = records.pop()["old"]
-        layer.__dict__[_ATTRIBUTE] = [*records, {"old": old, "new": values, "is_adapted": is_adapted}]
+        record = layer.__dict__.get(_ATTRIBUTE)
+        # Of a layer that was trained or loaded since, what was before is of no use.
+        if record is not None and _has_values(layer, record["new"]):
+            old = record["old"]
+        else:
+            old = {key: buffer.clone() for key, buffer in _buffers(layer).items()}
+        layer.__dict__[_ATTRIBUTE] = {"old": old, "new": values}
         _write(layer, values)
 
 
-def put_back(model: nn.Module, *, is_adapted: bool) -> None:
-    """Undo `overwrite`: what was done while the model was adapted, or if it is not adapted now, everything."""
+def put_back(model: nn.Module) -> None:
+    """Undo every `overwrite`."""
     changed = []
     for name, layer in named_layers(model):
-        records = layer.__dict__.get(_ATTRIBUTE)
-        if not records or (is_adapted and not records[-1]["is_adapted"]):
+        record = layer.__dict__.pop(_ATTRIBUTE, None)
+        if record is None:
             continue
-        if _has_values(layer, records[-1]["new"]):
-            _write(layer, records[-1 if is_adapted else 0]["old"])
-            records = records[:-1] if is_adapted else []
+        if _has_values(layer, record["new"]):
+            _write(layer, record["old"])
         else:
             changed.append(name)
-            records = []
-        layer.__dict__[_ATTRIBUTE] = records
-        if not records:
-            del layer.__dict__[_ATTRIBUTE]
     if changed:
         warnings.warn(
             f"the statistics of {shortened(changed)} have changed since predbn.recompute wrote them, by training or "
@@ -86,11 +77,7 @@ def _new_buffers(name: str, layer: nn.Module, statistics: Statistics, batches: i
 
 
 def _buffers(layer: nn.Module) -> dict[str, Tensor]:
-    return {key: value for key in _BUFFERS if isinstance(value := getattr(layer, key, None), Tensor)}
-
-
-def _copied_buffers(layer: nn.Module) -> dict[str, Tensor]:
-    return {key: buffer.detach().clone() for key, buffer in _buffers(layer).items()}
+    return {key: value.detach() for key in _BUFFERS if isinstance(value := getattr(layer, key, None), Tensor)}
 
 
 def _has_values(layer: nn.Module, values: dict[str, Tensor]) -> bool:

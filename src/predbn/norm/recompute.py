@@ -80,7 +80,7 @@ def recompute(
         )
         collected = {name: load_statistics(shared.default_stream.states.get(name, {})) for name in selected}
     measured = {selected[name]: statistics for name, statistics in collected.items() if statistics is not None}
-    overwrite(model, measured, batches, is_adapted=bool(adapted_layers(model)))
+    overwrite(model, measured, batches)
     if file is not None:
         file.remove()
     uncalled = [name for name, statistics in collected.items() if statistics is None]
