@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from torch.utils._pytree import tree_leaves
 
 from predbn.common import AdaptationError, first_line
@@ -159,28 +159,25 @@ def _fixed_statistics(adaptation: LayerAdaptation, stream: str) -> Statistics | 
 class _Merge:
     """A batch norm layer and the layer before it, merged or not. `current` is the layer, or what replaces it."""
 
-    def __init__(
-        self, model: nn.Module, predecessor: nn.Module, layer: nn.Module, statistics: Statistics, eps: float
-    ) -> None:
-        self._model, self._predecessor, self._layer = model, predecessor, layer
-        self._unmerged = predecessor.weight, predecessor.bias
-        _merge(predecessor, layer, statistics, eps)
-        self._merged = predecessor.weight, predecessor.bias
-        has_epilogue = hasattr(layer, "act") or hasattr(layer, "drop")
+    def __init__(self, model: nn.Module, predecessor: Any, layer: Any) -> None:
         epilogue = epilogue_of(type(layer))
         assert epilogue is not None
-        self._replacement: nn.Module = _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity()
-        self.undo()
+        if type(predecessor) is nn.Linear:
+            merged: nn.Module = fuse_linear_bn_eval(predecessor, layer)
+        else:
+            merged = fuse_conv_bn_eval(predecessor, layer, type(predecessor) in _TRANSPOSED_CONVOLUTIONS)
+        has_epilogue = hasattr(layer, "act") or hasattr(layer, "drop")
+        replacement = _EpilogueOnly(layer, epilogue) if has_epilogue else nn.Identity()
+        self._model, self._replaced = model, ((predecessor, merged), (layer, replacement))
+        self.current: nn.Module = layer
 
     def apply(self) -> None:
-        self.current = self._replacement
-        self._predecessor.weight, self._predecessor.bias = self._merged
-        _replace(self._model, self._layer, self._replacement)
+        for old, new in self._replaced:
+            self.current = _replace(self._model, old, new)
 
     def undo(self) -> None:
-        self.current = self._layer
-        self._predecessor.weight, self._predecessor.bias = self._unmerged
-        _replace(self._model, self._replacement, self._layer)
+        for old, new in self._replaced:
+            self.current = _replace(self._model, new, old)
 
 
 def _merge_all(
@@ -200,7 +197,7 @@ def _merge_all(
         raise _NotMerged("no tensor is known to compare on; predict a batch before folding, or give example=")
     predecessors = _predecessors(model)
     merges = [
-        _Merge(model, predecessors[layer], layer, *statistics[name])
+        _Merge(model, predecessors[layer], layer)
         for name, layer in layers.items()
         if layer in predecessors and name in statistics
     ]
@@ -327,32 +324,6 @@ def _has_hooks(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def _merge(predecessor: Any, layer: Any, statistics: Statistics, eps: float) -> None:
-    mean, var = (t.to(predecessor.weight.device, torch.float64) for t in statistics)
-    gamma, beta = (None if t is None else t.detach().double() for t in (layer.weight, layer.bias))
-    weight, bias = predecessor.weight.detach().double(), predecessor.bias
-    bias = None if bias is None else bias.detach().double()
-    if type(predecessor) is nn.Linear:
-        gamma = torch.ones_like(mean) if gamma is None else gamma
-        beta = torch.zeros_like(mean) if beta is None else beta
-        bias = torch.zeros_like(mean) if bias is None else bias
-        fused = fuse_linear_bn_weights(weight, bias, mean, var, eps, gamma, beta)
-    else:
-        transposed = type(predecessor) in _TRANSPOSED_CONVOLUTIONS
-        fused = fuse_conv_bn_weights(weight, bias, mean, var, eps, gamma, beta, transposed)
-    dtype, trainable = predecessor.weight.dtype, predecessor.weight.requires_grad
-    format_ = _memory_format(predecessor.weight)
-    new_weight = fused[0].detach().to(dtype).contiguous(memory_format=format_)
-    predecessor.weight = nn.Parameter(new_weight, requires_grad=trainable)
-    predecessor.bias = nn.Parameter(fused[1].detach().to(dtype), requires_grad=trainable)
-
-
-def _memory_format(weight: Tensor) -> torch.memory_format:
-    if weight.dim() == 4 and weight.is_contiguous(memory_format=torch.channels_last):
-        return torch.channels_last
-    return torch.contiguous_format
-
-
 def _set_statistics(layer: Any, statistics: Statistics, eps: float) -> None:
     """Store statistics in a plain layer, in the dtype of its buffers; if it has none, in their own."""
     layer.eps = eps
@@ -362,10 +333,11 @@ def _set_statistics(layer: Any, statistics: Statistics, eps: float) -> None:
         layer._buffers[name] = value if old is None else value.to(old.device, old.dtype)
 
 
-def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     """Put one module in the place of another, under every name it has."""
     for path, module in list(model.named_modules(remove_duplicate=False)):
         if module is old:
             parent, _, name = path.rpartition(".")
             owner = operator.attrgetter(parent)(model) if parent else model
             setattr(owner, name, new)
+    return new
