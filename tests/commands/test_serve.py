@@ -36,7 +36,7 @@ MODEL = ("--model", "tests.serving.served_model:build")
         (("--strategy", "atuo"), 2, "unknown strategy 'atuo' (did you mean 'auto'?)"),
         (("--max-wait", "60000"), 2, "max_wait must be between 0 and the timeout, 30 s, got 60.0 s."),
         (("--name", "a/b"), 2, "the name 'a/b' cannot be part of a URL"),
-        (("--token", "ü"), 2, "the token must be printable ASCII and not empty"),
+        (("--token", "ü"), 2, "the token must be printable ASCII without spaces"),
         (("--labels", "missing.txt"), 2, "missing.txt cannot be read as text"),
         (
             ("--calibration", "missing.safetensors"),

@@ -380,8 +380,9 @@ def test_a_public_address_needs_a_token_or_a_decision():
         assert not Settings(host=host, public=True).is_local
     for host in ("127.0.0.1", "localhost", "::1", "127.0.0.7"):
         assert Settings(host=host).is_local
-    with pytest.raises(ServingError, match="not empty"):
-        Settings(token="")
+    for token in ("", " ", "a b", "ü", "a\n"):
+        with pytest.raises(ServingError, match="the token must be printable ASCII without spaces, and not empty"):
+            Settings(token=token)
 
 
 def test_the_scheme_of_a_token_may_be_written_in_any_case():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 
 import predbn
 from predbn.data import read_picture, resize_crop
+from predbn.serving import Settings, prepare_service
 
 from ..norm.models import net
 from .running import Running, classifier, pixels, running, tiny_service
@@ -79,15 +81,13 @@ def test_a_wrong_picture_gets_one_sentence_and_the_next_one_is_served(server: Ru
     assert server.ask("POST", PICTURE, encoded("PNG")).status == 200
 
 
-def test_classes_have_names_if_there_are_labels():
-    service = tiny_service("train")
-    labelled = service.spec.__class__(**{**vars(service.spec), "labels": tuple("abcde")})
-    service.spec = labelled
-    with running(service) as server:
-        answer = server.ask("POST", PICTURE, encoded("PNG")).json
-        assert [entry["label"] for entry in answer["classes"]] == [
-            "abcde"[entry["class"]] for entry in answer["classes"]
-        ]
+@pytest.mark.parametrize(("labels", "expected"), [(None, "vwxyz"), (tuple("abcde"), "abcde")])
+def test_classes_have_the_names_of_the_model_or_those_given(labels, expected):
+    model = classifier()
+    model.info = replace(model.info, class_names=tuple("vwxyz"))
+    with running(prepare_service(model, "train", Settings(port=0), labels=labels)) as server:
+        classes = server.ask("POST", PICTURE, encoded("PNG")).json["classes"]
+    assert [entry["label"] for entry in classes] == [expected[entry["class"]] for entry in classes]
 
 
 def test_a_model_that_takes_no_pictures_says_so():

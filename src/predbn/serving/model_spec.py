@@ -45,10 +45,13 @@ class ModelSpec:
 def spec_of(
     model: nn.Module, name: str, *, example: Tensor | None = None, labels: tuple[str, ...] | None = None
 ) -> ModelSpec:
-    """The specification of a model. A custom model needs an `example`: a batch of inputs of any size."""
+    """The specification of a model. A custom model needs an `example`: a batch of inputs of any size.
+
+    Without `labels`, the classes have the names that the model comes with, if any.
+    """
     preprocessing = None
     if isinstance(model, Classifier):
-        preprocessing = model.info.preprocessing
+        preprocessing, labels = model.info.preprocessing, labels or model.info.class_names or None
         input_name, example = "images", preprocessing.example()
     elif isinstance(model, ClickModel):
         input_name, example = "rows", torch.zeros(2, CRITEO_WIDTH, dtype=torch.int32)

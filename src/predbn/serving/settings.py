@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from pathlib import Path
@@ -79,8 +80,8 @@ class Settings:
             )
         if not self.name or "/" in self.name or not self.name.isprintable():
             raise ServingError(f"the name {self.name!r} cannot be part of a URL: use letters, digits and -_.")
-        if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
-            raise ServingError("the token must be printable ASCII and not empty, because it is sent in a header.")
+        if self.token is not None and not re.fullmatch("[!-~]+", self.token):
+            raise ServingError("the token must be printable ASCII without spaces, and not empty: a header has it.")
         if not (self.is_local or self.token or self.public):
             raise ServingError(
                 f"anyone who reaches {self.host or 'this machine'} could use the server: set a token (--token), or "
